@@ -6,7 +6,7 @@
 # make reference  the pages of keys, tables and verbs in docs/reference
 # make docs   the documentation as a site, in site/
 # make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
-# make validation  the tables of predicted against measured in docs/validation.md
+# make validation  the tables of predicted against measured in docs/reference/validation.md
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,6 +1,6 @@
 """Writes the predictions of divided training beside those of ParaDL into
-docs/validation-parallelism.md, and draws docs/figures/oracle-abci.png: python
-benchmarks/against_paradl.py
+docs/validation-parallelism.md and docs/reference/validation-parallelism.md, and draws
+docs/figures/oracle-abci.png: python benchmarks/against_paradl.py
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from validation_tables import put
-
-from simshuffle.results import style as plots
-from simshuffle.results.style import APART, STYLE, legend_above, new_figure
-from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.against import (
+from paradl import (
     PARTS,
+    Published,
     accuracy,
     markdown_means,
     markdown_points,
     points,
+    published,
 )
-from simshuffle.studies.validation.oracle import parts_of
-from simshuffle.studies.validation.published import Published, published
+from validation_tables import put
+
+from simshuffle.results.canvas import legend_above, new_figure, save
+from simshuffle.results.style import STYLE
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.rows import Row, assignments, read_rows
+from simshuffle.studies.validation.runs import parts_of
 
 ROOT = Path(__file__).parent.parent
+APART = {"edgecolor": "white", "linewidth": 0.3}
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
-PAGE, FIGURE = (
-    ROOT / "docs" / "validation-parallelism.md",
-    ROOT / "docs" / "figures" / "oracle-abci",
-)
+PAGE = ROOT / "docs" / "validation-parallelism.md"
+POINTS = ROOT / "docs" / "reference" / "validation-parallelism.md"
+FIGURE = ROOT / "docs" / "figures" / "oracle-abci"
 PANELS = {
     "resnet50": "ResNet-50",
     "vgg16": "VGG-16",
@@ -168,8 +169,8 @@ def panel(shown: Sequence[Column], title: str, ax: Axes) -> Axes:
 def main() -> None:
     compared = points(validate(SETS, processes=1))
     put(PAGE, "against means", markdown_means(compared))
-    put(PAGE, "against points", markdown_points(compared))
-    plots.save(figure(), FIGURE)
+    put(POINTS, "against points", markdown_points(compared))
+    save(figure(), FIGURE)
     FIGURE.with_suffix(".pdf").unlink()
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.fabrics.patterns import host_ports, pattern_loads
+from simshuffle.fabrics.survey import host_ports, pattern_loads
 from simshuffle.routing import Fabric, routing_named
-from simshuffle.scenario.machine import machine_of
+from simshuffle.scenario.scenario import machine_of
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Topology

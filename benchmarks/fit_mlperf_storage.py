@@ -3,7 +3,8 @@ validation/data/mlperf_storage_v1.csv. Its output is the same every time.
 
 python benchmarks/fit_mlperf_storage.py            # half a minute
 simshuffle validate --only mlperf_storage --out FOLDER
-python benchmarks/fit_mlperf_storage.py FOLDER     # the tables of docs/mlperf-storage.md
+python benchmarks/fit_mlperf_storage.py FOLDER     # writes docs/mlperf-storage.md, and the table of
+                                                   # docs/reference/validation-mlperf-storage.md
 
 Three laws, each fitted on the smallest configurations that determine it:
 
@@ -28,13 +29,16 @@ from pathlib import Path
 from statistics import mean, median
 
 import pandas as pd
+from validation_tables import put
 
-from simshuffle.studies.validation import emulated
+from simshuffle.studies.validation import single
 from simshuffle.studies.validation.rows import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "validation" / "data" / "mlperf_storage_v1.csv"
 ROWS = ROOT / "validation" / "mlperf_storage.csv"
+PAGE = ROOT / "docs" / "mlperf-storage.md"
+POINTS = ROOT / "docs" / "reference" / "validation-mlperf-storage.md"
 MOST = 64
 """Accelerators of a configuration on which something is fitted."""
 SERVERS = "cluster.parallel_file_system"
@@ -264,7 +268,7 @@ def fitted(anchor: Configuration) -> Law:
 def predicted(each: Configuration, law: Law, quantity: str) -> float:
     """What the simulator says."""
     values = dict(part.split("=", 1) for part in asked(each, law, quantity).split(";"))
-    return emulated.predict(scenario(each), values, quantity)
+    return single.emulated(scenario(each), values, quantity)
 
 
 def asked(each: Configuration, law: Law | None, quantity: str) -> str:
@@ -392,9 +396,8 @@ HEAD = (
 )
 
 
-def page(predictions: pd.DataFrame) -> str:
-    """What docs/mlperf-storage.md shows of the predictions of all rows: scores, and every
-    configuration."""
+def tables(predictions: pd.DataFrame) -> tuple[str, str]:
+    """The scores of the predictions of all rows, and a row for every configuration."""
     by_row = {(r["case"], r["quantity"]): r for r in predictions.to_dict("records")}
     places = anchors()
     laws = {anchor: fitted(anchor) for anchor in places.values()}
@@ -419,7 +422,7 @@ def page(predictions: pd.DataFrame) -> str:
             groups[group(each, anchor)].append((share / each.au, *counts))
         lines.append("| " + " | ".join(cells) + " |")
     rule = "|---|---|" + "---:|" * 7
-    return "\n".join([_scores(groups), "", f"| {HEAD} |", rule, *lines])
+    return _scores(groups), "\n".join([f"| {HEAD} |", rule, *lines])
 
 
 def _fit(each: Configuration, anchor: Configuration) -> str:
@@ -441,7 +444,7 @@ def divided_count(each: Configuration, law: Law) -> int:
     values = dict(part.split("=", 1) for part in chosen(each, law.values()).split(";"))
     hosts = int(values.pop("hosts"))
     share = WORKLOADS[each.workload].share
-    return hosts * emulated.fed(scenario(each), values, hosts, share)
+    return hosts * single.fed(scenario(each), values, hosts, share)
 
 
 def _scores(groups: dict[str, list[tuple[float, int, int, int]]]) -> str:
@@ -464,7 +467,9 @@ def _scores(groups: dict[str, list[tuple[float, int, int, int]]]) -> str:
 
 def main() -> None:
     if sys.argv[1:]:
-        print(page(pd.read_csv(Path(sys.argv[1]) / "validation.csv")))
+        scores, points = tables(pd.read_csv(Path(sys.argv[1]) / "validation.csv"))
+        put(PAGE, "mlperf storage", scores)
+        put(POINTS, "mlperf storage points", points)
         return
     table = list(rows())
     with ROWS.open("w", encoding="utf-8", newline="") as file:

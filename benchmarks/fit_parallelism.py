@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from simshuffle.studies.validation.oracle import Parts, parts_of
-from simshuffle.studies.validation.published import REPORT, Published, published
+from paradl import REPORT, Published, published
+
 from simshuffle.studies.validation.rows import COLUMNS
+from simshuffle.studies.validation.runs import Parts, parts_of
 
 ROOT = Path(__file__).parent.parent
 SCENARIO = "validation/hybrid-abci-2020"

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from packet import empty_events, machine, megabytes, reset_peak, steps
 
 from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.network.packet import records
+from simshuffle.network import packet_records as records
 
 Ints = NDArray[np.int32]
 Case = tuple[Links, Flows]

@@ -23,9 +23,10 @@ import numpy as np
 
 from simshuffle import load_scenario
 from simshuffle.network import Flows, Links, Packet
+from simshuffle.network import packet_queues as queues
+from simshuffle.network import packet_records as records
 from simshuffle.network.compiling import entry
-from simshuffle.network.packet import queues, records
-from simshuffle.network.packet.network import PacketNetwork
+from simshuffle.network.packet import PacketNetwork
 from simshuffle.plan.resources import Resources
 
 RANKS = 2048

@@ -1,5 +1,5 @@
 """The exchange of an iteration as the simulator has it and as SimGrid runs it: the table of
-docs/smpi.md.
+docs/reference/smpi.md.
 
     python benchmarks/smpi.py [--only TEXT] [--write]
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from simshuffle.exports.export import export
 from simshuffle.exports.program import program
-from simshuffle.exports.simgrid import options
+from simshuffle.exports.simgrid import smpi_options
 from simshuffle.exports.source import Source
 from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.messages import MessageLowering, delivery_counts, messages_of
@@ -33,7 +33,7 @@ from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario, load_scenario
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "smpi.md"
+PAGE = ROOT / "docs" / "reference" / "smpi.md"
 DATA = ROOT / "tests" / "data" / "smpi"
 HEAD = (
     "| case | ranks | all are done, simshuffle / SMPI (ms) | arrived (%) | done (%) | sent (us) |"
@@ -198,7 +198,7 @@ def run_smpi(scenario: Scenario, more: tuple[str, ...] = ()) -> Times:
         compiled = ["smpicc", "-O2", "exchange.c", "-o", "exchange"]
         subprocess.run(compiled, cwd=folder, check=True)
         files = ["-platform", "platform.xml", "-hostfile", "hostfile"]
-        given = [*options(), *more, "--log=root.thresh:warning"]
+        given = [*smpi_options(), *more, "--log=root.thresh:warning"]
         command = ["smpirun", *files, *given, "./exchange", "exchange.txt"]
         done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     lines = [line.split() for line in done.stdout.splitlines() if re.match(r"\d+ [\d.]+ ", line)]
@@ -240,7 +240,7 @@ def row(case: Case, ours: Times, theirs: Times) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--only", default="", help="cases whose name has this in it")
-    parser.add_argument("--write", action="store_true", help="record, and write docs/smpi.md")
+    parser.add_argument("--write", action="store_true", help="record, and write the page")
     asked = parser.parse_args()
     rows = []
     for case in CASES:

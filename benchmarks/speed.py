@@ -7,7 +7,7 @@ measured in the same run.
 turn. Without it the column "before" is empty. Every figure is of a fresh process: CPU seconds, user
 and system, and the largest resident set. Short cases are the least of three. An older version that
 knows no tolerance of time simulates every iteration, and is stopped after five minutes ("-").
-``--long`` measures it where it is known to take longer. ``--write`` writes docs/speed.md.
+``--long`` measures it where it is known to take longer. ``--write`` writes docs/reference/speed.md.
 
 The limit of a command is a bare interpreter that imports the same modules and lets as many bare
 timeouts pass in SimPy as the command schedules events; that of an epoch these timeouts alone. Those
@@ -39,7 +39,7 @@ import psutil
 import simgrid_flows
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs" / "reference" / "speed.md"
 REPEATS = 3  # of what takes no longer than:
 SHORT = 6.0  # s
 LONGEST = 300  # CPU s that an older version gets
@@ -503,7 +503,7 @@ if __name__ == "__main__":
     parser.add_argument("--against", metavar="CHECKOUT", type=Path, help="an older version")
     parser.add_argument("--only", metavar="TEXT", default="", help="cases whose names contain it")
     parser.add_argument("--long", action="store_true", help="the older version without a limit")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/speed.md")
+    parser.add_argument("--write", action="store_true", help="write the table into its page")
     args = parser.parse_args()
     if args.write and args.only:
         parser.error("--write needs all cases: leave out --only")

@@ -1,5 +1,5 @@
 """How well windows tell whole epochs: random scenarios and all shipped ones, simulated whole and
-with a tolerance of time; writes the tables of docs/windows.md.
+with a tolerance of time; writes the table of docs/windows.md, and docs/data/windows-outside.csv.
 
 python benchmarks/windows.py [random] [shipped]
 
@@ -34,6 +34,7 @@ TOLERANCES = {"random": (0.01, 0.05), "shipped": (0.01,)}
 LONGEST = 3.0
 """s by estimate, above which a shipped run is cut."""
 FEWEST_RANKS = 64
+OUTSIDE = ROOT / "docs" / "data" / "windows-outside.csv"
 KEPT = ROOT / "results" / "windows.jsonl"
 METHOD = "".join(
     (ROOT / "simshuffle" / name).read_text(encoding="utf-8")
@@ -206,8 +207,8 @@ def table(rows: pd.DataFrame) -> str:
     )
 
 
-def outside(rows: pd.DataFrame) -> str:
-    """The epochs that lie outside their interval, as markdown."""
+def outside(rows: pd.DataFrame) -> pd.DataFrame:
+    """The epochs that lie outside their interval."""
     missed = rows[
         (rows["high"] > rows["low"])
         & ((rows["whole"] < rows["low"]) | (rows["whole"] > rows["high"]))
@@ -225,7 +226,7 @@ def outside(rows: pd.DataFrame) -> str:
         for row in missed.to_dict("records")
     ]
     heads = ["run", "tolerance", "epoch", "iterations", "whole (s)", "interval (s)", "error"]
-    return _markdown(heads, cells)
+    return pd.DataFrame(cells, columns=heads)
 
 
 def _markdown(heads: list[str], cells: list[list[str]]) -> str:
@@ -236,11 +237,10 @@ def _markdown(heads: list[str], cells: list[list[str]]) -> str:
 def main() -> None:
     which = sys.argv[1:] or list(TOLERANCES)
     rows = study(which)
-    print(table(rows), outside(rows), sep="\n\n")
+    print(table(rows), outside(rows).to_string(index=False), sep="\n\n")
     if which == list(TOLERANCES):
-        page = ROOT / "docs" / "windows.md"
-        put(page, "windows", table(rows))
-        put(page, "windows outside", outside(rows))
+        put(ROOT / "docs" / "windows.md", "windows", table(rows))
+        outside(rows).to_csv(OUTSIDE, index=False)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ __version__: str
 def ablate(
     scenario: Scenario | str | Path,
     *,
-    start: str = 'importance_exchange:schedule=authors',
-    end: str = 'importance_pair:schedule=authors',
+    start: str = "importance_exchange:schedule=authors",
+    end: str = "importance_pair:schedule=authors",
     also: Sequence[tuple[str, Any]] = ...,
     alone: Sequence[tuple[str, Any]] = ...,
     seeds: int = 3,
@@ -57,13 +57,13 @@ def calibrate(
     *,
     kind: str | None = None,
     fit_up_to: int | None = None,
-    epochs: str = 'steady',
+    epochs: str = "steady",
     model: Sequence[str] = ...,
     accelerator: str | None = None,
     gpus_per_host: int = 4,
     ranks: int | None = None,
     hosts: int | None = None,
-    storage: str = 'pfs',
+    storage: str = "pfs",
     out: str | Path | None = None,
     force: bool = False,
     progress: bool = True,
@@ -134,6 +134,35 @@ def congestion(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
+def train_study(
+    study: str,
+    *,
+    device: str = "auto",
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Train every run of a study on emulated ranks.
+
+    Writes tables, a report and figures. A stopped study goes on when called again.
+
+    Args:
+        study: A study file, or a name below studies/.
+        device: What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
 def hiding(
     scenario: Scenario | str | Path,
     *,
@@ -184,9 +213,9 @@ def loader(
     epochs: int | None = None,
     seed: int = 0,
     classes: int = 10,
-    unit: str = 'shard',
+    unit: str = "shard",
     block: int = 1,
-    store: str = 's3',
+    store: str = "s3",
     out: str | Path | None = None,
     force: bool = False,
     processes: int | None = None,
@@ -306,8 +335,8 @@ def sweep(
     over: Mapping[str, Sequence[Any]] = ...,
     zip: bool = False,
     seeds: int = 1,
-    label: str = '',
-    measure: str = 'epoch_s',
+    label: str = "",
+    measure: str = "epoch_s",
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
@@ -338,17 +367,46 @@ def sweep(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
+def sizes(
+    scenario: Scenario | str | Path,
+    *,
+    epoch: int | None = None,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Say what each rank holds, reads and sends in an epoch.
+
+    Quantiles over ranks and a histogram, for each run of the scenario's sweep. Simulates nothing.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        epoch: Number of the epoch. Default: the last of the scenario.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
 def testbed(
     *,
     pattern: Sequence[str] = ...,
     leaves: int = 2,
     hosts_per_leaf: int = 4,
     spines: int = 2,
-    rate: str = '40 Mbit/s',
+    rate: str = "40 Mbit/s",
     nbytes: str | None = None,
     repetitions: int | None = None,
     seed: int = 1,
-    limit: str = '900 s',
+    limit: str = "900 s",
     quick: bool = False,
     keep_as: str | Path | None = None,
     out: str | Path | None = None,
@@ -389,7 +447,7 @@ def tta(
     world_size: int | None = None,
     batch_norm: str | None = None,
     variant: str | None = None,
-    statistics: str = 'own',
+    statistics: str = "own",
     replayed_seeds: int = 1,
     global_source: Sequence[str] = ...,
     set_study: Mapping[str, Any] = ...,
@@ -417,35 +475,6 @@ def tta(
         global_source: pfs, ssd or object_store: where global shuffle reads. Default: as the
             scenario, else pfs.
         set_study: Set a value of the study that is trained.
-        set: Set a value of the scenario.
-        out: Result folder; nothing is written without it.
-        force: Replace the result that is in the result folder.
-        processes: Processes at once; the default is one on each core.
-        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
-
-    Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
-    """
-
-def train_study(
-    study: str,
-    *,
-    device: str = 'auto',
-    set: Mapping[str, Any] = ...,
-    out: str | Path | None = None,
-    force: bool = False,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    progress: bool = True,
-) -> Result:
-    """Train every run of a study on emulated ranks.
-
-    Writes tables, a report and figures. A stopped study goes on when called again.
-
-    Args:
-        study: A study file, or a name below studies/.
-        device: What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.results.console import new_table, printed
+from simshuffle.results.console import new_table, terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.inputs import by_content
@@ -30,9 +30,8 @@ MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
 MOST_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-ABSENT = "-"
-SHORT = 60
-"""Letters of a value that a table shows."""
+ABSENT, SHORT = "-", 60
+"""What stands for no value in a table, and letters of a value that it shows."""
 _NOT_ASKED = {"name", "description"}
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description"}
@@ -44,42 +43,32 @@ Flat = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
+    """One of the two."""
 
-    Attributes:
-        name: as it was given.
-        asked: what was asked, by the name of the run; of results that are not simulations, by the
-            name of the scenario or study.
-        result: None for a scenario.
-    """
-
-    name: str
+    name: str  # as it was given
+    # what was asked, by the name of the run; of results that are not simulations, by the name of
+    # the scenario or study
     asked: Mapping[str, Flat]
-    result: Result | None = None
+    result: Result | None = None  # None for a scenario
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs.
+    """What differs."""
 
-    Attributes:
-        a, b: what is compared.
-        asked: columns run ('' for all), key, a, b.
-        versions: columns key, a, b: versions, code and machine that differ.
-        tables: by name: columns that tell rows apart, a, b, and difference, in % of a.
-        notes: what else is to be said: runs of other names, rows without a counterpart.
-    """
-
+    # a, b: what is compared
     a: Side
     b: Side
-    asked: pd.DataFrame
-    versions: pd.DataFrame
+    asked: pd.DataFrame  # columns run ('' for all), key, a, b
+    versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
+    # by name: columns that tell rows apart, a, b, and difference, in % of a
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    # what else is to be said: runs of other names, rows without a counterpart
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
-        return printed(self.parts())
+        return terminal_text(self.parts())
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
@@ -113,8 +102,7 @@ class Comparison:
 
 
 def side(reference: str | Path | Result | Scenario) -> Side:
-    """A result or its folder, or a scenario: one that is loaded, a file, or a name below
-    ``scenarios/``.
+    """A result or its folder, or a scenario: one that is loaded, a file, or a name.
 
     Raises:
         InputError: it is none of these, or damaged.
@@ -122,16 +110,13 @@ def side(reference: str | Path | Result | Scenario) -> Side:
     if isinstance(reference, Result):
         with tempfile.TemporaryDirectory() as place:
             kept = reference.save(Path(place) / reference.meta["fingerprint"], draw=False)
-            found = side(kept)
-            return replace(found, name=str(kept.name), result=reference)
+            return replace(side(kept), name=kept.name, result=reference)
     if isinstance(reference, Scenario):
-        runs = all_runs([reference])
-        return Side(reference.name, {name: _of_run(run) for name, run in runs.items()})
+        return Side(reference.name, _of_runs([reference]))
     reference = str(reference)
     folder = Path(reference)
     if not folder.is_dir():
-        runs = all_runs(load_scenarios(reference))
-        return Side(reference, {name: _of_run(run) for name, run in runs.items()})
+        return Side(reference, _of_runs(load_scenarios(reference)))
     result = read_folder(folder)
     about = flat({k: value for k, value in result.meta.items() if k not in _OF_THE_RESULT})
     asked = _runs(result, folder) or _documents(result)
@@ -144,14 +129,14 @@ def _runs(result: Result, folder: Path) -> dict[str, Flat]:
     if result.study.verb != "run" or len(result.meta["runs"]) > MOST_RUNS:
         return {}
     with suppress(SimshuffleError):
-        runs = all_runs(load_scenarios(folder / "scenario.yaml"))
-        return {name: _of_run(run) for name, run in runs.items()}
+        return _of_runs(load_scenarios(folder / "scenario.yaml"))
     return {}
 
 
-def _of_run(run: Scenario) -> Flat:
-    """What was asked of a run."""
-    return flat(by_content(run.to_dict()))
+def _of_runs(scenarios: Sequence[Scenario]) -> dict[str, Flat]:
+    """What was asked of each run."""
+    runs = all_runs(scenarios)
+    return {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
 
 
 def _documents(result: Result) -> dict[str, Flat]:

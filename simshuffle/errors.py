@@ -5,23 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with an input.
+    """One thing that is wrong with an input."""
 
-    Attributes:
-        path: where, as a dotted key of the file ('' for the file itself).
-        rule: what must hold.
-        value: what was given, as text.
-        remedy: what to do about it.
-    """
-
-    path: str
-    rule: str
-    value: str = ""
-    remedy: str = ""
+    path: str  # where, as a dotted key of the file ('' for the file itself)
+    rule: str  # what must hold
+    value: str = ""  # what was given, as text
+    remedy: str = ""  # what to do about it
 
     def below(self, path: str) -> Problem:
         """The problem of the same thing where it is part of what stands at ``path``."""
@@ -77,6 +71,15 @@ class InputError(SimshuffleError, ValueError):
         count = len(self.problems)
         head = f"{self.source or self.noun}: {count} problem{'s' if count != 1 else ''}"
         return "\n".join([head, *(f"  - {problem}" for problem in self.problems)])
+
+
+def refuse(path: str, rule: str, value: str, remedy: str, source: str) -> NoReturn:
+    """Refuse an input for one problem: arguments as of `Problem`, and where it is.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(Problem(path, rule, value, remedy), source)
 
 
 class ScenarioError(InputError):

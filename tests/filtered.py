@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.studies.filtering.study import Filtering
 from simshuffle.studies.filtering.tables import (
     EPS_COLUMNS,
     FILTER_COLUMNS,
@@ -80,7 +79,7 @@ class Retrained(PlainCell):
 
 @dataclass(frozen=True)
 class Made:
-    """The study, as `simshuffle.studies.filtering.study.Filtering`."""
+    """The study, as `simshuffle.studies.filtering.request.Filtering`."""
 
     facts: Mapping[str, Any] = field(
         default_factory=lambda: {"study": "made", "description": "Made up.", "device": "cpu"}
@@ -121,6 +120,6 @@ class Made:
         )
 
 
-def request() -> Request[Filtering]:
+def request() -> Request[Any]:
     """What is asked of it."""
     return Request("made", Made(), {"study.yaml": "name: made\n"})

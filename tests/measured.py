@@ -6,10 +6,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from simshuffle.studies.testbed.hosts import Measured
-from simshuffle.studies.testbed.measure import Measurement, Run
+from simshuffle.studies.testbed.measure import NO_TORCH, Measurement, Run, Settings
 from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS
 from simshuffle.studies.testbed.predict import Overhead, finish_times
-from simshuffle.studies.testbed.settings import NO_TORCH, Settings
 from simshuffle.studies.testbed.study import STUDY, request
 from simshuffle.study import engine
 from simshuffle.study.study import Result
@@ -24,7 +23,7 @@ def runs_of(wanted: Settings, times: float = 1.0, late: float = 0.0) -> list[Run
     runs = []
     for repetition in range(1, wanted.repetitions + 1):
         for name in wanted.patterns:
-            finish = finish_times(wanted.bed, wanted.pattern(name), OVERHEAD)
+            finish = finish_times(wanted.testbed, wanted.pattern(name), OVERHEAD)
             slower = finish * (1.0 if name in FIT else times)
             runs.append(Run(name, repetition, Measured(slower.tolist(), 0.1, late, 0.5, 0.0)))
     return runs

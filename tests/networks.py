@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simshuffle.train.models.wide_resnet import WideResNet
+from simshuffle.train.models import WideResNet
 
 
 def relu():

@@ -25,6 +25,7 @@ from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
@@ -116,6 +117,11 @@ def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
     return loader.STUDY, loader_asking.request(options)
 
 
+def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
+    exchange = "partial_local_shuffle:exchange_fraction=0.3"
+    return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
+
+
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     place.mkdir(parents=True)
     head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
@@ -188,6 +194,7 @@ TINY: dict[str, Tiny] = {
     "policies": _policies,
     "loader": _loader,
     "congestion": _congestion,
+    "sizes": _sizes,
     "validation": _validation,
     "training": _training,
     "data_optimised": _data_optimised,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
 
-def handed_out(of_rank: Ints, readers: Readers) -> EpochOrder:
+def handed_out(of_rank: Ints64, readers: Readers) -> EpochOrder:
     """The order in which each rank takes its row of samples, batch by batch from its workers."""
     ranks, each = of_rank.shape
     place = np.arange(each)
@@ -29,10 +30,7 @@ class Drawn(Order):
     """All samples anew in every epoch, read one by one."""
 
     kind: Literal["drawn"] = "drawn"
-
-    @property
-    def unit(self) -> Unit:
-        return "sample"
+    unit: ClassVar[Unit] = "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         drawn = stream(seed, "drawn", epoch).permutation(data.size)
@@ -43,10 +41,7 @@ class Kept(Order):
     """Each rank the same samples in every epoch, in another order, by whole shards."""
 
     kind: Literal["kept"] = "kept"
-
-    @property
-    def unit(self) -> Unit:
-        return "shard"
+    unit: ClassVar[Unit] = "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         own = np.arange(data.size).reshape(readers.world_size, -1)

@@ -18,7 +18,8 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.studies.training.record import (
+from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
@@ -28,7 +29,6 @@ from simshuffle.studies.training.record import (
     RunRecord,
     outcome_of,
 )
-from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.store import TABLE

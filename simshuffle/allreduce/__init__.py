@@ -7,12 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.allreduce.base import HostOrder
+from simshuffle.allreduce.doubling import HalvingDoubling, RecursiveDoubling
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.halving_doubling import HalvingDoubling
 from simshuffle.allreduce.hierarchical import Hierarchical
 from simshuffle.allreduce.nccl import Nccl
 from simshuffle.allreduce.overlap import Ddp, Horovod, NoOverlap, Overlap
-from simshuffle.allreduce.recursive_doubling import RecursiveDoubling
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.sharp import Sharp
 from simshuffle.allreduce.sparse import Sparse

@@ -14,10 +14,6 @@ HostOrder = Literal["sorted", "as_given", "shuffled"]
 class AllreduceAlgorithm(Sourced):
     """An algorithm, and when it runs.
 
-    ``order`` is the order in which it goes through the hosts: 'sorted' by rack and leaf switch;
-    'as_given', in that of the ranks; or 'shuffled', drawn from the scenario's seed. ``overlap``
-    says which part of the gradients is summed while the backward pass still runs.
-
     Attributes:
         order: in which it goes through the hosts: 'sorted' by rack and leaf switch, 'as_given' in
             that of the ranks, or 'shuffled', drawn from the seed.
@@ -34,9 +30,6 @@ class AllreduceAlgorithm(Sourced):
 
 class Paced(AllreduceAlgorithm):
     """An algorithm with one latency and one bandwidth inside hosts, and one each between them.
-
-    The bus bandwidths cap what a rank sends over all HCAs together, whatever the links offer; each
-    may be a curve over the bytes of the allreduce.
 
     Attributes:
         intra_host_latency: of one step inside a host.

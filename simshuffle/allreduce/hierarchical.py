@@ -7,19 +7,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.doubling import halving_doubling_sends, halving_doubling_steps
 from simshuffle.allreduce.grid import Grid
-from simshuffle.allreduce.halving_doubling import halving_doubling_sends, halving_doubling_steps
 from simshuffle.allreduce.ring import ring_sends, ring_steps
-from simshuffle.allreduce.steps import Steps, dependent_flows
+from simshuffle.allreduce.steps import Dependent, Sends, Steps
 from simshuffle.spec.record import Count
 
 STEPS = {"ring": ring_steps, "halving_doubling": halving_doubling_steps}
 SENDS = {"ring": ring_sends, "halving_doubling": halving_doubling_sends}
 
 
-class Hierarchical(Paced):
+class Hierarchical(Dependent):
     """Reduce to the leaders of each host, allreduce among the leaders of all hosts, broadcast in
     the host (Ueno & Yokota, CCGrid 2019; leaders of hosts as in Nguyen, Wahib & Takano,
     "Topology-aware sparse allreduce for large-scale deep learning").
@@ -44,12 +42,8 @@ class Hierarchical(Paced):
         grid = Grid(host_of, self.leaders)
         return grid.steps(STEPS[self.among_hosts](grid.hosts))
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank. See `dependent_flows`."""
-        if len(host_of) == 1:
-            return None
+    def sends(self, host_of: NDArray[np.int32]) -> Sends:
+        """See `Dependent.sends`."""
         grid = Grid(host_of, self.leaders)
         rail = np.broadcast_to(np.arange(self.leaders, dtype=np.int32), grid.leader.shape)
-        sends = grid.sends(SENDS[self.among_hosts](grid.hosts), rail)
-        return dependent_flows(sends, host_of, nbytes, self)
+        return grid.sends(SENDS[self.among_hosts](grid.hosts), rail)

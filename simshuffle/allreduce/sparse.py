@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce.base import Paced
+from simshuffle.allreduce.doubling import recursive_doubling_steps
 from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.recursive_doubling import recursive_doubling_steps
 from simshuffle.allreduce.steps import Sends, Steps, dependent_flows, rail_of
 from simshuffle.spec.record import Bandwidth, Count, PositiveNBytes, whole_as_float
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,22 +21,17 @@ StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
 
 @dataclass(frozen=True)
 class Steps:
-    """All sends of an allreduce. Those of a step go at once, and carry what was there before it.
+    """All sends of an allreduce. Those of a step go at once, and carry what was there before it."""
 
-    Attributes:
-        parts: equal parts of the buffer; as many as are needed to cut it where the sends do.
-        step: (sends,) from 0, not decreasing.
-        src, dst: (sends,) ranks.
-        first, end: (sends,) the parts from ``first`` to before ``end`` travel.
-        adds: (sends,) whether the receiver adds them to its own, or else takes them in their place.
-    """
-
-    parts: int
-    step: Ints
+    parts: int  # equal parts of the buffer; as many as are needed to cut it where the sends do
+    step: Ints  # (sends,) from 0, not decreasing
+    # src, dst: (sends,) ranks
     src: Ints
     dst: Ints
+    # first, end: (sends,) the parts from ``first`` to before ``end`` travel
     first: Ints
     end: Ints
+    # (sends,) whether the receiver adds them to its own, or else takes them in their place
     adds: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -107,24 +103,17 @@ def rail_of(host_of: Ints, rails: int) -> Ints:
 
 @dataclass(frozen=True)
 class Sends:
-    """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one.
+    """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one."""
 
-    Attributes:
-        step: (sends,) step or pipeline, in their order.
-        src, dst: (sends,) ranks.
-        share: (sends,) of the buffer.
-        rail: (sends,) HCA, of those between hosts.
-        hops: (sends,) latencies before it, 1 for a step.
-        origin: (sends,) the rank that sends, or the one at the head of its pipeline: whose
-            transfers before ``step`` have to end first.
-    """
-
-    step: Ints
+    step: Ints  # (sends,) step or pipeline, in their order
+    # src, dst: (sends,) ranks
     src: Ints
     dst: Ints
-    share: Floats
-    rail: Ints
-    hops: Ints
+    share: Floats  # (sends,) of the buffer
+    rail: Ints  # (sends,) HCA, of those between hosts
+    hops: Ints  # (sends,) latencies before it, 1 for a step
+    # (sends,) the rank that sends, or the one at the head of its pipeline: whose transfers before
+    # ``step`` have to end first
     origin: Ints
 
     @classmethod
@@ -234,3 +223,18 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints, Ints]:
     flows = int(flow.max()) + 1
     edges = np.unique(before.astype(np.int64) * flows + after)
     return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)
+
+
+class Dependent(Paced):
+    """An algorithm whose steps wait for one another."""
+
+    @abstractmethod
+    def sends(self, host_of: Ints) -> Sends:
+        """What ranks on hosts ``host_of``, (M,), send, as `dependent_flows` carries it."""
+
+    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
+        for a single rank. See `dependent_flows`."""
+        if len(host_of) == 1:
+            return None
+        return dependent_flows(self.sends(host_of), host_of, nbytes, self)

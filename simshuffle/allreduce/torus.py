@@ -7,15 +7,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.grid import Grid
 from simshuffle.allreduce.ring import ring_sends, ring_steps
-from simshuffle.allreduce.steps import Steps, dependent_flows, rail_of
+from simshuffle.allreduce.steps import Dependent, Sends, Steps, rail_of
 from simshuffle.spec.record import Count
 
 
-class Torus(Paced):
+class Torus(Dependent):
     """Reduce-scatter around the ring of a row, rings of the GPUs at the same place of all rows,
     each with its share, and all-gather in the row (the 2D-Torus of Mikami et al.,
     arXiv:1811.05233). A row is ``hosts_per_row`` hosts; theirs had 8 hosts of 4 GPUs.
@@ -45,12 +43,8 @@ class Torus(Paced):
         grid = self._grid(host_of)
         return grid.steps(ring_steps(grid.hosts))
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank. See `dependent_flows`."""
-        if len(host_of) == 1:
-            return None
+    def sends(self, host_of: NDArray[np.int32]) -> Sends:
+        """See `Dependent.sends`."""
         grid = self._grid(host_of)
         rail = rail_of(host_of, self.rails)[grid.leader]
-        sends = grid.sends(ring_sends(grid.hosts), rail, self.rails)
-        return dependent_flows(sends, host_of, nbytes, self)
+        return grid.sends(ring_sends(grid.hosts), rail, self.rails)

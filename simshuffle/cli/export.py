@@ -16,7 +16,7 @@ app = typer.Typer()
 
 
 def _formats(incomplete: str) -> list[str]:
-    from simshuffle.exports.formats import FORMATS
+    from simshuffle.exports.export import FORMATS
 
     return [name for name in FORMATS if name.startswith(incomplete)]
 
@@ -101,9 +101,8 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Write a run of SOURCE for another tool."""
-    from simshuffle.exports.export import check_out, default_out
+    from simshuffle.exports.export import Options, check_out, default_out, format_of
     from simshuffle.exports.export import export as write
-    from simshuffle.exports.formats import Asked, format_of
     from simshuffle.exports.source import read_source
 
     kind = format_of(to)
@@ -128,7 +127,7 @@ def export(
     path = default_out(found, to) if out is None else out
     loaded()
     with share_progress("export") as tell:
-        said = write(found, to, path, Asked(ranks, messages), tell, replace=force)
+        said = write(found, to, path, Options(ranks, messages), tell, replace=force)
     for line in said:
         say(line)
     typer.echo(f"Written: {path}")

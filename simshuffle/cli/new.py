@@ -12,7 +12,7 @@ import typer
 
 from simshuffle.cli.common import say
 from simshuffle.cli.help import command
-from simshuffle.scenario.questions import QUESTIONS, Question
+from simshuffle.new.questions import QUESTIONS, Question
 
 app = typer.Typer()
 
@@ -28,34 +28,22 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     --batch-time and --gradients are given. With --from-dlio it asks nothing, and needs --hosts
     alone.
     """
-    from simshuffle.scenario.draft import check_place, write_drafts
+    from simshuffle.new.files import check_place, write_drafts
 
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
     check_place(name, replace=force)
     answers = {key: answer for key, answer in given.items() if answer is not None}
-    if from_dlio is not None:
-        _from_dlio(name, from_dlio, answers, force)
-        return
-    missing = any(question.needed and question.name not in answers for question in QUESTIONS)
+    missing = from_dlio is None and any(
+        question.needed and question.name not in answers for question in QUESTIONS
+    )
     if missing and sys.stdin.isatty():
         answers |= _asked(answers)
         words = [word for q in QUESTIONS for word in (q.option, answers[q.name])]
         say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
-    _tell(write_drafts(name, answers, replace=force))
-
-
-def _from_dlio(name: Path, path: Path, answers: dict[str, str], force: bool) -> None:
-    from simshuffle.scenario.dlio import write_dlio_drafts
-
-    written, warnings = write_dlio_drafts(name, path, answers, replace=force)
+    (scenario, machine), warnings = write_drafts(name, answers, from_dlio, replace=force)
     for text in warnings:
         say(f"Warning: {text}")
-    _tell(written)
-
-
-def _tell(written: list[Path]) -> None:
-    scenario, machine = written
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
 

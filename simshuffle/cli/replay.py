@@ -16,9 +16,44 @@ from simshuffle.errors import InputError, Problem
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from simshuffle.network.replay.replay import Replay
+    from simshuffle.network.replay import Replay
 
 app = typer.Typer()
+
+
+Case = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CASE", help="A JSON file with links and flows, compressed with gzip or not."
+    ),
+]
+Model = Annotated[
+    str, typer.Option(metavar="MODEL", help="The network model: analytic, fluid or packet.")
+]
+Tolerance = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE", help="fluid: error allowed for less work, from 0 (exact) to below 1."
+    ),
+]
+Mtu = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="packet: bytes of a packet, such as '4096 B'.")
+]
+PortBuffer = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="packet: buffer of a port, such as '64 KiB'.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="CSV file (.csv or .csv.gz); the default is standard output."
+    ),
+]
+Compare = Annotated[
+    bool,
+    typer.Option(
+        "--compare", help="Put the ends that CASE expects, and the errors, beside each end."
+    ),
+]
 
 
 @command(
@@ -28,64 +63,30 @@ app = typer.Typer()
     "simshuffle study replay case.json --network packet --compare --to latex",
 )
 def replay(
-    case: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CASE", help="A JSON file with links and flows, compressed with gzip or not."
-        ),
-    ],
-    network: Annotated[
-        str, typer.Option(metavar="MODEL", help="The network model: analytic, fluid or packet.")
-    ] = "fluid",
-    tolerance: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SHARE", help="fluid: error allowed for less work, from 0 (exact) to below 1."
-        ),
-    ] = None,
-    mtu: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="packet: bytes of a packet, such as '4096 B'."),
-    ] = None,
-    port_buffer: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="packet: buffer of a port, such as '64 KiB'.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="CSV file (.csv or .csv.gz); the default is standard output."
-        ),
-    ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option(
-            "--compare", help="Put the ends that CASE expects, and the errors, beside each end."
-        ),
-    ] = False,
+    case: Case,
+    network: Model = "fluid",
+    tolerance: Tolerance = None,
+    mtu: Mtu = None,
+    port_buffer: PortBuffer = None,
+    out: Out = None,
+    compare: Compare = False,
     to: To = None,
 ) -> None:
     """Say when the flows of a file end.
 
     As a CSV table, and a summary on standard error."""
-    from simshuffle.network.replay.case import read_case
-    from simshuffle.network.replay.files import check_target, whole_file
-    from simshuffle.network.replay.replay import csv_rows, facts, network_model, title
-    from simshuffle.network.replay.replay import replay as replay_case
+    from simshuffle.network.case import read_case
+    from simshuffle.network.replay import csv_rows, facts, network_model, title
+    from simshuffle.network.replay import replay as replay_case
+    from simshuffle.network.whole_file import check_target, whole_file
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
     if out is not None:
         check_target(out, case)
     given = read_case(case)
     if compare and given.expected is None:
-        raise InputError(
-            Problem(
-                "--compare",
-                "needs a case that says when its flows end",
-                "no flows.end",
-                "Leave it out.",
-            ),
-            str(case),
-        )
+        rule, remedy = "needs a case that says when its flows end", "Leave it out."
+        raise InputError(Problem("--compare", rule, "no flows.end", remedy), str(case))
     with share_progress("replay") as progress:
         result = replay_case(given, model, progress)
     if out is not None:
@@ -104,7 +105,7 @@ def replay(
 
 def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     """The summary as a table, and below it the ends unless a file has them."""
-    from simshuffle.network.replay.replay import ends, facts, title
+    from simshuffle.network.replay import ends, facts, title
     from simshuffle.results.console import new_table
 
     summary = new_table(title(result), ["quantity", "value"])

@@ -45,7 +45,7 @@ def schema(
     """
     import json
 
-    from simshuffle.scenario.draft import check_place, write_together
+    from simshuffle.new.files import check_place, write_together
 
     if what not in FILES:
         rule, remedy = f"must be one of {', '.join(FILES)}", "Write one of them."

@@ -86,8 +86,8 @@ def import_(
     from simshuffle.fabrics.imported import Missing
     from simshuffle.fabrics.lfts import check_ways, read_tables
     from simshuffle.fabrics.reading import read_fabric
-    from simshuffle.scenario.draft import check_place, write_together
-    from simshuffle.scenario.machine import fabric_file, machine_files, tables_file
+    from simshuffle.new.files import check_place, write_together
+    from simshuffle.new.imported import fabric_file, machine_files, tables_file
 
     stem, alone = _stem(out, routes), out.suffix == ".json"
     beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
@@ -125,11 +125,11 @@ def _stem(out: Path, routes: Path | None) -> str:
 
 
 def _check_name(name: str | None) -> None:
-    from simshuffle.scenario.questions import is_name
+    from simshuffle.new.questions import NAME_RULE, is_name
 
     if name is not None and not is_name(name):
-        rule = "must be letters, digits, '.', '_' and '-'"
-        raise InputError(Problem("--name", rule, repr(name), "For example mine."), "command line")
+        problem = Problem("--name", NAME_RULE, repr(name), "For example mine.")
+        raise InputError(problem, "command line")
 
 
 def _bandwidth(text: str | None) -> float | None:
@@ -195,7 +195,7 @@ def export(
     from simshuffle.fabrics import ibsim, infragraph
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.fabrics.network import graphml
-    from simshuffle.scenario.draft import check_place, write_together
+    from simshuffle.new.files import check_place, write_together
 
     check_place(out, replace=force, option="--out", ends=[""])
     fabric = _fabric(source)
@@ -213,7 +213,7 @@ def export(
 def _fabric(source: str) -> ImportedFabric:
     """The network of a machine, or of a network's file."""
     from simshuffle.fabrics.network import of_network
-    from simshuffle.scenario.machine import machine_of
+    from simshuffle.scenario.scenario import machine_of
 
     found = fabric_in(source)
     if found is not None:

@@ -47,9 +47,14 @@ def show(
     pattern."""
     import numpy as np
 
-    from simshuffle.fabrics.patterns import PATTERNS, pattern_loads
-    from simshuffle.fabrics.show import facts, load_table, route_rows
-    from simshuffle.fabrics.survey import Survey
+    from simshuffle.fabrics.survey import (
+        PATTERNS,
+        Survey,
+        facts,
+        load_table,
+        pattern_loads,
+        route_rows,
+    )
     from simshuffle.spec.library import nearest
 
     if pattern not in PATTERNS:
@@ -85,7 +90,7 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
         InputError: there is no such machine or routing.
     """
     from simshuffle.routing import Fabric, routing_named, routing_of
-    from simshuffle.scenario.machine import machine_of
+    from simshuffle.scenario.scenario import machine_of
     from simshuffle.topology import Custom
 
     own: RoutingRule | None = None

@@ -10,7 +10,6 @@ from pydantic import Field, SerializeAsAny, WrapValidator
 
 from simshuffle.exchange.base import EpochContext, ShardsContext, Source, Strategy
 from simshuffle.exchange.global_shuffle import GlobalShuffle
-from simshuffle.exchange.importance import RankImportance, Selection
 from simshuffle.exchange.importance_exchange import ImportanceExchange
 from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
 from simshuffle.exchange.loader_shuffle import LoaderShuffle
@@ -25,14 +24,8 @@ _REGISTERED: dict[str, type[Strategy]] = {}
 
 def register(strategy: type[Strategy]) -> type[Strategy]:
     """Let scenarios and trainings use a strategy of your own, by its ``kind`` in a file or as an
-    object; usable as a decorator.
-
-    Args:
-        strategy: a record with ``kind: Literal["NAME"]``.
-
-    Raises:
-        ValueError: it has no such kind, or another strategy has the same.
-    """
+    object; usable as a decorator. Raises a ValueError if it has no ``kind: Literal["NAME"]``, or
+    another strategy has the same."""
     kinds = get_args(strategy.model_fields["kind"].annotation)
     if len(kinds) != 1:
         raise ValueError(f"{strategy.__name__} needs a kind: Literal[...] of one name")
@@ -84,9 +77,7 @@ __all__ = [
     "PairSchedule",
     "PartialLocalShuffle",
     "Places",
-    "RankImportance",
     "Recorded",
-    "Selection",
     "Shards",
     "ShardsContext",
     "Source",

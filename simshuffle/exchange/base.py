@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange.plan import (
     ExchangePlan,
@@ -17,63 +16,44 @@ from simshuffle.exchange.plan import (
     shuffled_shards,
 )
 from simshuffle.exchange.schedule import MessageSchedule
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import Spec
 
-Ints = NDArray[np.integer]
 Source = Literal["pfs", "ssd", "object_store"]
 
 
 @dataclass(frozen=True)
 class EpochContext:
-    """What the exchange of an epoch is planned from.
+    """What the exchange of an epoch is planned from."""
 
-    Attributes:
-        shards: who trains on what in the epoch.
-        batch_size: b, samples of a rank in an iteration.
-        iterations: of the epoch, at least 1.
-        epoch: from 1.
-        rng: yields the same on every rank.
-        importance: (N,) losses (nats), not negative; None will do for strategies that need none.
-            Its scale does not matter.
-        places: where the ranks are; None will do for strategies that do not need them.
-        held: (N,) epochs that each sample was with its rank before this one, as
-            `ExchangePlan.held_after` counts them; None will do for strategies that need none.
-    """
-
-    shards: Shards
-    batch_size: int
-    iterations: int
-    epoch: int
-    rng: np.random.Generator
-    importance: NDArray[np.float64] | None = None
+    shards: Shards  # who trains on what in the epoch
+    batch_size: int  # b, samples of a rank in an iteration
+    iterations: int  # of the epoch, at least 1
+    epoch: int  # from 1
+    rng: np.random.Generator  # yields the same on every rank
+    # (N,) losses (nats), not negative; None will do for strategies that need none. Its scale does
+    # not matter.
+    importance: Floats | None = None
+    # where the ranks are; None will do for strategies that do not need them
     places: Places | None = None
+    # (N,) epochs that each sample was with its rank before this one, as `ExchangePlan.held_after`
+    # counts them; None will do for strategies that need none
     held: Ints | None = None
 
 
 @dataclass(frozen=True)
 class ShardsContext:
-    """What decides who trains on what in an epoch.
+    """What decides who trains on what in an epoch."""
 
-    Attributes:
-        owner: (N,) the rank of each sample.
-        world_size: M.
-        epoch: from 1.
-        rng: yields the same on every rank.
-        seed: of the run, for orders that draw as a library does.
-        batch_size: b, samples of a rank in an iteration.
-        ranks_per_host: of the machine; None where none is known.
-        workers: of a rank's loader; None where none is known.
-        sample_nbytes: mean bytes of a sample in storage; None where they are not known.
-    """
-
-    owner: Ints
-    world_size: int
-    epoch: int
-    rng: np.random.Generator
-    seed: int
-    batch_size: int
-    ranks_per_host: int | None = None
-    workers: int | None = None
+    owner: Ints  # (N,) the rank of each sample
+    world_size: int  # M
+    epoch: int  # from 1
+    rng: np.random.Generator  # yields the same on every rank
+    seed: int  # of the run, for orders that draw as a library does
+    batch_size: int  # b, samples of a rank in an iteration
+    ranks_per_host: int | None = None  # of the machine; None where none is known
+    workers: int | None = None  # of a rank's loader; None where none is known
+    # mean bytes of a sample in storage; None where they are not known
     sample_nbytes: float | None = None
 
 
@@ -83,9 +63,18 @@ class Strategy(Spec):
 
     Attributes:
         kind: its name.
+        redraws: whether every epoch draws a new partition of the whole set, so that nobody owns
+            samples, and a host may read, or must hold, any of them.
+        fetches: whether a host fetches samples when it first reads them and keeps them, rather than
+            to have them staged before the first epoch.
+        whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
+            same proportion; '' if it can.
     """
 
     kind: str
+    redraws: ClassVar[bool] = False
+    fetches: ClassVar[bool] = False
+    whole_because: ClassVar[str] = ""
 
     @property
     def short_name(self) -> str:
@@ -106,18 +95,6 @@ class Strategy(Spec):
     def fraction(self) -> float | None:
         """Q; None where samples are not exchanged but drawn anew (`redraws`)."""
         return 0.0
-
-    @property
-    def redraws(self) -> bool:
-        """Whether every epoch draws a new partition of the whole set, so that nobody owns samples,
-        and a host may read, or must hold, any of them."""
-        return False
-
-    @property
-    def fetches(self) -> bool:
-        """Whether a host fetches samples when it first reads them and keeps them, rather than to
-        have them staged before the first epoch."""
-        return False
 
     @property
     def exchange_schedule(self) -> MessageSchedule | None:
@@ -144,12 +121,6 @@ class Strategy(Spec):
     def needs_held(self) -> bool:
         """Whether `plan` needs to know how long each sample has been with its rank."""
         return False
-
-    @property
-    def whole_because(self) -> str:
-        """Why the exchange of an epoch cannot be planned for fewer iterations, in the same
-        proportion; '' if it can."""
-        return ""
 
     def gathered(self, shard_size: float) -> float:
         """Importances that each rank, with ``shard_size`` samples, makes known to all others before

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.exchange.base import Ints, Source, Strategy
+from simshuffle.exchange.base import Source, Strategy
 from simshuffle.exchange.plan import Shards, random_order
+from simshuffle.spec.arrays import Ints
 
 
 class GlobalShuffle(Strategy):
@@ -19,6 +20,7 @@ class GlobalShuffle(Strategy):
     """
 
     kind: Literal["global_shuffle"]
+    redraws: ClassVar[bool] = True
     source: Source = "pfs"
 
     @property
@@ -30,11 +32,6 @@ class GlobalShuffle(Strategy):
     def fraction(self) -> float | None:
         """None: nothing is exchanged between ranks."""
         return None
-
-    @property
-    def redraws(self) -> bool:
-        """True."""
-        return True
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """1 on the SSD, 0 from what all hosts share."""

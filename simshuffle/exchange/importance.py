@@ -7,13 +7,11 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.plan import Shards
+from simshuffle.spec.arrays import Floats, Ints
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 MOST_PADDING = 4
 """Shards are sorted as rows of one table unless that has so many times the samples; then one after
 the other."""
@@ -35,43 +33,22 @@ BY_IMPORTANCE: frozenset[Selection] = frozenset(
 
 
 def checked_held(held: Any, shards: Shards, kind: str) -> Ints:
-    """The epochs that each sample was with its rank, (N,), if they are that.
-
-    Args:
-        held: what was given: (N,) whole numbers.
-        shards: whose samples they are.
-        kind: of the strategy, for the text.
-
-    Raises:
-        InputError: there are none, or they are something else.
-    """
+    """``held`` as the epochs that each sample was with its rank, (N,) whole numbers. Raises an
+    InputError if it is something else; ``kind`` is that of the strategy, for the text."""
     values, count = np.asarray(held), len(shards.order)
     if held is not None and values.dtype.kind in "iu" and values.shape == (count,):
         return values
     shown = "None" if held is None else f"shape {values.shape} of {values.dtype}"
-    raise InputError(
-        Problem(
-            "held",
-            f"is needed by {kind} with selection: oldest: one whole number for each of {count}"
-            " samples",
-            shown,
-            "Begin with strategy.first_held(N), and go on with plan.held_after(held).",
-        )
+    rule = (
+        f"is needed by {kind} with selection: oldest: one whole number for each of {count} samples"
     )
+    remedy = "Begin with strategy.first_held(N), and go on with plan.held_after(held)."
+    raise InputError(Problem("held", rule, shown, remedy))
 
 
 def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
-    """The importance of each sample, (N,) float64, if it is one.
-
-    Args:
-        importance: what was given: (N,) finite numbers, not negative (losses, in nats).
-        shards: whose samples they are.
-        kind: of the strategy, for the text.
-
-    Raises:
-        InputError: there is none; it has another shape; or it holds something else than finite
-            numbers from 0 on.
-    """
+    """The importance of each sample, (N,) float64: losses in nats. Raises an InputError if they are
+    not (N,) finite numbers from 0 on; ``kind`` is that of the strategy, for the text."""
     count = len(shards.order)
     remedy = (
         f"Give an array of {count} losses: of an inference pass, or of the last epoch's training."
@@ -84,14 +61,8 @@ def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
             Problem("importance", "must be real numbers", f"an array of {values.dtype}", remedy)
         )
     if values.shape != (count,):
-        raise InputError(
-            Problem(
-                "importance",
-                f"must be one number for each of {count} samples",
-                f"shape {values.shape}",
-                remedy,
-            )
-        )
+        rule = f"must be one number for each of {count} samples"
+        raise InputError(Problem("importance", rule, f"shape {values.shape}", remedy))
     floats = values.astype(np.float64)
     if not (np.isfinite(floats) & (floats >= 0)).all():
         raise InputError(_bad_value(floats, shards))
@@ -104,12 +75,9 @@ def _bad_value(importance: Floats, shards: Shards) -> Problem:
     at = int(np.argmin(np.isfinite(ordered) & (ordered >= 0)))
     rank = int(np.searchsorted(shards.start, at, side="right")) - 1
     where = f"{ordered[at]:g} for sample {shards.order[at]} of rank {rank}"
-    return Problem(
-        "importance",
-        "must be finite and not negative",
-        where,
-        "A loss that is not finite comes from a diverged training.",
-    )
+    rule = "must be finite and not negative"
+    remedy = "A loss that is not finite comes from a diverged training."
+    return Problem("importance", rule, where, remedy)
 
 
 def selected(
@@ -131,8 +99,6 @@ def selected(
     that have some.
 
     Args:
-        selection: the rule.
-        shards: whose samples they are, in their local order.
         count: samples that each rank sends; at most the smallest shard.
         importance: (N,) finite and not negative; None will do for 'random' and 'oldest'.
         rng: yields the same on every rank. It is asked for one number for each of the N samples, in
@@ -199,9 +165,7 @@ def rank_importance(
     count: they belong to the rank from the next epoch on.
 
     Args:
-        rule: the aggregate.
         importance: (N,) of the samples, not negative.
-        shards: of the epoch; none is empty.
         sample: (steps, M) what each rank sends, in this order.
         sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has
             samples.

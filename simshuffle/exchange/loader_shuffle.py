@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import field_validator
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.base import Ints, ShardsContext, Source, Strategy
+from simshuffle.exchange.base import ShardsContext, Source, Strategy
 from simshuffle.exchange.plan import Shards, shuffled_shards
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.fetching import Pieces, iteration, pieces
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, NBytes, PositiveNBytes
 from simshuffle.spec.rng import stream
@@ -69,6 +69,9 @@ class LoaderShuffle(Strategy):
     """
 
     kind: Literal["loader_shuffle"]
+    redraws: ClassVar[bool] = True
+    fetches: ClassVar[bool] = True
+    whole_because: ClassVar[str] = "the order of the loader is drawn for the whole data set"
     order: AnyOrder
     samples_per_shard: Count | None = None
     cache_limit: NBytes | None = None
@@ -105,35 +108,16 @@ class LoaderShuffle(Strategy):
         return None
 
     @property
-    def redraws(self) -> bool:
-        """True: a host may read any sample."""
-        return True
-
-    @property
-    def fetches(self) -> bool:
-        """True."""
-        return True
-
-    @property
     def held_in(self) -> Literal["ssd", "memory"]:
         """Where a node has what it fetched: ``cache_in``; without a cache, the workers' memory."""
         return "memory" if self.cache_limit == 0 else self.cache_in
-
-    @property
-    def whole_because(self) -> str:
-        """An order of fewer samples is another."""
-        return "the order of the loader is drawn for the whole data set"
 
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """0: nothing is staged."""
         return 0.0
 
     def shards(self, owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-        """Not to be had without the epoch and the seed.
-
-        Raises:
-            NotImplementedError: always; `epoch_shards` has them.
-        """
+        """Not to be had without epoch and seed: raises a NotImplementedError."""
         raise NotImplementedError("ask epoch_shards, which knows the epoch and the seed")
 
     def epoch_shards(self, context: ShardsContext) -> Shards:
@@ -175,16 +159,9 @@ class LoaderShuffle(Strategy):
         return Readers(nodes, ranks, WORKERS if workers is None else workers, context.batch_size)
 
     def data(self, num_samples: int, sample_nbytes: float | None = None) -> ShardedSet:
-        """The set in shards, in which samples are numbered as they lie.
-
-        Args:
-            num_samples: N.
-            sample_nbytes: mean bytes of a sample; None where they are not known.
-
-        Raises:
-            InputError: the order reads shards or blocks, and there are none; or ``sample_size`` is
-                another.
-        """
+        """The set in shards, in which ``num_samples`` samples are numbered as they lie;
+        ``sample_nbytes`` are mean bytes of one, None where they are not known. Raises an InputError
+        if the order reads shards or blocks, and there are none; or ``sample_size`` is another."""
         each = self.samples_per_shard or 1
         if each == 1 and self.order.unit != "sample":
             rule = f"must be at least 2: {self.short_name} reads {self.order.unit}s of samples"
@@ -216,12 +193,8 @@ class LoaderShuffle(Strategy):
             raise InputError([_below(problem) for problem in error.problems], "exchange") from None
 
     def cache_problems(self, sample_nbytes: float, capacity: float) -> list[Problem]:
-        """What is wrong with the limit of the cache.
-
-        Args:
-            sample_nbytes: mean bytes of a sample.
-            capacity: of what the cache is in.
-        """
+        """What is wrong with the limit of the cache, given mean bytes of a sample, and the capacity
+        of what the cache is in."""
         limit, samples = self.cache_limit, 1
         if not limit:
             return []
@@ -243,21 +216,12 @@ class LoaderShuffle(Strategy):
         return problems
 
     def room(self, capacity: float, nbytes: float) -> int | None:
-        """What the cache of a node may hold.
-
-        Args:
-            capacity: of what it is in.
-            nbytes: of the whole set.
-
-        Returns:
-            Bytes; None where nothing need ever be dropped.
-        """
+        """Bytes that the cache of a node may hold, given the capacity of what it is in and the
+        bytes of the whole set; None where nothing need ever be dropped."""
         limit = capacity if self.cache_limit is None else self.cache_limit
         return None if limit >= nbytes else int(limit)
 
-    def pieces(
-        self, owner: Ints, world_size: int, seed: int, nbytes: NDArray[np.float64]
-    ) -> Pieces:
+    def pieces(self, owner: Ints, world_size: int, seed: int, nbytes: Floats) -> Pieces:
         """What is fetched at once, given the bytes (N,) of every sample; those of a piece are
         rounded to whole ones."""
         data = self.data(len(owner))
@@ -274,7 +238,7 @@ def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
     return shuffled_shards(owner, world_size, stream(seed, "storage")).order
 
 
-def _trained(order: EpochOrder, readers: Readers, size: int) -> NDArray[np.int64]:
+def _trained(order: EpochOrder, readers: Readers, size: int) -> Ints64:
     """The rows of ``order`` that the ranks train on, rank by rank, ``size`` / M each, rounded up.
 
     Raises:

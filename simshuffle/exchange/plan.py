@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.integer]
+from simshuffle.spec.arrays import Flags, Floats, Ints
+
 PART = 1 << 17
 """Samples of which arrays are made at once: of all they would take much memory."""
 
@@ -17,23 +17,18 @@ PART = 1 << 17
 @dataclass(frozen=True)
 class ExchangePlan:
     """The exchange of one epoch, in steps. In every step each rank sends one sample and receives
-    one.
+    one."""
 
-    Attributes:
-        sample: (steps, M) the sample that each rank sends.
-        target: (steps, M) the rank it goes to; a permutation in every step. A rank that is its own
-            target keeps its sample.
-        iteration: (steps,) the iteration (from 0) after which the step is taken; not decreasing.
-        message: (steps,) number of the message that carries the step's samples; the samples of a
-            message share target and iteration.
-        draws: (steps,) permutations of all ranks that every rank draws before the step, to know its
-            target; None for none at all.
-    """
-
-    sample: Ints
+    sample: Ints  # (steps, M) the sample that each rank sends
+    # (steps, M) the rank it goes to; a permutation in every step. A rank that is its own target
+    # keeps its sample.
     target: Ints
-    iteration: Ints
+    iteration: Ints  # (steps,) the iteration (from 0) after which the step is taken; not decreasing
+    # (steps,) number of the message that carries the step's samples; the samples of a message share
+    # target and iteration
     message: Ints
+    # (steps,) permutations of all ranks that every rank draws before the step, to know its target;
+    # None for none at all
     draws: Ints | None = None
 
     @property
@@ -42,7 +37,7 @@ class ExchangePlan:
         return int(self.sample.shape[1])
 
     @property
-    def moving(self) -> NDArray[np.bool_]:
+    def moving(self) -> Flags:
         """(steps, M): True where the sample leaves its rank."""
         return np.asarray(self.target != np.arange(self.world_size))
 
@@ -72,17 +67,11 @@ class ExchangePlan:
 @dataclass(frozen=True)
 class Places:
     """Where the ranks are: (M,) numbers, equal for ranks of the same one, rising from 0 with the
-    distance from rank 0.
+    distance from rank 0."""
 
-    Attributes:
-        host: whose GPU the rank has.
-        leaf: the leaf switch that its messages go through.
-        rack: what is joined below the topmost switches.
-    """
-
-    host: Ints
-    leaf: Ints
-    rack: Ints
+    host: Ints  # whose GPU the rank has
+    leaf: Ints  # the leaf switch that its messages go through
+    rack: Ints  # what is joined below the topmost switches
 
     @property
     def ranks_per_host(self) -> int:
@@ -101,20 +90,16 @@ class Shards:
     """Who trains on what in one epoch, in which order.
 
     A sample may be there several times, or not at all, where the order is a library's (`repeats`).
-
-    Attributes:
-        order: (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of
-            rank 1, ...; a library's order may have a few more.
-        start: (M + 1,) where each rank's part begins.
-        worker: the worker of the rank that loads each, as long as ``order``; None where samples
-            are not divided among workers beforehand.
-        repeats: whether samples may be missing or there several times.
     """
 
+    # (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of rank 1,
+    # ...; a library's order may have a few more
     order: Ints
-    start: Ints
+    start: Ints  # (M + 1,) where each rank's part begins
+    # the worker of the rank that loads each, as long as ``order``; None where samples are not
+    # divided among workers beforehand
     worker: Ints | None = None
-    repeats: bool = False
+    repeats: bool = False  # whether samples may be missing or there several times
 
     @property
     def sizes(self) -> Ints:
@@ -139,7 +124,7 @@ class Shards:
         """Where the samples of these ranks are in ``order``."""
         return slice(int(self.start[ranks.start]), int(self.start[ranks.stop]))
 
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(self, values: Floats) -> Floats:
         """Sums of ``values``, (N,) by sample, over the samples of every rank, which has one at
         least: (M,)."""
         out = np.empty(len(self.start) - 1)

@@ -5,20 +5,18 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.base import EpochContext
 from simshuffle.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans
 from simshuffle.exchange.sending import Paired, one_each
+from simshuffle.spec.arrays import Ints
 from simshuffle.spec.record import Count
 from simshuffle.spec.rng import stream
-
-Ints = NDArray[np.integer]
 
 
 class Recorded(Paired):
@@ -42,16 +40,12 @@ class Recorded(Paired):
     """
 
     kind: Literal["recorded"]
+    whole_because: ClassVar[str] = "the exchange is recorded sample by sample"
     path: str
     sha256: str | None = None
     measures_importance: bool = False
     samples_each: Count = 1
     ranks_each: Count = 1
-
-    @property
-    def whole_because(self) -> str:
-        """As for `Strategy`: it is recorded sample by sample."""
-        return "the exchange is recorded sample by sample"
 
     @property
     def inference_pass(self) -> bool:
@@ -103,14 +97,8 @@ class Recorded(Paired):
                 f"must be at least {self.ranks_each * self.samples_each} times the {held} samples"
                 " that were recorded"
             )
-            problems.append(
-                Problem(
-                    "workload.dataset.num_samples",
-                    rule,
-                    str(num_samples),
-                    "Use a smaller samples_each.",
-                )
-            )
+            remedy = "Use a smaller samples_each."
+            problems.append(Problem("workload.dataset.num_samples", rule, str(num_samples), remedy))
         if epochs > len(found.plans):
             rule = f"must be at most the {len(found.plans)} that were recorded"
             problems.append(Problem("epochs", rule, str(epochs), "Simulate fewer."))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.plan import ExchangePlan
+from simshuffle.spec.arrays import Ints, Ints64
 
 PARTS = ("owner", "sample", "target", "iteration", "message")
 """What is stored: the owners, and the arrays of the plans of all epochs, one after the other."""
@@ -28,15 +29,10 @@ MAX_EPOCHS = 100_000
 
 @dataclass(frozen=True)
 class RecordedPlans:
-    """The exchange of a whole run.
+    """The exchange of a whole run."""
 
-    Attributes:
-        owner: (N,) the rank of each sample before the first epoch.
-        plans: one for every epoch.
-    """
-
-    owner: NDArray[np.integer]
-    plans: list[ExchangePlan]
+    owner: Ints  # (N,) the rank of each sample before the first epoch
+    plans: list[ExchangePlan]  # one for every epoch
 
 
 def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
@@ -93,12 +89,9 @@ def read_plans(path: Path) -> RecordedPlans:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        problem = Problem(
-            "",
-            "cannot be read as recorded plans",
-            str(error) or type(error).__name__,
-            "Train that run again.",
-        )
+        rule = "cannot be read as recorded plans"
+        remedy = "Train that run again."
+        problem = Problem("", rule, str(error) or type(error).__name__, remedy)
         raise InputError(problem, str(path)) from None
 
 
@@ -123,17 +116,17 @@ def _array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
     return array.reshape(shape, order="F" if columns_first else "C")
 
 
-def _joined(arrays: list[NDArray[np.integer]]) -> NDArray[np.integer]:
+def _joined(arrays: list[Ints]) -> Ints:
     return np.concatenate(arrays) if arrays else np.zeros(0, np.int64)
 
 
-def _planes(numbers: NDArray[np.integer]) -> NDArray[np.uint8]:
+def _planes(numbers: Ints) -> NDArray[np.uint8]:
     """(bytes, n): the bytes of ``numbers`` (n,), which are not negative, below 2^63."""
     width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 8))
     return np.ascontiguousarray(numbers.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].T)
 
 
-def _numbers(planes: NDArray[Any], name: str, kind: str) -> NDArray[np.integer]:
+def _numbers(planes: NDArray[Any], name: str, kind: str) -> Ints:
     """(n,): the numbers of the planes, which are not negative and fit the type ``kind``."""
     wanted = np.dtype(kind)
     if planes.dtype != np.uint8 or planes.ndim != 2 or not len(planes) <= 8:
@@ -150,15 +143,13 @@ def _numbers(planes: NDArray[Any], name: str, kind: str) -> NDArray[np.integer]:
     return numbers.astype(wanted)
 
 
-def _checked(numbers: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+def _checked(numbers: Ints64, name: str) -> Ints64:
     if numbers.ndim != 1 or numbers.min(initial=0) < 0:
         raise ValueError(f"{name} has negative numbers, or another shape than (n,)")
     return numbers
 
 
-def _recorded(
-    whole: dict[str, NDArray[np.integer]], steps: NDArray[np.int64], ranks: int
-) -> RecordedPlans:
+def _recorded(whole: dict[str, Ints], steps: Ints64, ranks: int) -> RecordedPlans:
     owner, cut = whole["owner"], np.cumsum(steps)[:-1]
     if not 1 <= ranks <= max(len(owner), 1):
         raise ValueError(f"{ranks} ranks of {len(owner)} samples")
@@ -182,7 +173,7 @@ def _recorded(
     return RecordedPlans(owner, plans)
 
 
-def _broken(plan: ExchangePlan, owner: NDArray[np.integer]) -> str:
+def _broken(plan: ExchangePlan, owner: Ints) -> str:
     """What of `ExchangePlan` does not hold for the plan of an epoch that begins with ``owner``; ''
     if all does. It takes the time of the plan, not of ``owner``."""
     ranks = np.arange(plan.world_size)

@@ -7,18 +7,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.exchange.importance import RankImportance
 from simshuffle.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
 from simshuffle.exchange.plan import Places
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.record import Count, Fraction, Seconds, Sourced
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 PartnerScope = Literal["all", "rack", "leaf", "host"]
 PartnerLifetime = Literal["sample", "iteration", "epoch"]
 SamplesPerMessage = Count | Literal["iteration"]
@@ -176,13 +174,13 @@ class Pairing(Sourced):
 
     @model_validator(mode="after")
     def _what_is_set_is_used(self) -> Pairing:
-        for rule in RULES.values():
-            for key in rule.keys if rule is not self.rule else ():
+        for name, rule in RULES.items():
+            for key in rule.keys if name != self.partner_rule else ():
                 if getattr(self, key) != Pairing.model_fields[key].default:
                     raise PydanticCustomError(
                         "unused",
                         "{key} can be set only where partner_rule is '{rule}'",
-                        {"key": key, "rule": rule.name},
+                        {"key": key, "rule": name},
                     )
         if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
             raise PydanticCustomError(

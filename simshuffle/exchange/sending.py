@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange.base import EpochContext, Ints, Strategy
+from simshuffle.exchange.base import EpochContext, Strategy
 from simshuffle.exchange.importance import (
     BY_IMPORTANCE,
     Selection,
@@ -22,6 +22,7 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
+from simshuffle.spec.arrays import Ints
 from simshuffle.spec.record import Fraction
 
 

@@ -22,10 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simshuffle.exports.formats import Asked, Tell
+from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, program
 from simshuffle.exports.source import Source
 
@@ -54,23 +51,14 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Node:
-    """What a rank does.
+    """What a rank does."""
 
-    Attributes:
-        id: from 1, in the order of the schedule.
-        name: what it is.
-        kind: `COMP`, `SEND`, `RECV` or `COLL`.
-        after: ids of what must be done before.
-        seconds: how long it takes; 0 for what a network decides.
-        attributes: those that ASTRA-sim asks for: bytes, ranks, ...
-    """
-
-    id: int
-    name: str
-    kind: int
-    after: tuple[int, ...]
-    seconds: float
-    attributes: dict[str, int]
+    id: int  # from 1, in the order of the schedule
+    name: str  # what it is
+    kind: int  # `COMP`, `SEND`, `RECV` or `COLL`
+    after: tuple[int, ...]  # ids of what must be done before
+    seconds: float  # how long it takes; 0 for what a network decides
+    attributes: dict[str, int]  # those that ASTRA-sim asks for: bytes, ranks, ...
 
 
 @dataclass
@@ -100,14 +88,13 @@ class _Trace:
         return self._add(name, kind, [after], comm_size=size, **where)
 
 
-def write(source: Source, path: Path, asked: Asked, tell: Tell) -> Sequence[str]:
-    """As for `simshuffle.exports.formats.Writer`."""
+def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
+    """See `Writer.write`."""
     made = program(source.scenario, source.epoch, source.iteration)
     path.mkdir()
     count = 0
-    senders = [step.source for step in made.steps]
     for rank in range(made.world_size):
-        nodes = _nodes(made, senders, rank)
+        nodes = nodes_of(made, rank)
         (path / f"{STEM}.{rank}.et").write_bytes(encoded(nodes))
         count += len(nodes)
         tell((rank + 1) / made.world_size)
@@ -124,11 +111,6 @@ def nodes_of(made: Program, rank: int) -> list[Node]:
     Where messages are waited for after the next backward pass, that pass is here too, and takes the
     time of this iteration's.
     """
-    return _nodes(made, [step.source for step in made.steps], rank)
-
-
-def _nodes(made: Program, senders: list[NDArray[np.integer]], rank: int) -> list[Node]:
-    """``senders`` of each step: `Step.source`, which is computed once for all ranks."""
     trace, of = _Trace(), made.gradients
     last = trace.compute("forward", of.forward_s[rank], ())
     last = trace.compute("backward", of.backward_s[rank], [last])
@@ -136,11 +118,11 @@ def _nodes(made: Program, senders: list[NDArray[np.integer]], rank: int) -> list
         last = trace.allreduce("gradients", round(of.nbytes), [last])
     last = trace.compute("update", of.update_s, [last])
     opened, travelling = last, []
-    for number, (step, sender) in enumerate(zip(made.steps, senders, strict=True)):
+    for number, step in enumerate(made.steps):
         if made.barrier_before[number]:
             opened = last = trace.allreduce("barrier", 1, [last])
         last = trace.compute(f"work {number}", step.before_s[rank], [last], cpu=True)
-        target, origin = int(step.target[rank]), int(sender[rank])
+        target, origin = int(step.target[rank]), int(step.source[rank])
         if target != rank:
             size = round(step.nbytes[rank])
             travelling.append(trace.message(SEND, number, (rank, target), size, last))

@@ -1,18 +1,94 @@
-"""export(source, format): a file or folder for another tool, written whole or not at all."""
+"""The formats: what each takes, and the module that writes it; and `export`, which writes a file or
+folder for another tool whole or not at all."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exports.formats import Asked, Tell, format_of
 from simshuffle.exports.source import Source
 from simshuffle.results.folders import room_for, take_place
+from simshuffle.spec.library import nearest
 from simshuffle.version import __version__
+
+Tell = Callable[[float], None]
+"""Told of the share that is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the verb that some formats alone take; None for what was not given."""
+
+    ranks: str | None = None  # whose lanes are wanted
+    messages: str | None = None  # of which ranks, or 'none'
+
+
+class Writer(Protocol):
+    """A module of a format."""
+
+    def write(self, source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
+        """Write to ``path``, where nothing is: a file, or a folder that it makes. Returns what is
+        to be said of it, a line each."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format."""
+
+    suffix: str  # of the file, with its dot; '' for a folder
+    module: str  # whose ``write`` writes it, see `Writer`; imported when it is needed
+    # those that it takes beside the run: of 'epoch', 'epochs' (several at once), 'iteration',
+    # 'ranks', 'messages'
+    options: frozenset[str] = frozenset()
+
+    @property
+    def sends(self) -> bool:
+        """Whether it is made of the messages of an iteration."""
+        return "iteration" in self.options
+
+    def writer(self) -> Writer:
+        """The module that writes it."""
+        module: Writer = importlib.import_module(self.module)
+        return module
+
+
+_TIMELINE = frozenset({"epoch", "epochs", "ranks", "messages"})
+_ITERATION = frozenset({"epoch", "iteration"})
+FORMATS = {
+    # a timeline of ranks, messages and links, for ui.perfetto.dev or chrome://tracing
+    "perfetto": Format(".json.gz", "simshuffle.exports.perfetto", _TIMELINE),
+    # execution traces of an iteration, a file for each rank, for ASTRA-sim
+    "chakra": Format("", "simshuffle.exports.chakra", _ITERATION),
+    # a connection matrix of an iteration's messages, and the fat tree below it
+    "htsim": Format("", "simshuffle.exports.htsim", _ITERATION),
+    # a schedule of an iteration's messages, for LogGOPSim and ATLAHS
+    "goal": Format(".goal", "simshuffle.exports.goal", _ITERATION),
+    # an iteration's messages as an MPI program, with its platform, for smpirun
+    "simgrid": Format("", "simshuffle.exports.simgrid", _ITERATION),
+    # the network of the run's cluster, for tools that read InfraGraph
+    "infragraph": Format(".json", "simshuffle.exports.infragraph"),
+}
+"""By the name that ``--to`` takes."""
+
+
+def format_of(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in FORMATS:
+        rule, remedy = "must be a format", nearest(name, list(FORMATS))
+        raise InputError(Problem("--to", rule, repr(name), remedy), "command line")
+    return FORMATS[name]
+
 
 MARK = "simshuffle-export.json"
 """A file in each folder that was exported: it says so, and that --force may replace it."""
@@ -29,7 +105,7 @@ def export(
     source: Source,
     to: str,
     out: Path,
-    asked: Asked | None = None,
+    options: Options | None = None,
     tell: Tell | None = None,
     *,
     replace: bool = False,
@@ -40,7 +116,7 @@ def export(
         source: the run.
         to: the name of a format.
         out: the file, or the folder where the format is several files.
-        asked: options that the format takes.
+        options: options that the format takes.
         tell: told of the share that is done.
         replace: what is at ``out``, if it is a file, or a folder that was exported.
 
@@ -48,31 +124,23 @@ def export(
         What is to be said of it, a line each.
 
     Raises:
-        InputError: there is no such format, ``out`` cannot be written, or the format cannot be made
-            of the source.
+        InputError: there is no such format, or ``out`` cannot be written.
     """
     kind = format_of(to)
-    if kind.takes != "both" and (kind.takes == "result") != (source.result is not None):
-        wanted = {"result": "a result folder of 'simshuffle run'", "scenario": "a scenario"}
-        rule = f"--to {to} takes {wanted[kind.takes]}"
-        raise InputError(Problem("SOURCE", rule, source.reference, "Name one."), "command line")
     folder = not kind.suffix
     check_out(out, folder=folder, replace=replace)
     writer = kind.writer()
 
-    def fill(path: Path) -> Sequence[str]:
-        said = writer.write(source, path, asked or Asked(), tell or _nobody)
+    # beside it, then renamed: what was there stays until then
+    with room_for(out, out.parent) as room:
+        draft = Path(room) / out.name
+        said = writer.write(source, draft, options or Options(), tell or (lambda share: None))
         if folder:
             about = {"format": to, "source": source.reference, "run": source.run}
             mark = json.dumps({**about, "simshuffle": __version__}, indent=1)
-            (path / MARK).write_text(f"{mark}\n", encoding="utf-8")
-        return said
-
-    return _written(out, fill)
-
-
-def _nobody(_: float) -> None:
-    pass
+            (draft / MARK).write_text(f"{mark}\n", encoding="utf-8")
+        take_place(draft, out)
+    return said
 
 
 def check_out(out: Path, *, folder: bool, replace: bool) -> None:
@@ -107,12 +175,3 @@ def _in_the_way(out: Path, folder: bool, replace: bool) -> tuple[str, str]:
     if folder and any(out.iterdir()) and not (out / MARK).is_file():
         return "holds something else than an export", "Choose another name."
     return "", ""
-
-
-def _written(out: Path, fill: Callable[[Path], Sequence[str]]) -> Sequence[str]:
-    """Let ``fill`` write beside ``out``, then rename it; what was there stays until then."""
-    with room_for(out, out.parent) as room:
-        draft = Path(room) / out.name
-        said = fill(draft)
-        take_place(draft, out)
-    return said

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exports.formats import Asked, Tell
+from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, program
 from simshuffle.exports.source import Source
 
@@ -32,7 +32,7 @@ num_ranks {ranks}
 """
 
 
-def write(source: Source, path: Path, asked: Asked, tell: Tell) -> list[str]:
+def write(source: Source, path: Path, options: Options, tell: Tell) -> list[str]:
     """Write the schedule of an iteration to the file ``path``, rank after rank.
 
     Raises:

@@ -13,12 +13,11 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exports.chosen import Chosen, check_ranks, chosen
-from simshuffle.exports.formats import Asked, Tell
-from simshuffle.exports.lanes import lanes
+from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.link_counters import write_counters
 from simshuffle.exports.simulated import TracedEpoch, simulated, stored
 from simshuffle.exports.source import Source
-from simshuffle.exports.trace_file import Ints, TraceFile, nanoseconds, quoted, trace_file
+from simshuffle.exports.trace_file import Ints, TraceFile, lanes, nanoseconds, quoted, trace_file
 from simshuffle.results.report import LABELS
 from simshuffle.results.timeline import HIDDEN
 from simshuffle.results.waiting import wait_causes
@@ -39,17 +38,17 @@ SIMULATED = 0.85
 """Share of the time that the simulation takes."""
 
 
-def write(source: Source, path: Path, asked: Asked, tell: Tell) -> Sequence[str]:
-    """As for `simshuffle.exports.formats.Writer`.
+def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
+    """See `Writer.write`.
 
     Raises:
         InputError: a rank that does not exist, or tables that are not what is simulated now.
     """
-    wanted = check_ranks(asked.ranks, source.scenario.world_size)
-    if asked.messages not in {None, "chosen", "none"}:
+    wanted, messages = check_ranks(options.ranks, source.scenario.world_size), options.messages
+    if messages not in {None, "chosen", "none"}:
         rule, remedy = "must be chosen or none", "Write one of them, or leave it out."
-        raise InputError(Problem("--messages", rule, repr(asked.messages), remedy), "command line")
-    alone = asked.messages == "none" and source.result is not None
+        raise InputError(Problem("--messages", rule, repr(messages), remedy), "command line")
+    alone = messages == "none" and source.result is not None
     found = stored(source) if alone else simulated(source, lambda done: tell(SIMULATED * done))
     epochs = list(found)
     ranks = chosen(wanted, [epoch.phases for epoch in epochs])
@@ -57,7 +56,7 @@ def write(source: Source, path: Path, asked: Asked, tell: Tell) -> Sequence[str]
         trace = _Trace(file, source, ranks, epochs[0].begin)
         for number, epoch in enumerate(epochs, 1):
             last = number == len(epochs) or epochs[number].begin > epoch.end
-            trace.epoch(epoch, messages=asked.messages != "none", last=last)
+            trace.epoch(epoch, messages=messages != "none", last=last)
             tell(SIMULATED + (1 - SIMULATED) * number / len(epochs))
         about = _about(source, epochs, ranks)
         file.finish(about)

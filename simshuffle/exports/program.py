@@ -7,14 +7,14 @@ It is made by the code that the simulator runs: the plan of the epoch, its costs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.exchange import MessageSchedule
-from simshuffle.exchange.schedule import Barriers
 from simshuffle.lowering.compute import compute_factor
 from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
 from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
@@ -30,25 +30,20 @@ Ints = NDArray[np.integer]
 @dataclass(frozen=True)
 class Step:
     """One message of every rank. A rank is done with a step when its work is: it does not wait for
-    the message.
+    the message."""
 
-    Attributes:
-        target: (M,) rank that the message goes to; its own if the rank keeps its samples and sends
-            nothing.
-        nbytes: (M,) bytes on the wire; 0 where nothing is sent.
-        before_s: (M,) s of the sender before it sends: reads samples and works on them. The reads
-            take what they take alone: in the simulator they share the host's devices.
-        latency_s: (M,) s between the end of that and the first byte on the route: of the cables and
-            of message passing; 0 where nothing is sent.
-        route: (M, width) int32, the links that the bytes cross, as numbers in `Program.links`, -1
-            at the end and where nothing is sent. Routes that a routing chooses by what it carried
-            before are as if nothing had been.
-    """
-
+    # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing
     target: Ints
-    nbytes: Floats
+    nbytes: Floats  # (M,) bytes on the wire; 0 where nothing is sent
+    # (M,) s of the sender before it sends: reads samples and works on them. The reads take what
+    # they take alone: in the simulator they share the host's devices.
     before_s: Floats
+    # (M,) s between the end of that and the first byte on the route: of the cables and of message
+    # passing; 0 where nothing is sent
     latency_s: Floats
+    # (M, width) int32, the links that the bytes cross, as numbers in `Program.links`, -1 at the end
+    # and where nothing is sent. Routes that a routing chooses by what it carried before are as if
+    # nothing had been.
     route: NDArray[np.int32]
 
     @property
@@ -56,7 +51,7 @@ class Step:
         """(M,) whether a rank sends anything."""
         return np.asarray(self.target != np.arange(len(self.target)))
 
-    @property
+    @cached_property
     def source(self) -> Ints:
         """(M,) rank that each rank receives from; its own if it receives nothing."""
         out = np.empty_like(self.target)
@@ -66,63 +61,43 @@ class Step:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What surrounds the exchange in an iteration.
+    """What surrounds the exchange in an iteration."""
 
-    Attributes:
-        nbytes: bytes of the gradients that are summed; 0 for one rank.
-        algorithm: kind of the allreduce: 'ring', ...
-        forward_s, backward_s: (M,) s of the accelerator in this iteration.
-        update_s: s of the optimiser.
-    """
-
-    nbytes: float
-    algorithm: str
+    nbytes: float  # bytes of the gradients that are summed; 0 for one rank
+    algorithm: str  # kind of the allreduce: 'ring', ...
+    # forward_s, backward_s: (M,) s of the accelerator in this iteration
     forward_s: Floats
     backward_s: Floats
-    update_s: float
+    update_s: float  # s of the optimiser
 
 
 @dataclass(frozen=True)
 class Program:
     """The exchange of one iteration: for each step [barrier,] work, send; then, when all messages
-    that it sends and receives have arrived, a rank stores what came [, barrier].
+    that it sends and receives have arrived, a rank stores what came [, barrier]."""
 
-    Attributes:
-        name: label of the scenario.
-        epoch, iteration: which one it is, both from 1.
-        world_size: M.
-        host_of: (M,) number of the host of each rank.
-        steps: what each rank sends, in order, at least one.
-        barriers: 'message': all ranks meet before the work of every step and after storing;
-            'iteration': before that of the first and after storing; 'none'.
-        barrier_s: s that a barrier takes when the last rank has come to it.
-        store_s: (M,) s of each rank after the receipt: re-encodes and writes what came, alone on
-            its device.
-        overlap: whether the messages are waited for only after the next iteration's backward pass,
-            and then stored; else at once.
-        serial_pairs: whether the messages of an ordered pair of ranks go one after the other.
-        latency_s: s of a message in the software of message passing, which `Step.latency_s` has in
-            it.
-        stream_bandwidth: bytes/s of a message at most; inf for no limit of its own.
-        links: names and capacities of what `Step.route` crosses.
-        gradients: what is computed and summed before the exchange.
-    """
-
-    name: str
+    name: str  # label of the scenario
+    # epoch, iteration: which one it is, both from 1
     epoch: int
     iteration: int
-    world_size: int
-    host_of: Ints
-    steps: list[Step]
-    barriers: Barriers
-    barrier_s: float
+    world_size: int  # M
+    host_of: Ints  # (M,) number of the host of each rank
+    steps: list[Step]  # what each rank sends, in order, at least one
+    # 'message': all ranks meet before the work of every step and after storing; 'iteration': before
+    # that of the first and after storing; 'none'
+    barriers: Literal["message", "iteration", "none"]
+    barrier_s: float  # s that a barrier takes when the last rank has come to it
+    # (M,) s of each rank after the receipt: re-encodes and writes what came, alone on its device
     store_s: Floats
+    # whether the messages are waited for only after the next iteration's backward pass, and then
+    # stored; else at once
     overlap: bool
-    serial_pairs: bool
+    serial_pairs: bool  # whether the messages of an ordered pair of ranks go one after the other
+    # s of a message in the software of message passing, which `Step.latency_s` has in it
     latency_s: float
-    stream_bandwidth: float
-    links: LinkTable
-    gradients: Gradients
+    stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
+    links: LinkTable  # names and capacities of what `Step.route` crosses
+    gradients: Gradients  # what is computed and summed before the exchange
 
     @property
     def barrier_before(self) -> list[bool]:
@@ -144,20 +119,24 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         InputError: the strategy exchanges nothing; there is no such epoch or iteration; nothing is
             sent after this one.
     """
-    _see_that_ranks_train_alone(scenario)
-    schedule = _schedule(scenario)
-    plan, costs = _planned(scenario, epoch, schedule)
-    iteration = int(_sending(plan)[0]) if iteration is None else iteration
-    if not 1 <= iteration <= plan.iterations:
-        raise InputError(
-            Problem(
-                "--iteration",
-                f"must be from 1 to {plan.iterations}, the iterations of epoch {epoch}",
-                str(iteration),
-            )
-        )
-    _see_that_it_sends(plan, iteration)
-    workload = scenario.workload
+    workload, strategy = scenario.workload, scenario.workload.parallelism
+    if not isinstance(strategy, Data):
+        rule = "must be data where what an iteration sends is written for other tools"
+        remedy = "Set workload.parallelism=data, or choose --to perfetto."
+        raise InputError(Problem("workload.parallelism", rule, strategy.kind, remedy))
+    kind, schedule = workload.exchange.kind, workload.exchange.exchange_schedule
+    if schedule is None:
+        rule = f"{kind} exchanges nothing, so that there are no messages to write"
+        remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
+        raise InputError(Problem("workload.exchange", rule, kind, remedy), scenario.name)
+    if not 1 <= epoch <= scenario.epochs:
+        rule = f"must be from 1 to {scenario.epochs}, the epochs of the run"
+        raise InputError(Problem("--epoch", rule, str(epoch)), scenario.name)
+    nbytes = sample_nbytes(scenario)
+    plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
+    sent = plan.sent_from_cache
+    costs = exchange_costs(plan.exchange, schedule, workload.dataset, nbytes, sent, plan.iterations)
+    iteration = _sending(scenario, plan, iteration)
     resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
     messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
     return Program(
@@ -179,83 +158,29 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
     )
 
 
-def _see_that_ranks_train_alone(scenario: Scenario) -> None:
-    strategy = scenario.workload.parallelism
-    if not isinstance(strategy, Data):
-        raise InputError(
-            Problem(
-                "workload.parallelism",
-                "must be data where what an iteration sends is written for other tools",
-                strategy.kind,
-                "Set workload.parallelism=data, or choose --to perfetto.",
-            )
-        )
+def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
+    """An iteration, from 1, after which samples leave their rank: the first if it is None.
 
-
-def _schedule(scenario: Scenario) -> MessageSchedule:
-    strategy = scenario.workload.exchange
-    schedule = strategy.exchange_schedule
-    if schedule is None:
-        raise InputError(
-            Problem(
-                "workload.exchange",
-                f"{strategy.kind} exchanges nothing, so that there are no messages to write",
-                strategy.kind,
-                "Set it to partial_local_shuffle:exchange_fraction=0.1, for example.",
-            ),
-            scenario.name,
-        )
-    return schedule
-
-
-def _planned(
-    scenario: Scenario, epoch: int, schedule: MessageSchedule
-) -> tuple[EpochPlan, ExchangeCosts]:
-    """The plan of an epoch, and what its exchange costs."""
-    if not 1 <= epoch <= scenario.epochs:
-        rule = f"must be from 1 to {scenario.epochs}, the epochs of the run"
-        raise InputError(Problem("--epoch", rule, str(epoch)), scenario.name)
-    nbytes = sample_nbytes(scenario)
-    plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
-    costs = exchange_costs(
-        plan.exchange,
-        schedule,
-        scenario.workload.dataset,
-        nbytes,
-        plan.sent_from_cache,
-        plan.iterations,
-    )
-    if not len(_sending(plan)):
-        raise InputError(
-            Problem(
-                "workload.exchange",
-                f"nothing is sent in epoch {epoch}",
-                scenario.label(),
-                "Exchange a larger fraction, or use more ranks or samples.",
-            ),
-            scenario.name,
-        )
-    return plan, costs
-
-
-def _sending(plan: EpochPlan) -> Ints:
-    """The iterations, from 1, after which any sample leaves its rank."""
-    return np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
-
-
-def _see_that_it_sends(plan: EpochPlan, iteration: int) -> None:
-    sending = _sending(plan)
+    Raises:
+        InputError: there is none, or it is not that one.
+    """
+    sending = np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
+    if not len(sending):
+        rule = f"nothing is sent in epoch {plan.epoch}"
+        remedy = "Exchange a larger fraction, or use more ranks or samples."
+        problem = Problem("workload.exchange", rule, scenario.label(), remedy)
+        raise InputError(problem, scenario.name)
+    if iteration is None:
+        return int(sending[0])
+    if not 1 <= iteration <= plan.iterations:
+        rule = f"must be from 1 to {plan.iterations}, the iterations of epoch {plan.epoch}"
+        raise InputError(Problem("--iteration", rule, str(iteration)))
     if iteration not in sending:
         nearest = sending[np.abs(sending - iteration).argmin()]
-        raise InputError(
-            Problem(
-                "--iteration",
-                "must be one after which samples are sent:"
-                f" {len(sending)} of {plan.iterations} are",
-                str(iteration),
-                f"The nearest is {nearest}.",
-            )
-        )
+        rule = f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are"
+        problem = Problem("--iteration", rule, str(iteration), f"The nearest is {nearest}.")
+        raise InputError(problem)
+    return iteration
 
 
 def _step(message: Message, resources: Resources) -> Step:

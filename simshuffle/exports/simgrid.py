@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exports.formats import Asked, Tell
+from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, program
 from simshuffle.exports.source import Source
 from simshuffle.plan.resources import Resources
@@ -65,7 +65,7 @@ Made with SimGrid 3.32.
 """
 
 
-def write(source: Source, path: Path, asked: Asked, tell: Tell) -> list[str]:
+def write(source: Source, path: Path, options: Options, tell: Tell) -> list[str]:
     """Write the exchange of an iteration to a new folder ``path``.
 
     Raises:
@@ -91,7 +91,7 @@ def write(source: Source, path: Path, asked: Asked, tell: Tell) -> list[str]:
         iteration=made.iteration,
         epoch=made.epoch,
         ranks=made.world_size,
-        settings=" \\\n".join(f"      {option}" for option in options()),
+        settings=" \\\n".join(f"      {option}" for option in smpi_options()),
         links=len(crossed),
         routes=len(routes),
     )
@@ -105,7 +105,7 @@ def write(source: Source, path: Path, asked: Asked, tell: Tell) -> list[str]:
     return said
 
 
-def options() -> list[str]:
+def smpi_options() -> list[str]:
     """What smpirun is to be given."""
     return [f"--cfg={key}:{value}" for key, value in SETTINGS.items()]
 

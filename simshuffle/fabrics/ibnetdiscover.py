@@ -206,34 +206,23 @@ def _without_switch(record: _Record, found: str, source: str) -> TopologyError:
     )
 
 
+@dataclass
 class _Fabric:
-    """The records of a file on their way to a fabric.
+    """The records of a file on their way to a fabric."""
 
-    Args:
-        records: switches and adapters by their identities; matched at both ends.
-        source: what errors call the file.
-        link_bandwidth: bytes/s of cables without width and speed.
-        left_out: texts.
-    """
-
-    def __init__(
-        self,
-        records: dict[str, _Record],
-        source: str,
-        link_bandwidth: float | None,
-        left_out: list[str],
-    ) -> None:
-        self.records, self.source = records, source
-        self.link_bandwidth, self.left_out = link_bandwidth, left_out
-        self.warnings: list[str] = []
-        self.places: dict[tuple[str, int], Place] = {}
-        """The place of every port of the file in the fabric."""
+    records: dict[str, _Record]  # switches and adapters by their identities; matched at both ends
+    source: str  # what errors call the file
+    link_bandwidth: float | None  # bytes/s of cables without width and speed
+    # left_out, warnings: texts
+    left_out: list[str]
+    warnings: list[str] = field(default_factory=list)
+    # the place of every port of the file in the fabric
+    places: dict[tuple[str, int], Place] = field(default_factory=dict)
 
     def imported(self) -> ImportedFabric:
         """The fabric, not yet checked."""
         ends = self._ends()
         switches = self._switches({node.name for node in ends})
-        nodes = [*ends, *switches]
         adapters = [key for key, record in self.records.items() if record.kind == "Ca"]
         if not switches:
             rule, remedy = "a fabric needs a switch", "Run the tool where it reaches one."
@@ -249,7 +238,7 @@ class _Fabric:
                 simulated[f"{int(record.guid or '0', 16) + number:x}"] = self.places[key, number]
         ports = simulated | ports
         lids.pop(0, None)  # of files in which no subnet manager has set any
-        cables = self._cables()
+        nodes, cables = [*ends, *switches], self._cables()
         return ImportedFabric(
             self.source, nodes, cables, len(adapters), ports, lids, self.left_out, self.warnings
         )
@@ -259,16 +248,12 @@ class _Fabric:
         found = [(key, record) for key, record in self.records.items() if record.kind == "Switch"]
         found.sort(key=lambda each: opensm_order(each[1].guid))
         names = unique_names((_switch_name(record.label), record.guid) for _, record in found)
-        names = [
-            f"{name}.{record.guid}" if name in taken else name
-            for name, (_, record) in zip(names, found, strict=True)
-        ]
-        for name, (key, record) in zip(names, found, strict=True):
+        nodes = []
+        for wanted, (key, record) in zip(names, found, strict=True):
+            name = f"{wanted}.{record.guid}" if wanted in taken else wanted
             self.places |= {(key, number): (name, number) for number in record.ports}
-        return [
-            Node(name, "switch", record.guid)
-            for name, (_, record) in zip(names, found, strict=True)
-        ]
+            nodes.append(Node(name, "switch", record.guid))
+        return nodes
 
     def _ends(self) -> list[Node]:
         """Hosts and what else is attached, by name."""

@@ -17,6 +17,8 @@ TOP = "above-the-blocks"
 """A switch that joins blocks, of which Slurm does not say how they are joined."""
 _CONF = re.compile(r"^\s*(SwitchName|BlockName)\s*=", re.IGNORECASE | re.MULTILINE)
 _YAML = re.compile(r"^\s*-\s*topology\s*:", re.MULTILINE)
+_YAML_KINDS = (("tree", "switches", "switch", "children"), ("block", "blocks", "block", ""))
+"""Of topology.yaml: the kind, the key of its list, and there of a name and of what is below."""
 _WORD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -147,18 +149,13 @@ def _of_yaml(text: str, source: str) -> dict[str, _Switch]:
     found = _list({"topologies": topologies}, "topologies", source)
     chosen = next((each for each in found if each.get("cluster_default") is True), found[0])
     switches: dict[str, _Switch] = {}
-    tree, block = chosen.get("tree"), chosen.get("block")
-    if isinstance(tree, dict):
-        for each in _list(tree, "switches", source):
-            nodes = expanded(str(each.get("nodes") or ""), source, 0)
-            below = expanded(str(each.get("children") or ""), source, 0)
-            _add(switches, _name(each, "switch", source), _Switch(0, nodes, below), source)
-        return switches
-    if isinstance(block, dict):
-        for each in _list(block, "blocks", source):
-            nodes = expanded(str(each.get("nodes") or ""), source, 0)
-            _add(switches, _name(each, "block", source), _Switch(0, nodes, []), source)
-        return _joined(switches)
+    for kind, parts, name, below in _YAML_KINDS:
+        if not isinstance(chosen.get(kind), dict):
+            continue
+        for each in _list(chosen[kind], parts, source):
+            lists = (expanded(str(each.get(key) or ""), source, 0) for key in ("nodes", below))
+            _add(switches, _name(each, name, source), _Switch(0, *lists), source)
+        return _joined(switches) if kind == "block" else switches
     rule, remedy = "a topology must be a tree or blocks", "A flat one says nothing of the network."
     raise refuse(source, 0, rule, repr(chosen.get("topology")), remedy)
 

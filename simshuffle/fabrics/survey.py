@@ -1,17 +1,25 @@
-"""What a network is made of, how far its hosts are from one another, and how many ways there are
-between them."""
+"""What a network is made of, how far its hosts are from one another and how many ways there are
+between them; patterns of who sends to whom; and what ``simshuffle topology show`` prints of all."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.errors import InputError, Problem
 from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.loads import loads, uniform_loads
+from simshuffle.routing.router import Router
 from simshuffle.spec.late import csgraph, sparse
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.cabling import FAR
 
 _TOGETHER = 1 << 22  # pairs of switches looked at at once: some 100 MB
@@ -19,16 +27,11 @@ _TOGETHER = 1 << 22  # pairs of switches looked at at once: some 100 MB
 
 @dataclass(frozen=True)
 class Cables:
-    """The cables between two tiers.
+    """The cables between two tiers."""
 
-    Attributes:
-        tiers: their names, that nearer to the hosts first.
-        count: how many there are.
-        bandwidths: (bytes/s in each direction, cables), the most common first.
-    """
-
-    tiers: tuple[str, str]
-    count: int
+    tiers: tuple[str, str]  # their names, that nearer to the hosts first
+    count: int  # how many there are
+    # (bytes/s in each direction, cables), the most common first
     bandwidths: list[tuple[float, int]]
 
 
@@ -148,3 +151,131 @@ class Survey:
         if not len(apart):
             return 1, 1.0, 1
         return int(apart.min()), float(apart.mean()), int(apart.max())
+
+
+Longs = NDArray[np.int64]
+
+
+def host_ports(fabric: Fabric) -> Ints:
+    """(hosts, rails) the ports of every host, as many as the host with the fewest has."""
+    cabling = fabric.cabling
+    each = [fabric.endpoints(cabling.names[host]) for host in cabling.of_kind("host").tolist()]
+    rails = min(map(len, each))
+    return np.array([ports[:rails] for ports in each], np.int32)
+
+
+def _permutation(hosts: int, rng: np.random.Generator) -> Longs:
+    return rng.permutation(hosts)
+
+
+def _pairs(hosts: int, rng: np.random.Generator) -> Longs:
+    order = rng.permutation(hosts)
+    even = hosts - hosts % 2
+    out = np.arange(hosts)
+    out[order[0:even:2]], out[order[1:even:2]] = order[1:even:2], order[0:even:2]
+    return out
+
+
+def _half(hosts: int, _: np.random.Generator) -> Longs:
+    return (np.arange(hosts) + hosts // 2) % hosts
+
+
+def _next(hosts: int, _: np.random.Generator) -> Longs:
+    return (np.arange(hosts) + 1) % hosts
+
+
+PARTNERS: dict[str, Callable[[int, np.random.Generator], Longs]] = {
+    "random_permutation": _permutation,
+    "random_pairs": _pairs,
+    "half_shift": _half,
+    "next": _next,
+}
+"""To which host each one sends: another for everyone, in pairs, the one half-way around the list of
+hosts, the next one."""
+ALL_TO_ALL = "all_to_all"
+PATTERNS = (ALL_TO_ALL, *PARTNERS)
+
+
+def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Longs:
+    """(links,) messages of a pattern on each link: every port of every host sends one to the port
+    of the same rail of its partner; in ``all_to_all`` one to every other port."""
+    ports = host_ports(router.fabric)
+    if pattern == ALL_TO_ALL:
+        return uniform_loads(router, ports.ravel())
+    partner = PARTNERS[pattern](len(ports), rng)
+    away = np.flatnonzero(partner != np.arange(len(ports)))
+    return loads(router, ports[away].ravel(), ports[partner[away]].ravel())
+
+
+def facts(survey: Survey) -> dict[str, str]:
+    """What a network is made of, and how far apart and how well linked its hosts are; by name, for
+    people."""
+    nodes, cabling = survey.nodes, survey.fabric.cabling
+    switches = {tier: n for tier, n in nodes.items() if tier in _switch_tiers(survey)}
+    least, mean, most = survey.shortest_ways
+    bandwidth = readable(survey.bisection, Dimension.BANDWIDTH)
+    out = {
+        "hosts": str(len(cabling.of_kind("host"))),
+        "adapters": f"{survey.adapters} attached to switches",
+        "switches": f"{sum(switches.values())}: "
+        + ", ".join(f"{n} {tier}" for tier, n in switches.items()),
+        "cables": "; ".join(_cables(each) for each in survey.cables),
+        "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}",
+        "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
+        "shortest ways": f"{least} to {most} between two leaf switches, mean {mean:.3g}",
+    }
+    others = len(cabling.of_kind("other"))
+    return out | ({"others": f"{others} that take no part"} if others else {})
+
+
+def _switch_tiers(survey: Survey) -> set[str]:
+    cabling = survey.fabric.cabling
+    return {cabling.tiers[node] for node in cabling.of_kind("switch").tolist()}
+
+
+def _cables(cables: Any) -> str:
+    rates = ", ".join(
+        f"{count} of {readable(rate, Dimension.BANDWIDTH)}" for rate, count in cables.bandwidths
+    )
+    return f"{cables.count} {'-'.join(cables.tiers)} ({rates})"
+
+
+def load_table(router: Router, loads: NDArray[np.integer]) -> pd.DataFrame:
+    """Messages on the links of every tier: columns tier, links, mean, most, full_at (bytes/s at
+    which every message can go at the same time, as long as the busiest link of the tier allows)."""
+    links = router.links
+    table = pd.DataFrame({"tier": links.tiers, "load": loads, "capacity": links.capacity})
+    table = table[~table["tier"].str.contains("storage")]
+    rate = table["capacity"] / table["load"].where(table["load"] > 0)
+    by_tier = table.assign(rate=rate).groupby("tier", sort=False)
+    return by_tier.agg(
+        links=("load", "size"), mean=("load", "mean"), most=("load", "max"), full_at=("rate", "min")
+    ).reset_index()
+
+
+def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str, str, str]]:
+    """The route between two hosts, for every rail: rail, link, bytes/s, latency of the link, for
+    people.
+
+    Raises:
+        InputError: one of them is no host, or both are the same.
+    """
+    fabric = router.fabric
+    names = [fabric.cabling.names[host] for host in fabric.cabling.of_kind("host").tolist()]
+    unknown = [name for name in (source, target) if name not in names]
+    if unknown or source == target:
+        found = ", ".join(map(repr, unknown)) or f"{source!r} twice"
+        close = get_close_matches(unknown[0], names, 3) if unknown else []
+        remedy = f"There are {len(names)}, such as {', '.join(close or names[:2])}."
+        problem = Problem("--route", "needs the names of two hosts", found, remedy)
+        raise InputError(problem, "command line")
+    ports = host_ports(fabric)
+    a, b = (ports[names.index(name)] for name in (source, target))
+    out = []
+    for rail, route in enumerate(router.routes(a, b)):
+        for link in route[route >= 0].tolist():
+            links = router.links
+            rate = readable(float(links.capacity[link]), Dimension.BANDWIDTH)
+            latency = readable(float(links.latency[link]), Dimension.SECONDS)
+            out.append((str(rail), links.names[link], rate, latency))
+    return out

@@ -21,11 +21,7 @@ def alexnet(name: str, pixels: int, padding: int, widths: tuple[int, ...]) -> La
         net.relu()
         if number in (0, 1, 4):
             net.pool(3, 2)
-    net.linear(4096)
-    net.relu()
-    net.linear(4096)
-    net.relu()
-    net.linear(1000)
+    net.perceptron(4096, 4096, 1000)
     return net.done()
 
 

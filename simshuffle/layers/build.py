@@ -70,7 +70,6 @@ class Builder:
             keeps_input: whether what it takes is kept for the backward pass.
             keeps_output: whether what it gives is.
             extra: further values kept.
-            values: of `Layer`.
 
         Raises:
             InputError: it does not fit those before it.
@@ -143,28 +142,31 @@ class Builder:
             stride=steps,
         )
 
-    def upconv(self, outputs: int, kernel: int = 3, factor: int = 2, *, name: str = "") -> str:
-        """A transposed convolution that makes extents ``factor`` times as large."""
+    def upconv(self, outputs: int) -> str:
+        """A transposed convolution, of 3 in each extent, that makes extents twice as large."""
         shape = self.shape()
-        weights = shape[0] * kernel ** len(shape[1:]) * outputs
+        weights = shape[0] * 3 ** len(shape[1:]) * outputs
         return self.layer(
             "conv",
-            (outputs, *(factor * n for n in shape[1:])),
-            name=name,
+            (outputs, *(2 * n for n in shape[1:])),
             keeps_input=True,
             parameters=weights,
             flops=2.0 * weights * math.prod(shape[1:]),
-            kernel=_by_extent(kernel, shape),
+            kernel=_by_extent(3, shape),
         )
 
-    def norm(self, name: str = "", after: str = "") -> str:
+    def norm(self, name: str = "") -> str:
         """A norm with a factor and a summand for each channel."""
-        parameters = 2 * self.shape(after)[0]
-        return self.layer("norm", name=name, after=after, keeps_input=True, parameters=parameters)
+        return self.layer("norm", name=name, keeps_input=True, parameters=2 * self.shape()[0])
 
-    def relu(self, name: str = "", after: str = "") -> str:
+    def relu(self, name: str = "") -> str:
         """A ReLU, in place."""
-        return self.layer("activation", name=name, after=after, keeps_output=True)
+        return self.layer("activation", name=name, keeps_output=True)
+
+    def norm_relu(self) -> str:
+        """The two, one after the other."""
+        self.norm()
+        return self.relu()
 
     def conv_norm_relu(
         self,
@@ -178,8 +180,7 @@ class Builder:
     ) -> str:
         """The three, one after the other."""
         self.conv(outputs, kernel, stride, padding, groups=groups, after=after)
-        self.norm()
-        return self.relu()
+        return self.norm_relu()
 
     def pool(
         self,
@@ -218,13 +219,12 @@ class Builder:
         bias: bool = True,
         tied: bool = False,
         name: str = "",
-        after: str = "",
         extra: float = 0.0,
         tensor: str = "",
     ) -> str:
         """A linear layer: of each token, or of all values of the sample if its shape has more than
         two numbers or one; ``tied`` to the weights of an embedding it has none of its own."""
-        shape = self.shape(after)
+        shape = self.shape()
         tokens = shape[1:] if len(shape) == 2 else ()
         inputs = shape[0] if tokens else math.prod(shape)
         weights = inputs * outputs
@@ -232,13 +232,20 @@ class Builder:
             "linear",
             (outputs, *tokens),
             name=name,
-            after=after,
             keeps_input=True,
             parameters=0 if tied else weights + outputs * bias,
             flops=2.0 * weights * math.prod(tokens),
             extra=extra,
             tensor=tensor,
         )
+
+    def perceptron(self, *outputs: int) -> str:
+        """Linear layers of so many outputs, with a ReLU between each and the next."""
+        for number, count in enumerate(outputs):
+            if number:
+                self.relu()
+            self.linear(count)
+        return self.last
 
     def add(self, one: str, other: str, *, mask: bool = False, name: str = "") -> str:
         """The sum of two; with ``mask`` what comes last went through a dropout."""

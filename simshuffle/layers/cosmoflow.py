@@ -17,7 +17,8 @@ def mlperf(name: str, voxels: int) -> LayerList:
         net.conv(width, 2, bias=True)
         net.relu()
         net.pool(2, 2)
-    return _head(net, 128, 64)
+    net.perceptron(128, 64, 4)
+    return net.done()
 
 
 def paradl(name: str, voxels: int) -> LayerList:
@@ -36,15 +37,7 @@ def paradl(name: str, voxels: int) -> LayerList:
         net.pool(2, 2, mean=True)
     net.conv(128, 2, 1, 1)
     net.relu()
-    return _head(net, 2048, 256)
-
-
-def _head(net: Builder, first: int, second: int) -> LayerList:
-    net.linear(first)
-    net.relu()
-    net.linear(second)
-    net.relu()
-    net.linear(4)
+    net.perceptron(2048, 256, 4)
     return net.done()
 
 

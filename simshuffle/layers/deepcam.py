@@ -34,8 +34,7 @@ def deepcam() -> LayerList:
     for number, outputs in enumerate((1536, 1536, 2048)):
         net.prefix = f"exit.separable{number}."
         _separable(net, outputs, dilation=2)
-        net.norm()
-        net.relu()
+        net.norm_relu()
     _pyramid(net)
     _decoder(net, low)
     return net.done()
@@ -99,15 +98,13 @@ def _decoder(net: Builder, low: str) -> None:
     net.last = high
     for _ in range(2):
         net.upconv(256)
-        net.norm()
-        net.relu()
+        net.norm_relu()
     net.concat(net.last, low)
     for _ in range(2):
         net.conv_norm_relu(256, 3, 1, 1)
     net.conv(256, 1, bias=True)
     net.upconv(256)
-    net.norm()
-    net.relu()
+    net.norm_relu()
     net.upconv(3)
 
 

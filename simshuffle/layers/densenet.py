@@ -11,22 +11,18 @@ def densenet(name: str, blocks: tuple[int, ...], growth: int) -> LayerList:
     and adds ``growth`` channels."""
     net = Builder(name, (3, 224, 224))
     net.conv(2 * growth, 7, 2, 3)
-    net.norm()
-    net.relu()
+    net.norm_relu()
     net.pool(3, 2, 1)
     for number, count in enumerate(blocks):
         for layer in range(count):
             net.prefix = f"block{number + 1}.layer{layer}."
             before = net.last
-            net.norm()
-            net.relu()
+            net.norm_relu()
             net.conv(4 * growth, 1)
-            net.norm()
-            net.relu()
+            net.norm_relu()
             net.concat(before, net.conv(growth))
         net.prefix = f"transition{number + 1}." if number < len(blocks) - 1 else ""
-        net.norm()
-        net.relu()
+        net.norm_relu()
         if net.prefix:
             net.conv(net.shape()[0] // 2, 1)
             net.pool(2, 2, mean=True)

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.layers.shares import parts_of_gradient, shares_of_work
+from simshuffle.spec.arrays import Floats
 
 Kind = Literal[
     "conv",
@@ -41,39 +41,28 @@ class Layer:
     input, a ReLU its output, which takes the place of its input, a max pooling its input and the
     places of the maxima, 8 B each, as two values; addition and concatenation keep nothing. What
     two layers keep counts for the first of them alone. A mask of a dropout, 1 B each, is half a
-    value.
+    value."""
 
-    Attributes:
-        name: unique in its network.
-        kind: what it does.
-        after: names of the layers whose outputs it takes; `INPUT` for the sample itself.
-        input: shape of what it takes, all that ``after`` gives together; flat or not.
-        output: shape of what it gives.
-        parameters: that are trained.
-        flops: floating-point operations of its forward pass for one sample: two for each
-            multiplication of a convolution, a linear layer or attention, and of others none.
-        kernel: what a convolution or pooling reaches over, by extent, holes and all; () where it
-            has none.
-        stride: of a convolution or pooling, by extent; () where it has none, and where it makes
-            extents larger.
-        saved: values kept of it for the backward pass, for one sample.
-        tensor: how tensor parallelism splits a linear layer or an embedding: its outputs
-            ('column'), its inputs ('row'), or not at all ('').
-        heads: of attention; 0 where it is none.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # unique in its network
+    kind: Kind  # what it does
+    # names of the layers whose outputs it takes; `INPUT` for the sample itself
     after: tuple[str, ...]
-    input: Shape
-    output: Shape
-    parameters: int = 0
+    input: Shape  # shape of what it takes, all that ``after`` gives together; flat or not
+    output: Shape  # shape of what it gives
+    parameters: int = 0  # that are trained
+    # floating-point operations of its forward pass for one sample: two for each multiplication of a
+    # convolution, a linear layer or attention, and of others none
     flops: float = 0.0
+    # what a convolution or pooling reaches over, by extent, holes and all; () where it has none
     kernel: Shape = ()
+    # of a convolution or pooling, by extent; () where it has none, and where it makes extents
+    # larger
     stride: Shape = ()
-    saved: float = 0.0
+    saved: float = 0.0  # values kept of it for the backward pass, for one sample
+    # how tensor parallelism splits a linear layer or an embedding: its outputs ('column'), its
+    # inputs ('row'), or not at all ('')
     tensor: Literal["", "column", "row"] = ""
-    heads: int = 0
+    heads: int = 0  # of attention; 0 where it is none
 
     @property
     def inputs(self) -> int:
@@ -88,17 +77,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerList:
-    """A network, its layers in the order of the forward pass.
+    """A network, its layers in the order of the forward pass."""
 
-    Attributes:
-        name: of the network.
-        layers: first to last; a layer comes after all that it takes.
-        input: shape of a sample.
-    """
-
-    name: str
-    layers: tuple[Layer, ...]
-    input: Shape
+    name: str  # of the network
+    layers: tuple[Layer, ...]  # first to last; a layer comes after all that it takes
+    input: Shape  # shape of a sample
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -119,12 +102,12 @@ class LayerList:
         return math.fsum(layer.saved for layer in self.layers)
 
     @cached_property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """(layers,) the part of a pass that each takes; they add up to 1. Those without operations
         take none: their time is in that of the others."""
         return np.array(shares_of_work([layer.flops / 2 for layer in self.layers]))
 
-    def seconds(self, per_sample: float) -> NDArray[np.float64]:
+    def seconds(self, per_sample: float) -> Floats:
         """(layers,) s of each, of a pass that takes ``per_sample`` s for one sample."""
         return per_sample * self.shares
 

@@ -16,8 +16,7 @@ def resnet(
     """For 224 x 224 pixels; ``width`` channels in each of the ``groups`` of the first stage."""
     net = Builder(name, (3, 224, 224))
     net.conv(64, 7, 2, 3, bias=chainer)
-    net.norm()
-    net.relu()
+    net.norm_relu()
     net.pool(3, 2, 0 if chainer else 1, up=chainer)
     for stage, count in enumerate(blocks):
         for block in range(count):

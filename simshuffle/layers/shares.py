@@ -21,21 +21,15 @@ def shares_of_work(work: Sequence[float]) -> list[float]:
     ]
 
 
-def parts_of_gradient(
-    layers: Iterable[tuple[int, float]], unseen: int = 0
-) -> tuple[list[int], list[float]]:
-    """What of the gradient is ready when.
+def parts_of_gradient(layers: Iterable[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    """What of the gradient is ready when: parameters of groups of ``layers``, of which each has
+    parameters and multiplications, first to last; and the share of the backward pass that each
+    group takes.
 
-    Args:
-        layers: parameters and multiplications of each, first to last.
-        unseen: parameters of no layer, whose gradient is ready last.
-
-    Returns:
-        Parameters of groups of layers, first to last, and the share of the backward pass that each
-        takes. What has no multiplications, such as a norm, is a group with what is before it; so is
-        what has no parameters.
+    What has no multiplications, such as a norm, is a group with what is before it; so is what has
+    no parameters.
     """
-    parameters, shares = [unseen], [0.0]
+    parameters, shares = [0], [0.0]
     given = list(layers)
     for (count, work), share in zip(
         given, shares_of_work([work for _, work in given]), strict=True

@@ -20,17 +20,7 @@ from simshuffle.layers import (
 from simshuffle.layers.layer import LayerList
 from simshuffle.spec.library import nearest
 
-FAMILIES = (
-    resnet,
-    vgg,
-    alexnet,
-    wide_resnet,
-    inception,
-    densenet,
-    deepcam,
-    cosmoflow,
-    transformer,
-)
+FAMILIES = (resnet, vgg, alexnet, wide_resnet, inception, densenet, deepcam, cosmoflow, transformer)
 """A module for each: what its docstring says, and builders by name in ``NETWORKS``."""
 _BUILDERS: dict[str, Callable[[], LayerList]] = {
     name: build for family in FAMILIES for name, build in family.NETWORKS.items()

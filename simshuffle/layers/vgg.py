@@ -18,11 +18,7 @@ def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
             net.conv(width, 3, 1, 1, bias=True)
             net.relu()
         net.pool(2, 2, up=up)
-    net.linear(4096)
-    net.relu()
-    net.linear(4096)
-    net.relu()
-    net.linear(1000)
+    net.perceptron(4096, 4096, 1000)
     return net.done()
 
 

@@ -15,8 +15,7 @@ def wide_resnet(name: str, depth: int, widen: int, classes: int) -> LayerList:
             net.prefix = f"stage{stage + 1}.block{block}."
             _block(net, 16 * widen * 2**stage, 2 if stage and not block else 1)
     net.prefix = ""
-    net.norm()
-    net.relu()
+    net.norm_relu()
     net.mean()
     net.linear(classes)
     return net.done()
@@ -26,11 +25,9 @@ def _block(net: Builder, outputs: int, stride: int) -> None:
     """Norm, ReLU, convolution, twice; the shortcut is a convolution of the activated input where
     the channels change."""
     before = net.last
-    net.norm()
-    active = net.relu()
+    active = net.norm_relu()
     net.conv(outputs, 3, stride, 1)
-    net.norm()
-    net.relu()
+    net.norm_relu()
     body = net.conv(outputs)
     if net.shape(before) != net.shape(body):
         before = net.conv(outputs, 1, stride, 0, name="shortcut", after=active)

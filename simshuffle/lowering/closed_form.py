@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.allreduce import AllreduceFlows
+from simshuffle.spec.arrays import Flags, Floats, Ints32
 
-Floats = NDArray[np.float64]
 NO_BUS, INSIDE, BETWEEN = 0, 1, 2
 """What bounds a flow: a link, or the bus bandwidth inside hosts or between them."""
 
@@ -36,9 +35,9 @@ class ClosedForm:
     def __init__(
         self,
         flows: AllreduceFlows,
-        between: NDArray[np.bool_],
+        between: Flags,
         bus: Floats,
-        routes: NDArray[np.int32] | None = None,
+        routes: Ints32 | None = None,
         capacity: Floats | None = None,
     ) -> None:
         self._flows, self._between, self._bus = flows, between, bus
@@ -60,12 +59,8 @@ class ClosedForm:
                 self._rows += _largest(begin, busy, NO_BUS)
 
     def seconds(self, nbytes: float, inside: float, between: float) -> float:
-        """Time (s).
-
-        Args:
-            nbytes: for each of those for which the flows are laid out.
-            inside, between: bus bandwidths inside hosts and between them (bytes/s).
-        """
+        """Time (s) of flows of ``nbytes`` bytes for each for which they are laid out; ``inside``
+        and ``between`` are bus bandwidths inside hosts and between them (bytes/s)."""
         if self._rows is not None:
             over = (1.0, inside, between)
             return max(delay + nbytes * busy / over[bus] for delay, busy, bus in self._rows)
@@ -76,7 +71,7 @@ class ClosedForm:
 
 
 def _loads(
-    flows: AllreduceFlows, routes: NDArray[np.int32], capacity: Floats
+    flows: AllreduceFlows, routes: Ints32, capacity: Floats
 ) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats]]:
     """What links do to flows.
 

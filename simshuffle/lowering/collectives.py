@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce, AllreduceFlows, Nccl, Ring, Tree
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.nccl import PLATEAU_NBYTES, Choice
 from simshuffle.allreduce.steps import Sends, dependent_flows
 from simshuffle.parallelism.step import ALL, Node
+from simshuffle.spec.arrays import Flags, Floats, Ints32
 from simshuffle.spec.interpolation import Curve
 
-Ints = NDArray[np.int32]
 SENDS = 2**14
 """Of an alltoall of more messages, so many of them, or a few more, stand for all."""
 
@@ -32,7 +31,7 @@ class Half:
         """The rings."""
         return self.whole.algorithm
 
-    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+    def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """Those of the allreduce with half the bytes and half the steps."""
         flows = self.whole.flows(host_of, nbytes)
         if flows is None:
@@ -47,21 +46,14 @@ class Pairs:
     """Messages from member to member, all at once.
 
     Those between the same two hosts on the same HCA are one flow. What a member sends at once to
-    others of its host, and to those of other hosts, has the bus bandwidth in common.
+    others of its host, and to those of other hosts, has the bus bandwidth in common."""
 
-    Attributes:
-        node: what is sent by whom.
-        algorithm: whose latencies of a step and bus bandwidths they have.
-        base: s, once.
-        rail: (members,) the HCA of each.
-    """
+    node: Node  # what is sent by whom
+    algorithm: Paced  # whose latencies of a step and bus bandwidths they have
+    base: float  # s, once
+    rail: Ints32  # (members,) the HCA of each
 
-    node: Node
-    algorithm: Paced
-    base: float
-    rail: Ints
-
-    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+    def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """The flows where members are on hosts ``host_of``, (members,); None for one member."""
         src, dst, share = self._ends(len(host_of))
         if not len(src):
@@ -77,7 +69,7 @@ class Pairs:
         steps = steps + (len(host_of) - 1 - near) * self.algorithm.inter_host_latency
         return replace(flows, latency=self.base + float(steps.max()), delay=0.0)
 
-    def _ends(self, count: int) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    def _ends(self, count: int) -> tuple[Ints32, Ints32, Floats]:
         """Who sends to whom, and its share of nbytes."""
         node, who = self.node, np.arange(count, dtype=np.int32)
         if node.collective == "alltoall":
@@ -98,7 +90,7 @@ class Pairs:
         return src, dst, np.ones(len(src))
 
 
-def _shifted(who: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
+def _shifted(who: Ints32) -> tuple[Ints32, Ints32, Floats]:
     """Everyone to everyone else: to the next, to the one after it, and so on. If those are more
     than `SENDS`, some of these shifts, evenly spread, stand for all."""
     others = len(who) - 1
@@ -113,7 +105,7 @@ def _shifted(who: Ints) -> tuple[Ints, Ints, NDArray[np.float64]]:
 Recipe = Paced | Choice | Half | Pairs
 
 
-def flows_of(recipe: Recipe, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
+def flows_of(recipe: Recipe, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
     """The flows of a recipe among members on hosts ``host_of``, (members,); None if nobody sends
     anything."""
     found: AllreduceFlows | None = recipe.flows(host_of, nbytes)  # type: ignore[union-attr]
@@ -125,7 +117,7 @@ def paced(recipe: Recipe) -> Paced:
     return recipe if isinstance(recipe, Paced) else recipe.algorithm
 
 
-def buses(recipe: Recipe, host_of: Ints, flows: AllreduceFlows) -> NDArray[np.bool_]:
+def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
     """(flows,) whether each is bounded by the bus bandwidth between hosts, and not inside them."""
     far = host_of[flows.src] != host_of[flows.dst]
     if isinstance(recipe, Pairs) or not isinstance(paced(recipe), Ring | Tree):
@@ -140,18 +132,10 @@ class Recipes:
         self._allreduce = allreduce
         self._made: dict[tuple[Any, ...], Sequence[Recipe]] = {}
 
-    def among(self, node: Node, host_of: Ints, rail: Ints, nbytes: float) -> Sequence[Recipe]:
-        """Those among which the fastest is chosen for ``nbytes`` bytes, without contention.
-
-        Args:
-            node: what is sent.
-            host_of: (members,) their hosts.
-            rail: (members,) their HCAs.
-            nbytes: of one of what is sent ``count`` times.
-
-        Raises:
-            ValueError: it sends nothing.
-        """
+    def among(self, node: Node, host_of: Ints32, rail: Ints32, nbytes: float) -> Sequence[Recipe]:
+        """Those among which the fastest is chosen for ``nbytes`` bytes, without contention: of one
+        of what is sent ``count`` times. ``host_of`` and ``rail`` are (members,). Raises a
+        ValueError if ``node`` sends nothing."""
         several = bool((host_of != host_of[0]).any())
         key: tuple[Any, ...] = (node.collective, several)
         if node.collective is None:
@@ -176,7 +160,7 @@ class Recipes:
             list(allreduce.choices(several, large)) if isinstance(allreduce, Nccl) else [allreduce]
         )
 
-    def _pairs(self, several: bool, node: Node, rail: Ints) -> Pairs:
+    def _pairs(self, several: bool, node: Node, rail: Ints32) -> Pairs:
         simple = self._rings(several)[0]
         return Pairs(node, simple.algorithm, simple.base, rail)
 

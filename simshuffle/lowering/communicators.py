@@ -12,7 +12,8 @@ from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.lowering.groups import Groups
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import ALL, Group, Node
-from simshuffle.plan.resources import Ints, Resources
+from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Ints32
 
 
 class Communicators:
@@ -28,8 +29,6 @@ class Communicators:
     the latencies of a step and the bus bandwidths of the allreduce.
 
     Args:
-        allreduce: the algorithm.
-        resources: what flows cross.
         ways: ranks of a model group; must divide the world size.
         rng: draws the order of hosts that are shuffled.
         bus_bandwidth: that replaces those of the allreduce inside model groups (bytes/s).
@@ -74,7 +73,7 @@ class Communicators:
         }
 
     def _groups(
-        self, ranks: Ints, bus_bandwidth: float | None, step_latency: float | None
+        self, ranks: Ints32, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
         if (
             ranks.size == self._all.ranks.size == ranks.shape[1]
@@ -88,7 +87,7 @@ class Communicators:
             self._known[key] = Groups(ranks, recipes, self.resources)
         return self._known[key]
 
-    def ranks(self, group: Group) -> Ints:
+    def ranks(self, group: Group) -> Ints32:
         """(groups, members) the ranks of each group of a kind."""
         return self._of[group].ranks
 
@@ -104,7 +103,7 @@ class Communicators:
         machine; 0 if nobody sends anything. See `ClosedForm`."""
         return self._taking_part(node).seconds(node)
 
-    def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
+    def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
         """What a node sends, of all its groups, which each node is laid out as once.
 
         Returns:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.plan.epochs import Reads
 from simshuffle.scenario.model import StepTimes
-
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Floats
 
 
 def lognormal_factor(rng: np.random.Generator, spread: float, shape: tuple[int, ...]) -> Floats:

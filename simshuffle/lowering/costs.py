@@ -6,43 +6,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.plan.host_work import host_work, payload_nbytes
 from simshuffle.scenario.workload import Dataset
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags, Floats
 
 
 @dataclass(frozen=True)
 class ExchangeCosts:
-    """What each step and each iteration of an epoch's exchange moves and takes.
-
-    Attributes:
-        plan: the exchange.
-        stored, wire: (steps, M) bytes of the sample that a rank sends, in storage and on the wire;
-            0 where it keeps it.
-        cached: (steps, M) whether it is read from memory.
-        work: (steps, M) s of the sender's main thread, without drawing partners.
-        draw: (steps,) s of every rank to draw partners before the step.
-        sent: (iterations, M) bytes that leave each rank.
-        received: (iterations, M) bytes that each rank stores, and ``received_work`` s of its main
-            thread.
-        remove: (M,) s at the end of the epoch, to remove what was sent.
-    """
+    """What each step and each iteration of an epoch's exchange moves and takes."""
 
     plan: ExchangePlan
+    # (steps, M) bytes of the sample that a rank sends, in storage and on the wire; 0 where it keeps
+    # it
     stored: Floats
     wire: Floats
-    cached: Flags
-    work: Floats
-    draw: Floats
-    sent: Floats
-    received: Floats
-    received_work: Floats
-    remove: Floats
+    cached: Flags  # (steps, M) whether it is read from memory
+    work: Floats  # (steps, M) s of the sender's main thread, without drawing partners
+    draw: Floats  # (steps,) s of every rank to draw partners before the step
+    sent: Floats  # (iterations, M) bytes that leave each rank
+    received: Floats  # (iterations, M) bytes that each rank stores
+    received_work: Floats  # (iterations, M) s of its main thread for that
+    remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
 
     @property
     def read_memory(self) -> float:
@@ -68,15 +54,9 @@ def exchange_costs(
     cached: Flags,
     iterations: int,
 ) -> ExchangeCosts:
-    """Bytes and seconds of an exchange. Work on a sample is in proportion to its size.
-
-    Args:
-        plan, schedule: what is exchanged, and how.
-        dataset: whose samples.
-        nbytes: (N,) bytes of every sample in storage.
-        cached: (steps, M) whether the sample of a step is in memory when it is sent.
-        iterations: of the epoch.
-    """
+    """Bytes and seconds of an exchange of ``iterations`` iterations. Work on a sample is in
+    proportion to its size: ``nbytes`` are (N,) bytes of every sample in storage. ``cached`` is
+    (steps, M) whether the sample of a step is in memory when it is sent."""
     moving, work = plan.moving, host_work(schedule, dataset)
     stored = nbytes[plan.sample] * moving
     ratio = stored / dataset.stored.mean

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.lowering.step_transfers import StepTransfers, step_transfers
@@ -16,30 +15,23 @@ from simshuffle.lowering.training_step import Trains, communicators_of, job_of
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism import Node, Step
 from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Ints64
 
 PIECES = 16
 """Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
 finer turns of both have no part in what a step takes, but where they overlap."""
 
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a step as transfers.
+    """Part of a step as transfers."""
 
-    Attributes:
-        forward, backward: s of the passes, of the member that computes longest.
-        bubble: s in which this one has nothing to compute though nothing is sent.
-        update: s of updating weights.
-        transfers: of the part; None if it is empty.
-    """
-
+    # forward, backward: s of the passes, of the member that computes longest
     forward: float
     backward: float
-    bubble: float
-    update: float
-    transfers: StepTransfers | None
+    bubble: float  # s in which this one has nothing to compute though nothing is sent
+    update: float  # s of updating weights
+    transfers: StepTransfers | None  # of the part; None if it is empty
 
     def ready(self, factor: float) -> TransferBatch | None:
         """What is posted if passes take ``factor`` times as long; None for nothing."""
@@ -50,10 +42,6 @@ class Part:
 
 class Division:
     """How ranks divide every step of a run.
-
-    Args:
-        scenario: whose workload it is.
-        resources: of the ranks.
 
     Raises:
         ScenarioError: a group has another batch than its ranks read.
@@ -84,7 +72,7 @@ class Division:
         local, _ = self._step(self._job.batch)
         return not any(node.label == "forward" for node in local.nodes)
 
-    def local(self, group: int, samples: Ints) -> Part:
+    def local(self, group: int, samples: Ints64) -> Part:
         """What a group does by itself with so many samples of each member."""
         batch = float(samples.sum()) / self.ways
         key = group, batch
@@ -93,7 +81,7 @@ class Division:
             self._local[key] = self._part(step, group)
         return self._local[key]
 
-    def joint(self, samples: Ints) -> Part:
+    def joint(self, samples: Ints64) -> Part:
         """What all ranks do together after it, with so many samples of each."""
         batch = float(samples.max())
         if batch not in self._all:
@@ -143,15 +131,13 @@ def _see_that_groups_read_their_batches(scenario: Trains) -> None:
     batch = getattr(workload.parallelism, "group_batch", None)
     read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
     if batch is not None and batch != read:
+        rule = (
+            "must be what the ranks of a group read, workload.local_batch_size each, where"
+            f" epochs are simulated: {read}"
+        )
+        remedy = "Leave it out, or ask simshuffle oracle, which takes any."
         raise ScenarioError(
-            Problem(
-                "workload.parallelism.group_batch",
-                "must be what the ranks of a group read, workload.local_batch_size each, where"
-                f" epochs are simulated: {read}",
-                str(batch),
-                "Leave it out, or ask simshuffle oracle, which takes any.",
-            ),
-            scenario.name,
+            Problem("workload.parallelism.group_batch", rule, str(batch), remedy), scenario.name
         )
 
 

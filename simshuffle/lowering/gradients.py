@@ -10,7 +10,8 @@ import numpy as np
 from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.plan.resources import Ints, Resources
+from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Ints32
 
 IMPORTANCE_NBYTES = 8.0
 """Bytes of an importance on the wire: one double (github.com/TruongThaoNguyen/kakurenbo, 15eb317,
@@ -18,13 +19,8 @@ ImportancePairScheduler)."""
 
 
 class Allreduces:
-    """The allreduces of a run, of any number of bytes, as transfers.
-
-    Args:
-        allreduce: the algorithm.
-        resources: what its flows cross.
-        rng: draws the order of hosts that are shuffled.
-    """
+    """The allreduces of a run, of any number of bytes, as transfers; ``rng`` draws the order of
+    hosts that are shuffled."""
 
     def __init__(
         self, allreduce: Allreduce, resources: Resources, rng: np.random.Generator
@@ -55,13 +51,7 @@ class Allreduces:
         """Time (s) of an allreduce of ``nbytes`` bytes while nothing else uses the machine, its
         cables shared as ``model`` says; 0 for one rank."""
         batch = self.batch(nbytes)
-        if batch is None:
-            return 0.0
-        network = self._resources.network(model)
-        group = batch.tasks["group"] = network.open_group(len(batch))
-        network.post(0.0, batch)
-        network.advance(math.inf)
-        return network.close_group(group)[1]
+        return 0.0 if batch is None else self._resources.seconds_alone(batch, model)
 
     def _lay_out(self, nbytes: float) -> TransferBatch | None:
         flows = self.flows(nbytes)
@@ -80,7 +70,7 @@ class Allreduces:
         return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
 
 
-def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints:
+def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints32:
     """(M,) ranks in the order in which an allreduce goes through their hosts; those of a host stay
     together, in their order, and so do the hosts of a scale-up domain."""
     host_of = resources.host_of

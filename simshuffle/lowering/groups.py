@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ from simshuffle.lowering.closed_form import ClosedForm
 from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses, flows_of, paced
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import Node
-from simshuffle.plan.resources import Ints, Resources
+from simshuffle.plan.resources import Resources
+from simshuffle.spec.arrays import Flags, Ints32
 
 HALVES = ("allreduce", "allgather", "reduce_scatter")
 """Collectives whose flows know their HCAs; others leave by that of the rank that sends."""
@@ -21,51 +22,34 @@ HALVES = ("allreduce", "allgather", "reduce_scatter")
 
 @dataclass(frozen=True)
 class Pattern:
-    """Groups whose members lie on hosts in the same way.
+    """Groups whose members lie on hosts in the same way."""
 
-    Attributes:
-        host_of: (members,) hosts, numbered as they come.
-        rail: (members,) their HCAs.
-        groups: their numbers.
-    """
-
-    host_of: Ints
-    rail: Ints
-    groups: NDArray[np.intp]
+    host_of: Ints32  # (members,) hosts, numbered as they come
+    rail: Ints32  # (members,) their HCAs
+    groups: NDArray[np.intp]  # their numbers
 
 
 @dataclass(frozen=True)
 class GroupFlows:
-    """The flows of all groups at once.
+    """The flows of all groups at once."""
 
-    Attributes:
-        flows: between ranks; their ``delay`` holds all latency.
-        of: (flows,) the number of each one's group.
-        between: (flows,) whether each is bounded by the bus bandwidth between hosts.
-    """
-
-    flows: AllreduceFlows
-    of: Ints
-    between: NDArray[np.bool_]
+    flows: AllreduceFlows  # between ranks; their ``delay`` holds all latency
+    of: Ints32  # (flows,) the number of each one's group
+    # (flows,) whether each is bounded by the bus bandwidth between hosts
+    between: Flags
 
 
 class Groups:
-    """Groups of one kind, which all send at once.
+    """Groups of one kind, (groups, members) ranks, which all send at once."""
 
-    Args:
-        ranks: (groups, members) their ranks.
-        recipes: what a collective sends.
-        resources: what flows cross.
-    """
-
-    def __init__(self, ranks: Ints, recipes: Recipes, resources: Resources) -> None:
+    def __init__(self, ranks: Ints32, recipes: Recipes, resources: Resources) -> None:
         self.ranks = ranks
         self._recipes, self._resources = recipes, resources
         self._patterns: dict[bool, list[Pattern]] = {}
         self._forms: dict[tuple[object, ...], ClosedForm | None] = {}
         self._seconds: dict[tuple[object, ...], float] = {}
         self._alone: dict[tuple[int, int], ClosedForm] = {}
-        self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints] | None] = {}
+        self._batches: dict[tuple[object, ...], tuple[TransferBatch, Ints32] | None] = {}
 
     def seconds(self, node: Node) -> float:
         """Time (s) of what a node sends, all groups of its kind at once and nothing else on the
@@ -115,7 +99,7 @@ class Groups:
 
     # --------------------------------------------------------------------------------------- flows
 
-    def batch(self, node: Node) -> tuple[TransferBatch, Ints] | None:
+    def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
         """What a node sends, of all groups of its kind, which each node is laid out as once.
 
         Returns:
@@ -127,7 +111,7 @@ class Groups:
             self._batches[key] = self._transfers(node)
         return self._batches[key]
 
-    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints] | None:
+    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
         nbytes = node.nbytes / node.count
         laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
         if laid is None:
@@ -157,7 +141,7 @@ class Groups:
         return self._patterns[own_rails]
 
 
-def _patterns(resources: Resources, ranks: Ints, own_rails: bool) -> list[Pattern]:
+def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Pattern]:
     """The patterns of groups, (groups, members) ranks; those with other HCAs are others only if
     ``own_rails``."""
     domain = resources.domain_of[ranks]
@@ -179,23 +163,13 @@ def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> Grou
     waits = np.zeros(len(flows), bool)
     waits[flows.edge_to] = True
     delay = flows.delay + np.where(waits, 0.0, flows.latency)
-    laid = AllreduceFlows(
-        flows.src,
-        flows.dst,
-        flows.nbytes,
-        flows.rail,
-        flows.cap,
-        0.0,
-        delay,
-        np.broadcast_to(np.asarray(flows.step, np.int32), len(flows)),
-        flows.edge_from,
-        flows.edge_to,
-    )
+    step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
+    laid = replace(flows, latency=0.0, delay=delay, step=step)
     of = np.zeros(len(flows), np.int32)
     return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
 
 
-def _for_each(ranks: Ints, numbers: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
+def _for_each(ranks: Ints32, numbers: NDArray[np.intp], part: GroupFlows) -> GroupFlows:
     """The same flows for each group of ``ranks``, (groups, members), with these ``numbers``."""
     flows, count = part.flows, len(ranks)
     shift = (np.arange(count, dtype=np.int32) * np.int32(len(flows)))[:, None]

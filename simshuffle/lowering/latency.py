@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.lowering.compute import lognormal_factor
+from simshuffle.spec.arrays import Floats, Ints64
 
-Floats = NDArray[np.float64]
 AT_ONCE = 1 << 22  # latencies in memory
 
 
 def slowest_thread(
-    requests: NDArray[np.int64],
+    requests: Ints64,
     threads: int,
     latency: float,
     spread: float,

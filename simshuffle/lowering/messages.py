@@ -13,32 +13,20 @@ from simshuffle.exchange import MessageSchedule
 from simshuffle.lowering.costs import ExchangeCosts
 from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
 from simshuffle.plan.resources import Resources
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
 
 @dataclass
 class Message:
-    """One message of every rank: (M,) arrays.
+    """One message of every rank: (M,) arrays."""
 
-    Attributes:
-        target: rank it goes to; its own rank keeps the samples.
-        read: s of SSD device time to read those that are not in memory, ``missed`` their bytes,
-            ``files`` their number.
-        cached: bytes of those that are.
-        work: s of the sender's main thread.
-        nbytes: bytes on the wire.
-    """
-
-    target: Ints
-    read: Floats
-    missed: Floats
-    files: Ints
-    cached: Floats
-    work: Floats
-    nbytes: Floats
+    target: Ints64  # rank it goes to; its own rank keeps the samples
+    read: Floats  # s of SSD device time to read those that are not in memory
+    missed: Floats  # bytes of these
+    files: Ints64  # their number
+    cached: Floats  # bytes of those in memory
+    work: Floats  # s of the sender's main thread
+    nbytes: Floats  # on the wire
 
     @property
     def mixed(self) -> Flags:
@@ -76,7 +64,7 @@ def messages_of(
     return out
 
 
-def delivery_counts(messages: list[Message], world_size: int) -> Ints:
+def delivery_counts(messages: list[Message], world_size: int) -> Ints64:
     """(M,) messages that each rank sends to or receives from another."""
     ranks = np.arange(world_size)
     count = np.zeros(world_size, np.int64)
@@ -96,15 +84,10 @@ def barrier_seconds(resources: Resources) -> float:
 
 @dataclass(frozen=True)
 class MessageGraph:
-    """The messages of an iteration, as transfers.
+    """The messages of an iteration, as transfers."""
 
-    Attributes:
-        batch: barriers, reads, host work and wires, with their order.
-        rank: (n,) whose each transfer is; NONE for a barrier.
-    """
-
-    batch: TransferBatch
-    rank: Ints
+    batch: TransferBatch  # barriers, reads, host work and wires, with their order
+    rank: Ints64  # (n,) whose each transfer is; NONE for a barrier
 
     def of(self, ranks: list[int]) -> TransferBatch:
         """The transfers of some ranks, rank after rank in this order, where none waits for one of
@@ -126,13 +109,8 @@ class MessageGraph:
 
 
 class MessageLowering:
-    """Turns messages into transfers.
-
-    Args:
-        resources: whose links they cross.
-        schedule: which barriers there are.
-        serial_pairs: whether the network carries the messages of a pair one after the other.
-    """
+    """Turns messages into transfers; with ``serial_pairs`` the network carries the messages of a
+    pair one after the other."""
 
     def __init__(
         self, resources: Resources, schedule: MessageSchedule, *, serial_pairs: bool
@@ -166,14 +144,14 @@ class MessageLowering:
         blocks = 3 * count + len(mixed)
         total = barriers + blocks * n
 
-        def block(number: int) -> Ints:
+        def block(number: int) -> Ints64:
             return np.asarray(barriers + number * n + self._ranks)
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
         records["delay"][:barriers] = barrier_seconds(self._resources)
         keep = np.ones(total, bool)
-        edges: list[tuple[Ints, Ints]] = []
+        edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
             reads, works, wires = block(k), block(count + k), block(2 * count + k)
             self._fill(records, routes, message, reads, works, wires)
@@ -203,11 +181,11 @@ class MessageLowering:
     def _fill(
         self,
         records: NDArray[np.void],
-        routes: NDArray[np.int32],
+        routes: Ints32,
         message: Message,
-        reads: Ints,
-        works: Ints,
-        wires: Ints,
+        reads: Ints64,
+        works: Ints64,
+        wires: Ints64,
     ) -> None:
         """Write the transfers of a message into the places ``reads``, ``works`` and ``wires``, one
         of each for every rank."""
@@ -228,7 +206,7 @@ class MessageLowering:
         records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
 
     def _fill_second_read(
-        self, records: NDArray[np.void], routes: NDArray[np.int32], message: Message, reads: Ints
+        self, records: NDArray[np.void], routes: Ints32, message: Message, reads: Ints64
     ) -> None:
         """The part of a message that is in memory, where another part is not; nothing for messages
         of one kind."""
@@ -240,11 +218,7 @@ class MessageLowering:
 
 
 def _compact(
-    records: NDArray[np.void],
-    routes: NDArray[np.int32],
-    edge_from: Ints,
-    edge_to: Ints,
-    keep: Flags,
+    records: NDArray[np.void], routes: Ints32, edge_from: Ints64, edge_to: Ints64, keep: Flags
 ) -> TransferBatch:
     """The batch without the transfers that are not kept, and without their edges."""
     number = np.cumsum(keep) - 1
@@ -259,13 +233,7 @@ def _compact(
 
 class StoreLowering:
     """The storing of what a rank received: its main thread re-encodes it, then it is written to the
-    SSD, or to memory if samples are staged there.
-
-    Args:
-        resources: whose devices are written to.
-        costs: of the epoch's exchange.
-        in_memory: whether samples are kept in memory.
-    """
+    SSD, or to memory if samples are kept there."""
 
     def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
         self._costs = costs

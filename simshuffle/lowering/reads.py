@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.lowering.latency import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Dataset, Workload
+from simshuffle.spec.arrays import Floats, Ints32
 
-Floats = NDArray[np.float64]
-Edges = tuple[NDArray[np.int32], NDArray[np.int32]]
+Edges = tuple[Ints32, Ints32]
 
 
 FILLED = ("work", "cap", "nbytes", "delay")
@@ -23,63 +22,13 @@ FILLED = ("work", "cap", "nbytes", "delay")
 one copy fills them all."""
 
 
-@dataclass
-class _Stages:
-    """Stages of all chains, in their order.
-
-    Attributes:
-        columns: by stage, `FILLED` of every batch: each (iterations, M), or one number for all.
-        route: by stage, the links of every rank: (M, hops), padded with -1 at the end.
-    """
-
-    columns: list[tuple[Floats | float, ...]] = field(default_factory=list)
-    route: list[NDArray[np.int32]] = field(default_factory=list)
-
-    def add(
-        self,
-        work: Floats,
-        route: NDArray[np.int32],
-        *,
-        nbytes: Floats | float = 0.0,
-        delay: Floats | float = 0.0,
-        cap: Floats | float = np.inf,
-    ) -> None:
-        """Append a stage."""
-        self.columns.append((work, cap, nbytes, delay))
-        self.route.append(route)
-
-    def __len__(self) -> int:
-        return len(self.route)
-
-    def filled(self, iterations: int, world_size: int) -> Floats:
-        """(M, iterations, stages, `FILLED`): what one post needs lies together."""
-        out = np.empty((world_size, iterations, len(self), len(FILLED)))
-        for stage, columns in enumerate(self.columns):
-            for number, column in enumerate(columns):
-                out[:, :, stage, number] = np.transpose(column)
-        return out
-
-    def routes(self) -> NDArray[np.int32]:
-        """(M, stages, hops) links, padded with -1 at the end."""
-        hops = max(route.shape[1] for route in self.route)
-        out = np.full((len(self.route[0]), len(self), hops), NONE, np.int32)
-        for stage, route in enumerate(self.route):
-            out[:, stage, : route.shape[1]] = route
-        return out
-
-
 @dataclass(frozen=True)
-class _Asked:
-    """What batches read of a file system or an SSD.
+class _Requested:
+    """What batches read of a file system or an SSD."""
 
-    Attributes:
-        samples: (iterations, M) samples, or pieces, that are read one by one.
-        nbytes: (iterations, M) their bytes.
-        per_file, per_request: of them in a file, and by a request.
-    """
-
-    samples: Floats
-    nbytes: Floats
+    samples: Floats  # (iterations, M) samples, or pieces, that are read one by one
+    nbytes: Floats  # (iterations, M) their bytes
+    # per_file, per_request: of them in a file, and by a request
     per_file: int
     per_request: float
 
@@ -93,19 +42,128 @@ class _Asked:
         return np.asarray(np.minimum(threads, np.maximum(self.requests, 1.0)))
 
 
+@dataclass
+class _Stages:
+    """Stages of all chains, in their order. All arrays are (iterations, M)."""
+
+    workload: Workload
+    resources: Resources
+    jitter: Floats  # factors of the reads from storage
+    rng: np.random.Generator  # the latencies of requests
+    # by stage, `FILLED` of every batch, or one number for all
+    columns: list[tuple[Floats | float, ...]] = field(default_factory=list)
+    # by stage, the links of every rank: (M, hops), padded with -1 at the end
+    route: list[Ints32] = field(default_factory=list)
+
+    def add(
+        self,
+        work: Floats,
+        route: Ints32,
+        *,
+        nbytes: Floats | float = 0.0,
+        delay: Floats | float = 0.0,
+        cap: Floats | float = np.inf,
+    ) -> None:
+        """Append a stage; a route that is (M,) is of one link."""
+        self.columns.append((work, cap, nbytes, delay))
+        self.route.append(route if route.ndim > 1 else route[:, None])
+
+    def add_pfs(self, requested: _Requested) -> None:
+        """Opens, then bytes, from the PFS."""
+        resources = self.resources
+        routes, link_latency = resources.pfs_read()
+        opens = np.full(resources.world_size, resources.pfs_open, np.int32)
+        work = requested.samples / requested.per_file * self.jitter
+        self.add(work, opens, cap=self._open_cap(requested))
+        delay = np.where(requested.samples > 0, link_latency, 0.0)
+        self.add(requested.nbytes, routes, nbytes=requested.nbytes, delay=delay)
+
+    def _open_cap(self, requested: _Requested) -> Floats | float:
+        """Opens a second of a batch's worker, each or the same for all.
+
+        Where latencies differ, a batch opens its files in the time of its slowest thread, which
+        also decodes between two of them if it is one of several; one alone decodes in the end.
+        """
+        pfs, threads = self.resources.cluster.parallel_file_system, self.workload.loader.threads
+        samples, per_file = requested.samples, requested.per_file
+        per_request = requested.per_request
+        if pfs.latency_spread > 0 and pfs.latency > 0:
+            requests = np.ceil(samples / per_request).astype(np.int64)
+            of = (pfs.latency, pfs.latency_spread, self._decode_between(requested))
+            seconds = slowest_thread(requests, threads, *of, self.rng)
+            drawn = np.full_like(samples, np.inf)
+            np.divide(samples / per_file, seconds, out=drawn, where=seconds > 0)
+            return drawn
+        if threads == 1:
+            return pfs.open_cap(per_file, per_request)
+        different, number = np.unique(requested.in_flight(threads), return_inverse=True)
+        caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
+        return np.asarray(caps[number].reshape(samples.shape))
+
+    def _decode_between(self, requested: _Requested) -> float:
+        """s that one of several threads decodes after each request."""
+        if self.workload.loader.threads == 1:
+            return 0.0
+        return requested.per_request * self.workload.dataset.decode_seconds
+
+    def add_object_store(self, requested: _Requested) -> None:
+        """Requests, then their bytes, from the object store. A request is sent ``tries`` times in
+        the mean, each of which counts against the store's rate."""
+        resources, threads = self.resources, self.workload.loader.threads
+        store, in_flight = resources.cluster.store, requested.in_flight(threads)
+        seconds = requested.requests / in_flight * store.waiting_seconds
+        if not store.alike:
+            retries = (store.retry_share, store.retry_delay)
+            count = np.ceil(requested.requests).astype(np.int64)
+            of = (store.latency, store.latency_spread, self._decode_between(requested))
+            seconds = _rounded(slowest_thread(count, threads, *of, self.rng, retries))
+        sent = requested.requests * store.tries
+        cap = np.full_like(sent, np.inf)
+        np.divide(sent, seconds, out=cap, where=seconds > 0)
+        servers = np.full(resources.world_size, resources.store_requests, np.int32)
+        self.add(sent * self.jitter, servers, cap=cap)
+        cap = in_flight * store.connection_bandwidth
+        self.add(requested.nbytes, resources.store_read(), nbytes=requested.nbytes, cap=cap)
+
+    def add_ssd(self, requested: _Requested) -> None:
+        """Reads from the host's SSD; the latencies of the requests that a batch has in flight at
+        once pass together."""
+        resources, loader = self.resources, self.workload.loader
+        ssd, requests = resources.cluster.ssd, requested.requests
+        depth = resources.ranks_per_host * loader.reads_in_flight
+        work = ssd.read_seconds(requested.nbytes, requests, depth) * self.jitter
+        delay = requests / requested.in_flight(loader.threads) * ssd.latency
+        route = resources.ssd[resources.host_of]
+        self.add(work, route, nbytes=requested.nbytes, delay=delay)
+
+    def __len__(self) -> int:
+        return len(self.route)
+
+    def filled(self, iterations: int, world_size: int) -> Floats:
+        """(M, iterations, stages, `FILLED`): what one post needs lies together."""
+        out = np.empty((world_size, iterations, len(self), len(FILLED)))
+        for stage, columns in enumerate(self.columns):
+            for number, column in enumerate(columns):
+                out[:, :, stage, number] = np.transpose(column)
+        return out
+
+    def routes(self) -> Ints32:
+        """(M, stages, hops) links, padded with -1 at the end."""
+        hops = max(route.shape[1] for route in self.route)
+        out = np.full((len(self.route[0]), len(self), hops), NONE, np.int32)
+        for stage, route in enumerate(self.route):
+            out[:, stage, : route.shape[1]] = route
+        return out
+
+
 @dataclass(frozen=True)
 class ReadSums:
-    """What all ranks read in a pass.
+    """What all ranks read in a pass."""
 
-    Attributes:
-        nbytes: by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'.
-        requests: to each of these but memory, which has none; those of a batch are rounded up.
-        file_opens: by the PFS.
-    """
-
-    nbytes: Mapping[str, float]
+    nbytes: Mapping[str, float]  # by what it is read from: 'pfs', 'ssd', 'memory', 'object_store'
+    # to each of these but memory, which has none; those of a batch are rounded up
     requests: Mapping[str, int]
-    file_opens: float
+    file_opens: float  # by the PFS
 
 
 class ReadChains:
@@ -127,7 +185,7 @@ class ReadChains:
     def __init__(
         self,
         filled: Floats,
-        routes: NDArray[np.int32],
+        routes: Ints32,
         edges: Edges,
         heads: tuple[int, ...],
         last_read: int,
@@ -147,15 +205,9 @@ class ReadChains:
     def batch(
         self, rank: int, iteration: int, group: int, after: tuple[int, int] = (NONE, 0)
     ) -> TransferBatch:
-        """The chain of a batch; valid until the next call for the same rank, which fills the same
-        arrays.
-
-        Args:
-            rank: whose batch.
-            iteration: from 0.
-            group: counts the last read (marked) and the copy.
-            after: the last transfer of the worker's previous batch (`SharedNetwork.last`).
-        """
+        """The chain of a rank's batch, from 0; valid until the next call for the same rank, which
+        fills the same arrays. ``group`` counts the last read (marked) and the copy; ``after`` is
+        the last transfer of the worker's previous batch (`SharedNetwork.last`)."""
         self._filled[rank] = self.filled[rank, iteration]
         self._group[rank, self._last_read] = self._group[rank, self._last] = group
         for stage in self.heads:
@@ -182,9 +234,6 @@ def read_chains(
     copied to the GPU. A stage that no batch of any rank needs is left out.
 
     Args:
-        reads: of one pass of all ranks.
-        workload: data set, loader and model.
-        resources: what is read from, over what.
         jitter: (iterations, M) factors of the reads from storage.
         rng: the latencies of requests to the PFS or the object store; untouched where all are
             alike.
@@ -195,28 +244,26 @@ def read_chains(
     any_missed = bool(missed.samples.any()) or not any_hit
     hosts, source, dataset = resources.host_of, workload.source, workload.dataset
     hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
-    stages = _Stages()
+    stages = _Stages(workload, resources, jitter, rng)
     if any_missed and source == "pfs":
-        cap = _open_cap(missed, workload, resources, rng)
-        _add_pfs(stages, missed, resources, jitter, cap)
+        stages.add_pfs(missed)
     elif any_missed and source == "object_store":
-        _add_object_store(stages, missed, workload, resources, jitter, rng)
+        stages.add_object_store(missed)
     elif any_missed:
-        _add_ssd(stages, missed, workload, resources, jitter)
+        stages.add_ssd(missed)
     if any_hit and hit_in == "memory":
-        stages.add(hit, _one_link(resources.memory[hosts]), nbytes=hit)
+        stages.add(hit, resources.memory[hosts], nbytes=hit)
     elif any_hit:
-        found = _Asked(reads.hit_samples.astype(float), hit, 1, 1)
-        _add_ssd(stages, found, workload, resources, jitter)
+        stages.add_ssd(_Requested(reads.hit_samples.astype(float), hit, 1, 1))
     last_read = len(stages) - 1
     stages.add(
         reads.nbytes / dataset.stored.mean * dataset.decode_seconds * decoding,
-        _one_link(resources.cores[hosts]),
+        resources.cores[hosts],
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
     copied = reads.samples.astype(float) * workload.model.input_size
     slots = [resources.slot_of(rank) for rank in range(resources.world_size)]
-    stages.add(copied, _one_link(resources.pcie_in[hosts, slots]), nbytes=copied)
+    stages.add(copied, resources.pcie_in[hosts, slots], nbytes=copied)
     heads, edges = _order(len(stages), workload.loader.threads)
     return ReadChains(
         stages.filled(*reads.nbytes.shape),
@@ -228,17 +275,17 @@ def read_chains(
     )
 
 
-def _missed(reads: Reads, dataset: Dataset) -> _Asked:
+def _missed(reads: Reads, dataset: Dataset) -> _Requested:
     """What is not in memory, or in the cache of the node."""
     if reads.fetches is not None:
         pieces = reads.fetches.requests.astype(float)
-        return _Asked(pieces, reads.fetches.nbytes.astype(float), 1, 1)
+        return _Requested(pieces, reads.fetches.nbytes.astype(float), 1, 1)
     samples = (reads.samples - reads.hit_samples).astype(float)
     per_file, per_request = dataset.samples_per_file, dataset.read_at_once
-    return _Asked(samples, reads.nbytes - reads.hit_nbytes, per_file, per_request)
+    return _Requested(samples, reads.nbytes - reads.hit_nbytes, per_file, per_request)
 
 
-def _sums(missed: _Asked, source: str, reads: Reads, hit_in: str) -> ReadSums:
+def _sums(missed: _Requested, source: str, reads: Reads, hit_in: str) -> ReadSums:
     """What is read in a pass: ``missed`` from the ``source``, all else from ``hit_in``."""
     nbytes = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests = {"pfs": 0, "ssd": 0, "object_store": 0}
@@ -252,98 +299,10 @@ def _sums(missed: _Asked, source: str, reads: Reads, hit_in: str) -> ReadSums:
     return ReadSums(nbytes, requests, opens)
 
 
-def _add_pfs(
-    stages: _Stages, asked: _Asked, resources: Resources, jitter: Floats, cap: Floats | float
-) -> None:
-    """Opens, at most ``cap`` a second, then bytes, from the PFS. All arrays are (iterations, M)."""
-    routes, link_latency = resources.pfs_read()
-    opens = np.full(resources.world_size, resources.pfs_open, np.int32)
-    stages.add(asked.samples / asked.per_file * jitter, _one_link(opens), cap=cap)
-    delay = np.where(asked.samples > 0, link_latency, 0.0)
-    stages.add(asked.nbytes, routes, nbytes=asked.nbytes, delay=delay)
-
-
-def _open_cap(
-    asked: _Asked, workload: Workload, resources: Resources, rng: np.random.Generator
-) -> Floats | float:
-    """Opens a second of a batch's worker, (iterations, M) or the same for all.
-
-    Where latencies differ, a batch opens its files in the time of its slowest thread, which also
-    decodes between two of them if it is one of several; one alone decodes in the end.
-    """
-    dataset, pfs = workload.dataset, resources.cluster.parallel_file_system
-    samples, per_file, per_request = asked.samples, asked.per_file, asked.per_request
-    threads = workload.loader.threads
-    if pfs.latency_spread > 0 and pfs.latency > 0:
-        requests = np.ceil(samples / per_request).astype(np.int64)
-        decode = per_request * dataset.decode_seconds if threads > 1 else 0.0
-        seconds = slowest_thread(requests, threads, pfs.latency, pfs.latency_spread, decode, rng)
-        drawn = np.full_like(samples, np.inf)
-        np.divide(samples / per_file, seconds, out=drawn, where=seconds > 0)
-        return drawn
-    if threads == 1:
-        return pfs.open_cap(per_file, per_request)
-    different, number = np.unique(asked.in_flight(threads), return_inverse=True)
-    caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
-    return np.asarray(caps[number].reshape(samples.shape))
-
-
-def _add_object_store(
-    stages: _Stages,
-    asked: _Asked,
-    workload: Workload,
-    resources: Resources,
-    jitter: Floats,
-    rng: np.random.Generator,
-) -> None:
-    """Requests, then their bytes, from the object store, arguments as in `_open_cap`.
-
-    A request is sent ``tries`` times in the mean, each of which counts against the store's rate.
-    """
-    store, threads = resources.cluster.store, workload.loader.threads
-    in_flight = asked.in_flight(threads)
-    seconds = asked.requests / in_flight * store.waiting_seconds
-    if not store.alike:
-        decode = asked.per_request * workload.dataset.decode_seconds if threads > 1 else 0.0
-        retries = (store.retry_share, store.retry_delay)
-        count = np.ceil(asked.requests).astype(np.int64)
-        of = (store.latency, store.latency_spread, decode)
-        seconds = _rounded(slowest_thread(count, threads, *of, rng, retries))
-    sent = asked.requests * store.tries
-    cap = np.full_like(sent, np.inf)
-    np.divide(sent, seconds, out=cap, where=seconds > 0)
-    servers = np.full(resources.world_size, resources.store_requests, np.int32)
-    stages.add(sent * jitter, _one_link(servers), cap=cap)
-    cap = in_flight * store.connection_bandwidth
-    stages.add(asked.nbytes, resources.store_read(), nbytes=asked.nbytes, cap=cap)
-
-
 def _rounded(seconds: Floats) -> Floats:
     """To a part in a thousand, so that rates repeat: each that differs is a link of its own."""
     steps = np.log(seconds, out=np.zeros_like(seconds), where=seconds > 0)
     return np.where(seconds > 0, np.exp(np.rint(1e3 * steps) / 1e3), 0.0)
-
-
-def _add_ssd(
-    stages: _Stages, asked: _Asked, workload: Workload, resources: Resources, jitter: Floats
-) -> None:
-    """Reads from the host's SSD, arguments as in `_add_pfs`; the latencies of the requests that a
-    batch has in flight at once pass together."""
-    ssd, loader = resources.cluster.ssd, workload.loader
-    seconds = ssd.read_seconds(
-        asked.nbytes, asked.requests, resources.ranks_per_host * loader.reads_in_flight
-    )
-    stages.add(
-        seconds * jitter,
-        _one_link(resources.ssd[resources.host_of]),
-        nbytes=asked.nbytes,
-        delay=asked.requests / asked.in_flight(loader.threads) * ssd.latency,
-    )
-
-
-def _one_link(links: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Routes of one link each."""
-    return links[:, None]
 
 
 def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:

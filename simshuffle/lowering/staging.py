@@ -6,33 +6,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.network import Flows, Links
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import file_bandwidths, write_bandwidth
 from simshuffle.scenario.workload import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int32]
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 
 @dataclass(frozen=True)
 class StagingTraffic:
-    """What staging moves.
+    """What staging moves."""
 
-    Attributes:
-        links: those of the run, and behind them the devices and the opening of files of the hosts.
-        batch: all flows, which start together; the tag of each is its number.
-        nbytes: read from the PFS or the object store.
-        read_requests: for that: the files that are copied; of an archive one for each flow from the
-            servers.
-    """
-
+    # those of the run, and behind them the devices and the opening of files of the hosts
     links: Links
-    batch: TransferBatch
-    nbytes: float
+    batch: TransferBatch  # all flows, which start together; the tag of each is its number
+    nbytes: float  # read from the PFS or the object store
+    # for that: the files that are copied; of an archive one for each flow from the servers
     read_requests: float
 
 
@@ -48,10 +39,7 @@ def staging_traffic(
     servers' operations and the latencies of the files that the host copies at once are bandwidths
     too. So are the requests of an object store, and the connections of a host to it.
 
-    Args:
-        workload: what is staged, and how.
-        resources: over what.
-        shard_nbytes: (M,) bytes of every rank's shard.
+    ``shard_nbytes`` are (M,) bytes of every rank's shard.
     """
     exchange, world_size, hosts = workload.exchange, resources.world_size, resources.num_hosts
     if exchange.stored_share(world_size, resources.ranks_per_host) == 0.0:
@@ -85,7 +73,7 @@ class _Flows:
         more = [np.full(hosts, write_bandwidth(cluster, workload))]
         shared, own = file_bandwidths(cluster, workload.staging, self.file)
         # links, for every host, of the opening of its files
-        self._files: list[Ints] = []
+        self._files: list[Ints32] = []
         if shared < np.inf:
             more.append(np.full(1, shared))
             self._files.append(np.full(hosts, count + hosts, np.int32))
@@ -97,7 +85,7 @@ class _Flows:
             np.concatenate([resources.links.capacity, *more]),
             np.concatenate([resources.links.latency, np.zeros(new)]),
         )
-        self._routes: list[Ints] = []
+        self._routes: list[Ints32] = []
         self._nbytes: list[Floats] = []
 
     def read(self, nbytes: Floats) -> None:
@@ -132,7 +120,7 @@ class _Flows:
         routes, _ = resources.message(src, dst)
         self._add(routes, [self._device[resources.host_of[dst]]], np.full(len(src), nbytes / rails))
 
-    def _hcas(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _hcas(self) -> tuple[Ints64, Ints64]:
         """The first rank of every HCA in use, and the number of each rank's HCA among them,
         (M,)."""
         resources = self._resources
@@ -140,7 +128,7 @@ class _Flows:
         _, first, number = np.unique(key, return_index=True, return_inverse=True)
         return first, number
 
-    def _add(self, routes: Ints, more: list[Ints], nbytes: Floats) -> None:
+    def _add(self, routes: Ints32, more: list[Ints32], nbytes: Floats) -> None:
         """Flows over ``routes``, then over one link each of ``more``: three at most."""
         columns = np.full((len(routes), self._resources.width + 3), -1, np.int32)
         columns[:, : routes.shape[1]] = routes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,32 +13,22 @@ from simshuffle.lowering.communicators import Communicators
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import Node, Step
-from simshuffle.plan.resources import Ints
-
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 
 @dataclass(frozen=True)
 class StepTransfers:
-    """What model groups compute and send in a step.
+    """What model groups compute and send in a step."""
 
-    Attributes:
-        batch: the transfers. What is computed is a transfer without links whose delay are its
-            seconds.
-        begins: (groups,) the transfer, of no time, that all of a group wait for.
-        ends: (groups,) the transfer, of no time, that waits for all of a group, and for all that
-            it has a part in.
-        computes: (computing,) the transfers that compute.
-        seconds: (computing,) their s.
-        of: (computing,) whose they are: places in ``begins``.
-    """
-
+    # the transfers. What is computed is a transfer without links whose delay are its seconds.
     batch: TransferBatch
-    begins: Ints
-    ends: Ints
-    computes: Ints
-    seconds: Floats
-    of: Ints
+    begins: Ints32  # (groups,) the transfer, of no time, that all of a group wait for
+    # (groups,) the transfer, of no time, that waits for all of a group, and for all that it has a
+    # part in
+    ends: Ints32
+    computes: Ints32  # (computing,) the transfers that compute
+    seconds: Floats  # (computing,) their s
+    of: Ints32  # (computing,) whose they are: places in ``begins``
 
     def posted(self, factor: Floats) -> TransferBatch:
         """The transfers if each group computes ``factor``, (groups,), times as long."""
@@ -59,8 +48,6 @@ def step_transfers(
     joins two groups.
 
     Args:
-        step: what each group does.
-        communicators: who sends to whom.
         groups: numbers of the model groups; None for all.
         nodes: numbers of those that are wanted, ascending; what others have done is there already.
             None for all.
@@ -80,29 +67,23 @@ def step_seconds(step: Step, communicators: Communicators, model: Network) -> fl
     """Time (s) of a step of all groups while nothing else uses the machine, its cables shared as
     ``model`` says."""
     batch = step_transfers(step, communicators).batch
-    network = communicators.resources.network(model)
-    group = batch.tasks["group"] = network.open_group(len(batch))
-    network.post(0.0, batch)
-    network.advance(math.inf)
-    return network.close_group(group)[1]
+    return communicators.resources.seconds_alone(batch, model)
 
 
 class _Made:
     """The transfers so far."""
 
-    def __init__(
-        self, communicators: Communicators, chosen: NDArray[np.integer], whole: bool
-    ) -> None:
+    def __init__(self, communicators: Communicators, chosen: Ints, whole: bool) -> None:
         self._communicators, self._whole = communicators, whole
         self._place = np.full(len(communicators.ranks("model")), -1, np.int32)
         self._place[chosen] = np.arange(len(chosen))
         self._width = communicators.resources.width
         self._groups, self._count = len(chosen), 0
         self._records: list[NDArray[Any]] = []
-        self._routes: list[Ints] = []
-        self._edges: list[tuple[Ints, Ints]] = []
-        self._computed: list[tuple[Ints, float]] = []
-        self._ends: dict[int, Ints] = {}
+        self._routes: list[Ints32] = []
+        self._edges: list[tuple[Ints32, Ints32]] = []
+        self._computed: list[tuple[Ints32, float]] = []
+        self._ends: dict[int, Ints32] = {}
         self._last: set[int] = set()
         self._begins = self._joins(len(chosen))
 
@@ -121,7 +102,7 @@ class _Made:
         else:
             self._ends[number] = self._sent(node, before)
 
-    def _sent(self, node: Node, before: list[Ints]) -> Ints:
+    def _sent(self, node: Node, before: list[Ints32]) -> Ints32:
         """Add what is sent; gives its ends, one for each group."""
         laid = self._communicators.batch(node)
         common = node.group != "model"
@@ -179,29 +160,29 @@ class _Made:
             np.tile(np.arange(self._groups, dtype=np.int32), len(computes)),
         )
 
-    def _add(self, records: NDArray[Any], routes: Ints) -> np.int32:
+    def _add(self, records: NDArray[Any], routes: Ints32) -> np.int32:
         first = self._count
         self._records.append(records)
         self._routes.append(routes)
         self._count += len(records)
         return np.int32(first)
 
-    def _joins(self, count: int, seconds: float = 0.0) -> Ints:
+    def _joins(self, count: int, seconds: float = 0.0) -> Ints32:
         """Transfers without links."""
         first = self._add(tasks(count, delay=seconds), np.full((count, self._width), -1, np.int32))
         return first + np.arange(count, dtype=np.int32)
 
-    def _joined(self, known: Ints) -> Ints:
+    def _joined(self, known: Ints32) -> Ints32:
         """One transfer after all of ``known``."""
         join = self._joins(1)
         self._edge(known, np.broadcast_to(join, len(known)))
         return join
 
-    def _edge(self, edge_from: Ints, edge_to: Ints) -> None:
+    def _edge(self, edge_from: Ints32, edge_to: Ints32) -> None:
         self._edges.append((edge_from, edge_to))
 
 
-def _only(batch: TransferBatch, of: Ints) -> tuple[TransferBatch, Ints]:
+def _only(batch: TransferBatch, of: Ints32) -> tuple[TransferBatch, Ints32]:
     """The transfers of groups that have a number ``of`` 0 or more."""
     kept = of >= 0
     number = (np.cumsum(kept) - 1).astype(np.int32)

@@ -12,11 +12,11 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.layers import INPUT, Layer, LayerList
 from simshuffle.lowering.communicators import Communicators
 from simshuffle.parallelism import Data, Job
-from simshuffle.parallelism.step import Floats
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 
 VALUE_NBYTES = 4
@@ -54,13 +54,8 @@ def job_of(scenario: Trains, world_size: int | None = None, layers: LayerList | 
     `LayerList.shares`. What the overlap's hooks take counts as fixed; that the backward pass is
     slower while gradients travel is left out.
 
-    Args:
-        scenario: the scenario.
-        world_size: M; None for the scenario's.
-        layers: those of the model, if they are known already.
-
-    Raises:
-        ScenarioError: training is divided by layers, and the model does not list them.
+    ``layers`` are those of the model, if they are known already. Raises a ScenarioError if training
+    is divided by layers, and the model does not list them.
     """
     workload = scenario.workload
     model, overlap = workload.model, workload.allreduce.overlap
@@ -94,13 +89,12 @@ def layers_of(scenario: Trains) -> LayerList:
     if layers is not None:
         return layers
     if not isinstance(scenario.workload.parallelism, Data):
-        problem = Problem(
-            "workload.model.layers",
-            f"must list the layers, with their shapes, if training is divided as '{kind}'",
-            f"'{model.name}' without a list",
+        rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
+        remedy = (
             "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
-            " workload.parallelism: data.",
+            " workload.parallelism: data."
         )
+        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
         raise ScenarioError(problem, scenario.name)
     return _one_layer(model)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.flows import Floats, Flows, Links, Outcome
-from simshuffle.network.order import latest_ends
+from simshuffle.network.flows import Floats, Flows, Links, Outcome, latest_ends
 
 
 def finish_times(links: Links, flows: Flows) -> Outcome:

@@ -1,5 +1,5 @@
 """Explicit flows over explicit links: what every network model is asked, and what it answers. Plain
-numpy arrays in SI units."""
+numpy arrays in SI units. And the order of flows that wait for others."""
 
 from __future__ import annotations
 
@@ -10,28 +10,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.batch import as_floats, pad_routes
+from simshuffle.errors import SimulationError
+from simshuffle.network.batch import as_floats, no_edges, pad_routes
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
-def _no_edges() -> Ints:
-    return np.empty(0, np.int32)
-
-
 @dataclass(frozen=True)
 class Links:
-    """Directed links.
+    """Directed links."""
 
-    Attributes:
-        capacity: (links,) bytes/s, finite and greater than 0.
-        latency: (links,) s, finite and at least 0.
-        names: (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...
-    """
-
-    capacity: Floats
-    latency: Floats
+    capacity: Floats  # (links,) bytes/s, finite and greater than 0
+    latency: Floats  # (links,) s, finite and at least 0
+    # (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -61,21 +53,16 @@ class Flows:
 
     A flow is posted at its ``start``, or at the latest end of the flows it waits for. It spends the
     sum of its links' latencies without using them, and then moves its bytes. A flow without any
-    link ends as soon as it is posted: one with several predecessors is a barrier.
+    link ends as soon as it is posted: one with several predecessors is a barrier."""
 
-    Attributes:
-        routes: (flows, hops) int32 links of each route, padded with -1 at the end.
-        nbytes: (flows,) bytes, finite and at least 0.
-        start: (flows,) s, finite and at least 0; without meaning for a flow that waits for another.
-        after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``,
-            and for all its others.
-    """
-
-    routes: Ints
-    nbytes: Floats
+    routes: Ints  # (flows, hops) int32 links of each route, padded with -1 at the end
+    nbytes: Floats  # (flows,) bytes, finite and at least 0
+    # (flows,) s, finite and at least 0; without meaning for a flow that waits for another
     start: Floats
-    after_from: Ints = field(default_factory=_no_edges)
-    after_to: Ints = field(default_factory=_no_edges)
+    # after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``,
+    # and for all its others
+    after_from: Ints = field(default_factory=no_edges)
+    after_to: Ints = field(default_factory=no_edges)
 
     def __post_init__(self) -> None:
         for name in ("nbytes", "start"):
@@ -154,16 +141,55 @@ class Flows:
 
 @dataclass(frozen=True)
 class Outcome:
-    """When flows end, by one network model.
+    """When flows end, by one network model."""
 
-    Attributes:
-        finish: (flows,) s.
-        makespan: s, when the last of them ends; for the analytic model the largest of its lower
-            bounds.
-        error_bound: 0 if the model was solved exactly; x if the answer is the exact one for flows
-            whose bytes are smaller by a share of at most x; None if the model does not say.
-    """
-
-    finish: Floats
+    finish: Floats  # (flows,) s
+    # s, when the last of them ends; for the analytic model the largest of its lower bounds
     makespan: float
+    # 0 if the model was solved exactly; x if the answer is the exact one for flows whose bytes are
+    # smaller by a share of at most x; None if the model does not say
     error_bound: float | None = None
+
+
+Longs = NDArray[np.int64]
+
+
+def successors(flows: Flows) -> tuple[Longs, NDArray[np.int32]]:
+    """For each flow those that wait for it: (flows + 1,) offsets into the second array, (edges,)
+    int32."""
+    offsets = np.zeros(len(flows) + 1, np.int64)
+    np.cumsum(np.bincount(flows.after_from, minlength=len(flows)), out=offsets[1:])
+    return offsets, flows.after_to[np.argsort(flows.after_from, kind="stable")]
+
+
+def latest_ends(flows: Flows, seconds: Floats) -> Floats:
+    """(flows,) s: end of each flow if it took ``seconds`` from its post on: the critical path.
+
+    Raises:
+        SimulationError: flows wait for each other in a circle.
+    """
+    ends = flows.posted + seconds
+    if not len(flows.after_to):
+        return ends
+    offsets, following = successors(flows)
+    waiting = np.bincount(flows.after_to, minlength=len(flows))
+    posted = flows.posted.copy()  # the flows stay as they are, for another model
+    level = np.flatnonzero(waiting == 0)
+    reached = len(level)
+    while len(level):
+        counts = offsets[level + 1] - offsets[level]
+        place = np.repeat(offsets[level] - np.cumsum(counts) + counts, counts) + np.arange(
+            counts.sum()
+        )
+        to = following[place]
+        np.maximum.at(posted, to, np.repeat(ends[level], counts))
+        level, edges = np.unique(to, return_counts=True)
+        waiting[level] -= edges  # not over all flows: a long chain has as many levels as flows
+        level = level[waiting[level] == 0]
+        ends[level] = posted[level] + seconds[level]
+        reached += len(level)
+    if reached < len(flows):
+        raise SimulationError(
+            f"{len(flows) - reached} flows wait for each other in a circle and never start"
+        )
+    return ends

@@ -8,7 +8,7 @@ load, which only a simulation should cost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 
 from simshuffle.network import analytic
 from simshuffle.network.flows import Flows, Links, Outcome
-from simshuffle.network.packet.limits import check_sizes
+from simshuffle.network.packet_records import check_sizes
 from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
 if TYPE_CHECKING:
-    from simshuffle.network.packet.solve import PacketRun
+    from simshuffle.network.packet import PacketRun
 
 Progress = Callable[[float], None]
 
@@ -33,13 +33,10 @@ class Analytic(Spec):
     have crossed it. A lower bound that no other model beats, in no time.
     """
 
-    kind: Literal["analytic"] = "analytic"
+    # whether the messages of one (src, dst) pair go one after the other: nothing waits here
+    serial_pairs: ClassVar[bool] = False
 
-    @property
-    def serial_pairs(self) -> bool:
-        """Whether the messages of one (src, dst) pair go one after the other: nothing waits for
-        anything here."""
-        return False
+    kind: Literal["analytic"] = "analytic"
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
         """Lower bounds of the ends of ``flows``; ``progress`` is not needed for what takes no time.
@@ -60,10 +57,8 @@ class Fluid(Spec):
     """Flow-level, max-min fair, work-conserving sharing of links over static routes, latency then
     bandwidth.
 
-    ``fair_share``: links are shared fairly between (src, dst) pairs, whose messages go one after
-    the other, or between single messages (in `finish_times` every flow is on its own).
-    ``tolerance``: 0 for the exact answer; else a flow may end together with another as soon as it
-    has at most this share of its bytes left, so that fewer moments have to be solved for.
+    In `finish_times` every flow is on its own. With a tolerance fewer moments have to be solved
+    for.
 
     Attributes:
         fair_share: between what links are shared fairly: (src, dst) pairs, whose messages go one
@@ -93,9 +88,9 @@ class Fluid(Spec):
         Raises:
             SimulationError: flows wait for each other in a circle.
         """
-        from simshuffle.network.fluid import solve
+        from simshuffle.network import fluid_solve
 
-        return solve.finish_times(links, flows, self.tolerance, progress)
+        return fluid_solve.finish_times(links, flows, self.tolerance, progress)
 
 
 class Packet(Spec):
@@ -152,6 +147,9 @@ class Packet(Spec):
         port_buffer: of the input buffer of a port; at least 'mtu'.
     """
 
+    # whether the messages of one (src, dst) pair go one after the other: as on one queue pair
+    serial_pairs: ClassVar[bool] = True
+
     kind: Literal["packet"] = "packet"
     mtu: PositiveNBytes = 4096.0
     port_buffer: PositiveNBytes = 65536.0
@@ -160,12 +158,6 @@ class Packet(Spec):
     def _buffer_holds_a_packet(self) -> Packet:
         check_sizes(self.mtu, self.port_buffer)
         return self
-
-    @property
-    def serial_pairs(self) -> bool:
-        """Whether the messages of one (src, dst) pair go one after the other: always, as on one
-        queue pair."""
-        return True
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
         """When ``flows`` end; `run` tells more.
@@ -205,9 +197,9 @@ class Packet(Spec):
         Raises:
             TopologyError, SimulationError, ValueError: as `finish_times`.
         """
-        from simshuffle.network.packet import solve
+        from simshuffle.network import packet
 
-        return solve.run(links, flows, self.mtu, self.port_buffer, pair, progress)
+        return packet.run(links, flows, self.mtu, self.port_buffer, pair, progress)
 
 
 Model = Analytic | Fluid | Packet

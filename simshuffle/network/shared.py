@@ -101,7 +101,7 @@ def shared_network(
     Raises:
         ValueError: a cable is so slow that its packets do not fit the clock.
     """
-    from simshuffle.network.fluid.network import FluidNetwork
+    from simshuffle.network.fluid import FluidNetwork
     from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
 
     if isinstance(model, Packet):

@@ -12,7 +12,7 @@ from simshuffle.orders.hugging_face import HuggingFace
 from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
-from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import Order, Readers, ShardedSet
 from simshuffle.orders.own import Own
 from simshuffle.orders.ray_local import RayLocal
 from simshuffle.orders.synchronised import Synchronised
@@ -37,24 +37,4 @@ AnyOrder = Annotated[
 ]
 """Every order, by its ``kind``."""
 
-__all__ = [
-    "AnyOrder",
-    "Corgi2",
-    "CorgiPile",
-    "DistributedSampler",
-    "EpochOrder",
-    "HuggingFace",
-    "Levanter",
-    "LitdataFull",
-    "LitdataWindow",
-    "MosaicmlStreaming",
-    "Order",
-    "Own",
-    "RayLocal",
-    "Readers",
-    "ShardedSet",
-    "Synchronised",
-    "TfData",
-    "Unit",
-    "WebDataset",
-]
+__all__ = ["AnyOrder", "DistributedSampler", "MosaicmlStreaming", "Order", "Readers", "ShardedSet"]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import (
     blocks_of,
-    handed_out,
+    handed_out_by_ranks,
     joined,
     need_shards,
     need_smaller,
 )
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
 
@@ -26,13 +27,9 @@ class _Piled(Order):
         buffer_blocks: blocks that are in memory at once.
     """
 
+    unit: ClassVar[Unit] = "block"
     block_size: int = Field(ge=1)
     buffer_blocks: int = Field(ge=1)
-
-    @property
-    def unit(self) -> Unit:
-        """A block."""
-        return "block"
 
     @property
     def block(self) -> int:
@@ -51,20 +48,13 @@ class _Piled(Order):
         order = stream(seed, "orders/corgipile/blocks", epoch).permutation(len(blocks))
         stored = np.argsort(self.places(data, seed))
         ends = np.arange(readers.world_size + 1) * len(blocks) // readers.world_size
-        return handed_out(
-            (
-                rank,
-                0,
-                stored[
-                    shuffled_by_groups(
-                        [blocks[block] for block in order[ends[rank] : ends[rank + 1]]],
-                        self.buffer_blocks,
-                        stream(seed, "orders/corgipile/samples", epoch, rank),
-                    )
-                ],
-            )
-            for rank in range(readers.world_size)
-        )
+
+        def read(rank: int) -> Ints64:
+            own = [blocks[block] for block in order[ends[rank] : ends[rank + 1]]]
+            rng = stream(seed, "orders/corgipile/samples", epoch, rank)
+            return stored[shuffled_by_groups(own, self.buffer_blocks, rng)]
+
+        return handed_out_by_ranks(map(read, range(readers.world_size)))
 
 
 class CorgiPile(_Piled):
@@ -94,7 +84,7 @@ class Corgi2(_Piled):
 
     kind: Literal["corgi2"]
 
-    def places(self, data: ShardedSet, seed: int) -> Ints:
+    def places(self, data: ShardedSet, seed: int) -> Ints64:
         """(N,) where each sample lies after the set was rewritten."""
         blocks = blocks_of(data, self.block_size)
         rng = stream(seed, "orders/corgi2/offline")
@@ -104,7 +94,7 @@ class Corgi2(_Piled):
         return places
 
 
-def shuffled_by_groups(blocks: list[Ints], size: int, rng: np.random.Generator) -> Ints:
+def shuffled_by_groups(blocks: list[Ints64], size: int, rng: np.random.Generator) -> Ints64:
     """The samples of those blocks, ``size`` blocks at a time shuffled."""
     groups = [joined(blocks[first : first + size]) for first in range(0, len(blocks), size)]
     return joined([rng.permutation(group) for group in groups])

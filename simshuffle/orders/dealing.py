@@ -8,33 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
+from simshuffle.spec.arrays import Ints64
 
 
 def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int) -> None:
-    """Whether there is something to read and somebody who reads it.
-
-    Args:
-        seeds: the number of seeds that the library has; seed and epoch together stay below it.
-
-    Raises:
-        InputError: no samples, a negative number of them, no readers, or a seed out of range.
-    """
+    """Raise an InputError for no samples, a negative number of them, no readers, or a seed out of
+    range: seed and epoch together stay below ``seeds``, as many as the library has."""
     problems = []
     if data.samples.size and data.samples.min() < 0:
+        rule = "a shard has no negative number of samples"
         problems.append(
-            Problem(
-                "data.samples",
-                "a shard has no negative number of samples",
-                str(data.samples.min()),
-                "Give the samples of each shard",
-            )
+            Problem("data.samples", rule, str(data.samples.min()), "Give the samples of each shard")
         )
     elif data.size == 0:
+        rule = "a data set has at least one shard with a sample"
         problems.append(
             Problem(
                 "data.samples",
-                "a data set has at least one shard with a sample",
+                rule,
                 f"{data.samples.size} shards",
                 "Give the samples of each shard",
             )
@@ -50,42 +42,31 @@ def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int)
         if value < 1
     ]
     if seed < 0 or epoch < 0 or seed + epoch >= seeds:
-        problems.append(
-            Problem(
-                "seed",
-                f"seed and epoch are not negative, and together less than {seeds}",
-                f"seed {seed}, epoch {epoch}",
-                "Take another seed",
-            )
-        )
+        rule = f"seed and epoch are not negative, and together less than {seeds}"
+        problems.append(Problem("seed", rule, f"seed {seed}, epoch {epoch}", "Take another seed"))
     if problems:
         raise InputError(problems, "order")
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Runs of samples of one shard that belong to one part.
+    """Runs of samples of one shard that belong to one part."""
 
-    Attributes:
-        shard: (n,) the shard.
-        begin, end: (n,) its samples, by their place among all that are laid out.
-        part: (n,) whose they are, ascending.
-    """
-
-    shard: Ints
-    begin: Ints
-    end: Ints
-    part: Ints
+    shard: Ints64  # (n,) the shard
+    # begin, end: (n,) its samples, by their place among all that are laid out
+    begin: Ints64
+    end: Ints64
+    part: Ints64  # (n,) whose they are, ascending
 
 
-def laid_out(data: ShardedSet, shards: Ints) -> Ints:
+def laid_out(data: ShardedSet, shards: Ints64) -> Ints64:
     """The samples of ``shards``, one shard after another."""
     sizes = data.samples[shards]
     first = data.begin[shards] - np.cumsum(sizes) + sizes
     return np.repeat(first, sizes) + np.arange(sizes.sum())
 
 
-def spans(data: ShardedSet, shards: Ints, ends: Ints) -> Spans:
+def spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> Spans:
     """``shards`` one after another, cut where a part ends.
 
     Args:
@@ -105,19 +86,16 @@ def spans(data: ShardedSet, shards: Ints, ends: Ints) -> Spans:
     )
 
 
-def numbered(rank: Ints, worker: Ints, sample: Ints) -> EpochOrder:
+def numbered(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
     """The order whose rows are those, sorted by rank and worker already."""
     who = rank * (worker.max(initial=0) + 1) + worker
     first = np.searchsorted(who, who, side="left")
     return EpochOrder(rank, worker, np.arange(len(who)) - first, sample)
 
 
-def dealt(sequences: Ints, readers: Readers) -> EpochOrder:
-    """Each rank's samples in batches, of which batch k goes to worker k mod workers.
-
-    Args:
-        sequences: (M, n) the samples of each rank in their order, -1 where there is none.
-    """
+def dealt(sequences: Ints64, readers: Readers) -> EpochOrder:
+    """Each rank's samples, (M, n) in their order and -1 where there is none, in batches, of which
+    batch k goes to worker k mod workers."""
     worker = np.arange(sequences.shape[1]) // readers.batch_size % readers.workers
     by_worker = np.argsort(worker, kind="stable")
     rank, column = np.nonzero(sequences[:, by_worker] >= 0)

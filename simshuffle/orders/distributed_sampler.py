@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import check, dealt
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 
 _MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
 
 
-def _permutation(size: int, seed: int) -> Ints:
+def _permutation(size: int, seed: int) -> Ints64:
     """What ``torch.randperm`` gives on a CPU: each place in turn is swapped with one of those from
     it on, by a number of 32 bits of the Mersenne Twister."""
     drawn = np.random.RandomState(seed % 2**32).randint(0, 2**32, max(size - 1, 0), np.uint32)
@@ -39,13 +40,9 @@ class DistributedSampler(Order):
     """
 
     kind: Literal["distributed_sampler"]
+    unit: ClassVar[Unit] = "sample"
     shuffle: bool = True
     drop_last: bool = False
-
-    @property
-    def unit(self) -> Unit:
-        """'sample'."""
-        return "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """The order of an epoch, as after ``set_epoch(epoch)``.
@@ -57,25 +54,13 @@ class DistributedSampler(Order):
         check(data, readers, seed, epoch, 2**64)
         ranks = readers.world_size
         if data.size >= _MOST:
-            raise InputError(
-                Problem(
-                    "data.samples",
-                    f"PyTorch's permutation is known for fewer than {_MOST} samples",
-                    str(data.size),
-                    "Take a part of the set",
-                ),
-                "order",
-            )
+            rule = f"PyTorch's permutation is known for fewer than {_MOST} samples"
+            remedy = "Take a part of the set"
+            raise InputError(Problem("data.samples", rule, str(data.size), remedy), "order")
         if self.drop_last and data.size < ranks:
-            raise InputError(
-                Problem(
-                    "drop_last",
-                    f"each of {ranks} ranks must get a sample; PyTorch gives none of them any",
-                    f"{data.size} samples",
-                    "Set it to false, or take fewer ranks",
-                ),
-                "order",
-            )
+            rule = f"each of {ranks} ranks must get a sample; PyTorch gives none of them any"
+            remedy = "Set it to false, or take fewer ranks"
+            raise InputError(Problem("drop_last", rule, f"{data.size} samples", remedy), "order")
         samples = _permutation(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
         share = data.size // ranks if self.drop_last else -(-data.size // ranks)
         return dealt(np.resize(samples, (share, ranks)).T, readers)

@@ -8,57 +8,37 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.orders.order import EpochOrder, Ints, Readers, ShardedSet, Unit
-
-Flags = NDArray[np.bool_]
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Flags, Ints64
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """What can be fetched at once.
+    """What can be fetched at once."""
 
-    Attributes:
-        of_sample: (N,) the piece of each sample.
-        nbytes: (P,) bytes of each piece, whole numbers.
-    """
-
-    of_sample: Ints
-    nbytes: Ints
+    of_sample: Ints64  # (N,) the piece of each sample
+    nbytes: Ints64  # (P,) bytes of each piece, whole numbers
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What is fetched in an epoch, over all nodes.
+    """What is fetched in an epoch, over all nodes."""
 
-    Attributes:
-        samples: handed out.
-        hits: of these, samples whose piece was there already.
-        requests: to the remote storage: one for each piece that was not there.
-        nbytes: of these requests.
-        evictions: pieces that a cache dropped for others.
-        held_nbytes: the most bytes that one node held at once.
-    """
-
-    samples: int
-    hits: int
-    requests: int
-    nbytes: int
-    evictions: int
-    held_nbytes: int
+    samples: int  # handed out
+    hits: int  # of these, samples whose piece was there already
+    requests: int  # to the remote storage: one for each piece that was not there
+    nbytes: int  # of these requests
+    evictions: int  # pieces that a cache dropped for others
+    held_nbytes: int  # the most bytes that one node held at once
 
 
-def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints | None = None) -> Pieces:
-    """What is fetched at once of ``data``.
+def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints64 | None = None) -> Pieces:
+    """What is fetched at once of ``data``: a sample, a block of ``block`` samples, of which the
+    last of a shard may have fewer, or a shard. ``places`` is (N,) where each sample is stored; None
+    for where its number says.
 
     Bytes of a shard are divided among its samples as evenly as whole bytes can be.
-
-    Args:
-        data: the set.
-        unit: a sample, a block or a shard.
-        block: samples of a block; the last one of a shard may have fewer.
-        places: (N,) where each sample is stored; None for where its number says.
     """
     place = np.arange(data.size)
     shard = data.shard_of(place)
@@ -73,7 +53,7 @@ def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints | None = N
     return Pieces(of_place if places is None else of_place[places], nbytes)
 
 
-def _sample_nbytes(data: ShardedSet) -> Ints:
+def _sample_nbytes(data: ShardedSet) -> Ints64:
     """(N,) whole bytes of each sample; together those of the shard."""
     shard = data.shard_of(np.arange(data.size))
     place = np.arange(data.size) - data.begin[shard]
@@ -81,7 +61,7 @@ def _sample_nbytes(data: ShardedSet) -> Ints:
     return (place + 1) * whole // many - place * whole // many
 
 
-def in_time(order: EpochOrder, readers: Readers) -> Ints:
+def in_time(order: EpochOrder, readers: Readers) -> Ints64:
     """(n,) the rows of ``order`` in the order in which a node meets them, all nodes mixed.
 
     A rank takes a batch of each of its workers in turn, and each worker hands out its samples by
@@ -91,26 +71,17 @@ def in_time(order: EpochOrder, readers: Readers) -> Ints:
     return np.lexsort((order.position, order.rank, turn))
 
 
-def iteration(order: EpochOrder, readers: Readers) -> Ints:
+def iteration(order: EpochOrder, readers: Readers) -> Ints64:
     """(n,) the iteration of the rank in which each row is handed out, from 0; where a worker has
     fewer batches than another, later turns are empty."""
     return order.position // readers.batch_size * readers.workers + order.worker
 
 
 def fetched(
-    orders: Iterable[EpochOrder],
-    readers: Readers,
-    of: Pieces,
-    cache_nbytes: int | None,
+    orders: Iterable[EpochOrder], readers: Readers, of: Pieces, cache_nbytes: int | None
 ) -> Iterator[Fetched]:
-    """What is fetched in one epoch after another, with a cache on each node.
-
-    Args:
-        orders: of the epochs; they are taken one by one.
-        readers: who reads.
-        of: what is fetched at once.
-        cache_nbytes: see `Caches`.
-    """
+    """What is fetched in one epoch after another, which are taken one by one, with a cache on each
+    node; arguments as of `Caches`."""
     caches = Caches(readers, of, cache_nbytes)
     for order in orders:
         rows = in_time(order, readers)
@@ -133,19 +104,14 @@ class Caches:
         self._readers, self._of, self._streams = readers, of, cache_nbytes == 0
         self._nodes = [_Node(cache_nbytes, of.nbytes) for _ in range(readers.nodes)]
 
-    def piece_nbytes(self, sample: Ints) -> Ints:
+    def piece_nbytes(self, sample: Ints64) -> Ints64:
         """(n,) bytes of the piece of each sample."""
         return np.asarray(self._of.nbytes[self._of.of_sample[sample]])
 
-    def epoch(self, rank: Ints, worker: Ints, sample: Ints) -> tuple[Flags, Fetched]:
-        """What is fetched in the next epoch.
-
-        Args:
-            rank, worker, sample: (n,) of what is handed out, in the order in which a node meets it.
-
-        Returns:
-            (n,) for which of them their piece is fetched; and the sums.
-        """
+    def epoch(self, rank: Ints64, worker: Ints64, sample: Ints64) -> tuple[Flags, Fetched]:
+        """What is fetched in the next epoch, given rank, worker and sample, (n,), of what is handed
+        out, in the order in which a node meets it: (n,) for which of them their piece is fetched;
+        and the sums."""
         node, piece = rank // self._readers.ranks, self._of.of_sample[sample]
         missed, found = np.zeros(len(piece), np.bool_), []
         # the rows of each node, in their order
@@ -172,12 +138,12 @@ class Caches:
 class _Node:
     """The cache of a node."""
 
-    def __init__(self, limit: int | None, nbytes: Ints) -> None:
+    def __init__(self, limit: int | None, nbytes: Ints64) -> None:
         self._limit, self._nbytes = limit, nbytes
         self._kept: OrderedDict[int, int] = OrderedDict()
         self._held = 0
 
-    def epoch(self, piece: Ints) -> tuple[Flags, Fetched]:
+    def epoch(self, piece: Ints64) -> tuple[Flags, Fetched]:
         """Ask for the piece of one sample after another."""
         # those that are asked for, in the order of the last time, and the first time of each
         last = len(piece) - 1 - np.unique(piece[::-1], return_index=True)[1]
@@ -195,7 +161,7 @@ class _Node:
             return missed, Fetched(len(piece), len(piece) - count, count, more, 0, self._held)
         return self._one_by_one(piece, self._limit)
 
-    def _one_by_one(self, piece: Ints, limit: int) -> tuple[Flags, Fetched]:
+    def _one_by_one(self, piece: Ints64, limit: int) -> tuple[Flags, Fetched]:
         # a sample of the same piece as the one before it changes nothing where that is kept
         again = np.zeros(len(piece), np.bool_)
         again[1:] = piece[1:] == piece[:-1]
@@ -222,7 +188,7 @@ class _Node:
         return missed, Fetched(len(piece), len(piece) - requests, requests, nbytes, evictions, most)
 
 
-def _streamed(piece: Ints, owner: Ints, of: Pieces) -> tuple[Flags, Fetched]:
+def _streamed(piece: Ints64, owner: Ints64, of: Pieces) -> tuple[Flags, Fetched]:
     """What workers of a node fetch who share nothing, in an epoch."""
     _, first, held = np.unique(
         owner * len(of.nbytes) + piece, return_index=True, return_inverse=True

@@ -8,14 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import (
-    handed_out,
-    joined,
-    need_shards_for,
-    need_smaller,
-    samples_of,
-)
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.streams import handed_out, joined, need_shards_for, need_smaller, samples_of
+from simshuffle.spec.arrays import Ints64
 
 
 class HuggingFace(Order):
@@ -40,6 +35,7 @@ class HuggingFace(Order):
     """
 
     kind: Literal["hugging_face"]
+    unit: ClassVar[Unit] = "shard"  # a shard, which is streamed
     buffer_size: int = Field(default=1000, ge=1)
     max_buffer_input_shards: int = Field(default=10, ge=1)
     formatted: bool = False
@@ -48,11 +44,6 @@ class HuggingFace(Order):
         "buffer_size": "datasets 5.2.0, IterableDataset.shuffle",
         "max_buffer_input_shards": "datasets 5.2.0, IterableDataset.shuffle",
     }
-
-    @property
-    def unit(self) -> Unit:
-        """A shard, which is streamed."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.
@@ -97,7 +88,7 @@ class HuggingFace(Order):
         epoch: int,
         shards: list[int],
         worker: int,
-    ) -> Ints:
+    ) -> Ints64:
         """What comes out of the buffer of a worker of the rank that reads those shards."""
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
@@ -108,7 +99,7 @@ class HuggingFace(Order):
         samples, ends = self._pieces(data, shards[worker :: readers.workers])
         return _halves(samples, ends, self.buffer_size, rng)
 
-    def _pieces(self, data: ShardedSet, shards: list[int]) -> tuple[Ints, Ints]:
+    def _pieces(self, data: ShardedSet, shards: list[int]) -> tuple[Ints64, Ints64]:
         """The samples of those shards as they come to the buffer, runs of shards in turn, and where
         each piece ends that comes at once."""
         count = min(len(shards), self.max_buffer_input_shards)
@@ -129,7 +120,7 @@ def _shard_order(count: int, seed: int, epoch: int) -> list[int]:
     return [order[place] for place in again]
 
 
-def _halves(samples: Ints, ends: Ints, size: int, rng: np.random.Generator) -> Ints:
+def _halves(samples: Ints64, ends: Ints64, size: int, rng: np.random.Generator) -> Ints64:
     """What comes out of a buffer that takes pieces with those ends, is shuffled once it is full,
     and then keeps one half."""
     held = samples[:0]

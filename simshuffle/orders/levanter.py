@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out, joined, need_smaller
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.streams import handed_out_by_ranks, joined, need_smaller
 from simshuffle.orders.threefry import Key, fold_in, key_of, randint, split
+from simshuffle.spec.arrays import Ints64
 
 
 class Levanter(Order):
@@ -42,6 +43,7 @@ class Levanter(Order):
     """
 
     kind: Literal["levanter"]
+    unit: ClassVar[Unit] = "block"  # the chunk of the store in which a sample lies
     shuffle: Literal["full", "era", "block"] = "block"
     era_length: int = Field(default=1024, ge=1)
     io_block_size: int = Field(default=256, ge=1)
@@ -57,11 +59,6 @@ class Levanter(Order):
     def short_name(self) -> str:
         """'levanter' and how it shuffles."""
         return f"levanter {self.shuffle}"
-
-    @property
-    def unit(self) -> Unit:
-        """A block, whichever shuffle: the chunk of the store in which a sample lies."""
-        return "block"
 
     @property
     def block(self) -> int:
@@ -85,12 +82,12 @@ class Levanter(Order):
         rank = place // readers.batch_size % readers.world_size
         ends = np.cumsum(np.bincount(rank, minlength=readers.world_size))
         parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
-        return handed_out((rank, 0, part) for rank, part in enumerate(parts))
+        return handed_out_by_ranks(parts)
 
-    def _full(self, size: int, key: Key) -> Ints:
+    def _full(self, size: int, key: Key) -> Ints64:
         return permutation(size, key)
 
-    def _eras(self, size: int, key: Key) -> Ints:
+    def _eras(self, size: int, key: Key) -> Ints64:
         starts = range(0, size, self.era_length)
         return joined(
             [
@@ -99,7 +96,7 @@ class Levanter(Order):
             ]
         )
 
-    def _windows(self, size: int, key: Key) -> Ints:
+    def _windows(self, size: int, key: Key) -> Ints64:
         of_blocks, of_windows, of_tail = split(key, 3)
         full, tail = divmod(size, self.io_block_size)
         blocks = permutation(full, of_blocks)
@@ -114,7 +111,7 @@ class Levanter(Order):
         return joined([*order, size - tail + permutation(tail, tail_key)])
 
 
-def permutation(length: int, key: Key) -> Ints:
+def permutation(length: int, key: Key) -> Ints64:
     """The numbers below ``length`` in the order of Levanter's Feistel network of five rounds. What
     falls outside is sent through again until it does not."""
     if length < 2:

@@ -10,12 +10,13 @@ from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import check, laid_out, numbered, spans
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes
 
 _DATASET = "litdata 0.2.76, litdata/streaming/dataset.py"
 _SHUFFLE = "litdata 0.2.76, litdata/streaming/shuffle.py"
-Piece = tuple[int, int, Ints]
+Piece = tuple[int, int, Ints64]
 """A worker, counted through all ranks, a chunk, and the samples of it that the worker reads."""
 
 
@@ -31,6 +32,7 @@ class _LitData(Order):
 
     default_sources: ClassVar[dict[str, str]] = {"item_shuffle_window": f"default of {_DATASET}"}
 
+    unit: ClassVar[Unit] = "shard"
     drop_last: bool | None = None
     item_shuffle_window: Annotated[int, Field(ge=0)] = 256
 
@@ -38,11 +40,6 @@ class _LitData(Order):
     def short_name(self) -> str:
         """'litdata full' or 'litdata window'."""
         return self.kind.replace("_", " ")
-
-    @property
-    def unit(self) -> Unit:
-        """'shard'."""
-        return "shard"
 
     @abstractmethod
     def _shared(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> list[Piece]:
@@ -60,13 +57,14 @@ class _LitData(Order):
         ranks = readers.world_size
         reading = {worker // readers.workers for worker, _, own in pieces if own.size}
         if len(reading) < ranks:
+            rule = (
+                "each rank gets a sample; the library silently gives "
+                f"{ranks - len(reading)} of {ranks} ranks none"
+            )
+            remedy = "Take fewer ranks or workers, a smaller batch, or more and smaller shards"
             raise InputError(
                 Problem(
-                    "readers",
-                    "each rank gets a sample; the library silently gives "
-                    f"{ranks - len(reading)} of {ranks} ranks none",
-                    f"{data.size} samples in {len(data.samples)} shards",
-                    "Take fewer ranks or workers, a smaller batch, or more and smaller shards",
+                    "readers", rule, f"{data.size} samples in {len(data.samples)} shards", remedy
                 ),
                 "order",
             )
@@ -135,7 +133,7 @@ class LitdataFull(_LitData):
         chunks = np.random.RandomState([seed, epoch]).permutation(len(data.samples))
         return self._cut(data, chunks, readers, readers.world_size)
 
-    def _cut(self, data: ShardedSet, chunks: Ints, readers: Readers, ranks: int) -> list[Piece]:
+    def _cut(self, data: ShardedSet, chunks: Ints64, readers: Readers, ranks: int) -> list[Piece]:
         """``chunks``, shared among ``ranks`` ranks: as many whole batches for each, the first
         workers of a rank with one more. What is left goes to the worker of the last rank whose
         turn it is."""
@@ -195,7 +193,7 @@ class LitdataWindow(_LitData):
         return pieces
 
 
-def _stripes(sizes: list[int], workers: int) -> Ints:
+def _stripes(sizes: list[int], workers: int) -> Ints64:
     """(S,) the worker of each chunk: the next one begins where the middle of a chunk is beyond the
     share of the samples that those before should have."""
     total, worker, before = sum(sizes), 0, 0
@@ -208,17 +206,17 @@ def _stripes(sizes: list[int], workers: int) -> Ints:
     return np.array(owner, np.int64)
 
 
-def _within_least(data: ShardedSet, owner: Ints, readers: Readers) -> Ints:
+def _within_least(data: ShardedSet, owner: Ints64, readers: Readers) -> Ints64:
     """(S,) samples of each chunk that are read if nobody reads more than those who have fewest, in
     whole batches."""
     has = np.bincount(owner, data.samples).astype(np.int64)
     least = int(has[has > 0].min()) // readers.batch_size * readers.batch_size
     before = data.begin[:-1] - (np.cumsum(has) - has)[owner]
-    read: Ints = np.clip(least - before, 0, data.samples)
+    read: Ints64 = np.clip(least - before, 0, data.samples)
     return read
 
 
-def _in_window(chunks: Ints, window: int, rng: np.random.RandomState) -> list[int]:
+def _in_window(chunks: Ints64, window: int, rng: np.random.RandomState) -> list[int]:
     """Each place in turn is swapped with one of the ``window`` from it on."""
     moved: list[int] = chunks.tolist()
     if window > 1:
@@ -228,7 +226,7 @@ def _in_window(chunks: Ints, window: int, rng: np.random.RandomState) -> list[in
     return moved
 
 
-def _in_blocks(samples: Ints, window: int, rng: np.random.RandomState) -> Ints:
+def _in_blocks(samples: Ints64, window: int, rng: np.random.RandomState) -> Ints64:
     """Samples permuted within blocks of ``window``, and the blocks; without blocks, all of them."""
     if window <= 1:
         rng.shuffle(samples)

@@ -7,28 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.orders.fetching import iteration
-from simshuffle.orders.order import EpochOrder, Ints, Readers
-
-Floats = NDArray[np.float64]
+from simshuffle.orders.order import EpochOrder, Readers
+from simshuffle.spec.arrays import Floats, Ints64
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Which samples an epoch has.
+    """Which samples an epoch has."""
 
-    Attributes:
-        never: samples that are not handed out.
-        repeated: samples that are handed out more than once.
-        surplus: rows beyond the first of each sample.
-        least, most: samples of the rank that has fewest, and most.
-    """
-
-    never: int
-    repeated: int
-    surplus: int
+    never: int  # samples that are not handed out
+    repeated: int  # samples that are handed out more than once
+    surplus: int  # rows beyond the first of each sample
+    # least, most: samples of the rank that has fewest, and most
     least: int
     most: int
 
@@ -44,27 +36,19 @@ def coverage(order: EpochOrder, size: int, readers: Readers) -> Coverage:
     )
 
 
-def batches(order: EpochOrder, readers: Readers) -> Ints:
+def batches(order: EpochOrder, readers: Readers) -> Ints64:
     """(n,) the batch of a rank that each row is in: a number for each rank and iteration."""
     return iteration(order, readers) * readers.world_size + order.rank
 
 
 def companions(
-    before: EpochOrder, group_before: Ints, after: EpochOrder, group_after: Ints
+    before: EpochOrder, group_before: Ints64, after: EpochOrder, group_after: Ints64
 ) -> float:
-    """Share of the pairs of samples that were in one group in an epoch and are so again in another.
+    """Share of the pairs of samples that were in one group in an epoch and are so again in another;
+    0 if there are no pairs. Groups are (n,) of each row: the rank, or `batches`.
 
-    Where a sample is handed out more than once, the first time counts. A random order gives
-    (b - 1) / (N - 1) for groups of b of N samples.
-
-    Args:
-        before: an epoch.
-        group_before: (n,) the group of each of its rows: the rank, or `batches`.
-        after: another epoch.
-        group_after: the same of that.
-
-    Returns:
-        From 0 to 1; 0 if there are no pairs.
+    Where a sample is handed out more than once, the first time counts. A random order gives (b - 1)
+    / (N - 1) for groups of b of N samples.
     """
     sample, first = np.unique(before.sample, return_index=True)
     group = group_before[first]
@@ -77,7 +61,7 @@ def companions(
     return again / pairs if pairs else 0.0
 
 
-def _pairs(counts: Ints) -> int:
+def _pairs(counts: Ints64) -> int:
     return int((counts * (counts - 1) // 2).sum())
 
 
@@ -94,14 +78,10 @@ def moves(before: EpochOrder, after: EpochOrder, readers: Readers) -> float:
     return float((node[0] != node[1]).mean()) if len(here) else 0.0
 
 
-def divergence(labels: Ints, group: Ints) -> float:
-    """Mean over groups of how far their labels are from those of all rows: the Kullback-Leibler
-    divergence of the shares of labels of the group to those of all, in nats.
-
-    Args:
-        labels: (n,) of each row, from 0: a class, or a bin of importance (`binned`).
-        group: (n,) of each row: the rank, or the iteration.
-    """
+def divergence(labels: Ints64, group: Ints64) -> float:
+    """Mean over groups, (n,) the rank or the iteration of each row, of how far their labels are
+    from those of all rows: the Kullback-Leibler divergence of the shares of labels of the group to
+    those of all, in nats. Labels, (n,) from 0, are classes, or bins of importance (`binned`)."""
     _, group = np.unique(group, return_inverse=True)
     _, labels = np.unique(labels, return_inverse=True)
     groups, kinds = int(group.max()) + 1, int(labels.max()) + 1
@@ -112,7 +92,7 @@ def divergence(labels: Ints, group: Ints) -> float:
     return float((share * np.log(ratio)).sum(axis=1).mean())
 
 
-def binned(importance: Floats, bins: int) -> Ints:
+def binned(importance: Floats, bins: int) -> Ints64:
     """(N,) the bin of each sample, of as many as there are with equally many samples: labels for
     `divergence`. Equal importance may be in two bins."""
     place = np.empty(len(importance), np.int64)
@@ -121,20 +101,12 @@ def binned(importance: Floats, bins: int) -> Ints:
 
 
 def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, bins: int) -> float:
-    """How much the place of a sample in the epoch varies over epochs, from 0 (always in the same
-    part of the epoch) to 1 (in as many parts as there can be).
+    """How much the place of a sample in the epoch varies over epochs, from 0 (always in the same of
+    ``bins`` equal parts of the epoch) to 1 (in as many parts as there can be); 0 for a single epoch
+    or part.
 
     It is the mean over samples of the entropy of the parts in which they come, over the largest
     that so many epochs and parts allow.
-
-    Args:
-        orders: of the epochs.
-        size: N.
-        readers: who reads.
-        bins: equal parts of an epoch.
-
-    Returns:
-        0 for a single epoch or part.
     """
     most = np.log(min(len(orders), bins))
     if most == 0:
@@ -152,7 +124,7 @@ def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, 
     return float(entropy[times > 0].mean() / most)
 
 
-def shards_of_batches(order: EpochOrder, shard: Ints, readers: Readers) -> Ints:
+def shards_of_batches(order: EpochOrder, shard: Ints64, readers: Readers) -> Ints64:
     """(T,) of how many shards the batches of all ranks together have samples, in each iteration
     from the first to the last; ``shard`` is (N,) that of each sample."""
     turn, shards = iteration(order, readers), int(shard.max()) + 1
@@ -160,7 +132,7 @@ def shards_of_batches(order: EpochOrder, shard: Ints, readers: Readers) -> Ints:
     return np.bincount(pair // shards, minlength=int(turn.max()) + 1)
 
 
-def along(values: Ints, windows: int) -> Floats:
+def along(values: Ints64, windows: int) -> Floats:
     """(windows,) the mean of ``values`` in equal parts from first to last; nan in a part that has
     none."""
     part = np.arange(len(values)) * windows // len(values)

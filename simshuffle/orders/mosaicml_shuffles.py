@@ -10,24 +10,27 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import laid_out, spans
-from simshuffle.orders.order import Ints, ShardedSet
+from simshuffle.orders.order import ShardedSet
+from simshuffle.spec.arrays import Ints64
 
 Algorithm = Literal["naive", "py1s", "py2s", "py1b", "py1br", "py1e"]
-Shuffle = Callable[[ShardedSet, int, int, int, int], Ints]
+Shuffle = Callable[[ShardedSet, int, int, int, int], Ints64]
 """Of a set, canonical nodes, block size, seed and epoch: (N,) samples."""
-Within = Callable[[list[list[Ints]], int, np.random.Generator], list[Ints]]
+Within = Callable[[list[list[Ints64]], int, np.random.Generator], list[Ints64]]
 """Of the spans of each canonical node in this epoch's order and a block size: the samples in their
 order, each array of which goes on where the one before ended."""
 
 
-def _naive(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints:
+def _naive(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
     return np.random.default_rng(seed + epoch).permutation(data.size)
 
 
-def _spans_of_nodes(data: ShardedSet, shards: Ints, samples: Ints, nodes: int) -> list[list[Ints]]:
+def _spans_of_nodes(
+    data: ShardedSet, shards: Ints64, samples: Ints64, nodes: int
+) -> list[list[Ints64]]:
     """The samples of each canonical node, as laid out, by span."""
     cut = spans(data, shards, data.size * np.arange(1, nodes + 1) // nodes)
-    of_node: list[list[Ints]] = [[] for _ in range(nodes)]
+    of_node: list[list[Ints64]] = [[] for _ in range(nodes)]
     for node, begin, end in zip(
         cut.part.tolist(), cut.begin.tolist(), cut.end.tolist(), strict=True
     ):
@@ -39,7 +42,7 @@ def _fixed_shards(within: Within) -> Shuffle:
     """The shuffle that cuts shards in an order drawn for the run, and permutes a canonical node's
     spans in each epoch."""
 
-    def shuffle(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints:
+    def shuffle(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
         shards = np.flatnonzero(data.samples)
         np.random.default_rng(seed).shuffle(shards)
         of_node = _spans_of_nodes(data, shards, laid_out(data, shards), nodes)
@@ -51,14 +54,14 @@ def _fixed_shards(within: Within) -> Shuffle:
     return shuffle
 
 
-def _py1s(of_node: list[list[Ints]], block_size: int, rng: np.random.Generator) -> list[Ints]:
+def _py1s(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
     every = [span for own in of_node for span in own]
     for span in every:
         rng.shuffle(span)
     return every
 
 
-def _py2s(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints:
+def _py2s(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
     """Shards are permuted inside before they are cut, and spans again after it."""
     shards, fixed = np.flatnonzero(data.samples), np.random.default_rng(seed)
     fixed.shuffle(shards)
@@ -66,14 +69,14 @@ def _py2s(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) 
     for shard in np.split(samples, np.cumsum(data.samples[shards])[:-1]):
         fixed.shuffle(shard)
     rng = np.random.default_rng(seed + epoch)
-    every: list[Ints] = []
+    every: list[Ints64] = []
     for own in _spans_of_nodes(data, shards, samples, nodes):
         rng.shuffle(own)
         every += _py1s([own], block_size, rng)
     return np.concatenate(every)
 
 
-def _py1b(of_node: list[list[Ints]], block_size: int, rng: np.random.Generator) -> list[Ints]:
+def _py1b(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
     nodes = [np.concatenate(own) for own in of_node if own]
     for samples in nodes:
         for begin in range(0, len(samples), block_size):
@@ -81,7 +84,7 @@ def _py1b(of_node: list[list[Ints]], block_size: int, rng: np.random.Generator) 
     return nodes
 
 
-def _py1br(of_node: list[list[Ints]], block_size: int, rng: np.random.Generator) -> list[Ints]:
+def _py1br(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
     """Blocks of random size are moved ahead by a random part of one, the same for all blocks of a
     node. The second block begins inside the first, which is how the library counts."""
     ahead = rng.integers(0, int(0.75 * block_size), len(of_node)).tolist()
@@ -99,20 +102,16 @@ def _py1br(of_node: list[list[Ints]], block_size: int, rng: np.random.Generator)
     return nodes
 
 
-def _py1e(of_node: list[list[Ints]], block_size: int, rng: np.random.Generator) -> list[Ints]:
+def _py1e(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
     """A sample is moved by as much as keeps its span within a block of random size and within the
     canonical node."""
     nodes = []
     for own in of_node:
         if not own:
+            rule = "each canonical node has a sample, as the library fails otherwise"
+            remedy = "Take fewer of them"
             raise InputError(
-                Problem(
-                    "num_canonical_nodes",
-                    "each canonical node has a sample, as the library fails otherwise",
-                    str(len(of_node)),
-                    "Take fewer of them",
-                ),
-                "order",
+                Problem("num_canonical_nodes", rule, str(len(of_node)), remedy), "order"
             )
         for span in own:
             rng.shuffle(span)

@@ -9,7 +9,8 @@ import numpy as np
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.dealing import check, dealt
 from simshuffle.orders.mosaicml_shuffles import SHUFFLES, Algorithm
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count
 
 _DATASET = "mosaicml-streaming 0.13.0, streaming/base/dataset.py"
@@ -46,6 +47,7 @@ class MosaicmlStreaming(Order):
     }
 
     kind: Literal["mosaicml_streaming"]
+    unit: ClassVar[Unit] = "shard"
     shuffle_algo: Algorithm = "py1e"
     partition_algo: Literal["orig", "relaxed"] = "relaxed"
     num_canonical_nodes: Count | None = None
@@ -56,11 +58,6 @@ class MosaicmlStreaming(Order):
     def short_name(self) -> str:
         """'mosaicml' and the algorithm."""
         return f"mosaicml {self.shuffle_algo}"
-
-    @property
-    def unit(self) -> Unit:
-        """'shard'."""
-        return "shard"
 
     def canonical_nodes(self, readers: Readers) -> int:
         """C, given or by default."""
@@ -99,24 +96,20 @@ class MosaicmlStreaming(Order):
             return
         problem = None
         if size > data.size:
-            problem = Problem(
-                "shuffle_block_size",
+            rule = (
                 f"a block is no larger than the set of {data.size} samples; "
-                "the library silently shuffles a canonical node as a whole",
-                str(size),
-                "Leave it out to have just that, or take a smaller one",
+                "the library silently shuffles a canonical node as a whole"
             )
+            remedy = "Leave it out to have just that, or take a smaller one"
+            problem = Problem("shuffle_block_size", rule, str(size), remedy)
         elif size == 1 and self.shuffle_algo == "py1br":
-            problem = Problem(
-                "shuffle_block_size",
-                "py1br needs a block of at least 2 samples, as the library fails otherwise",
-                "1",
-                "Take a larger one",
-            )
+            rule = "py1br needs a block of at least 2 samples, as the library fails otherwise"
+            remedy = "Take a larger one"
+            problem = Problem("shuffle_block_size", rule, "1", remedy)
         if problem:
             raise InputError(problem, "order")
 
-    def _places(self, size: int, readers: Readers) -> Ints:
+    def _places(self, size: int, readers: Readers) -> Ints64:
         """(M, n) the places in the shuffled order that each rank reads, -1 for none."""
         canonical, begun = self.canonical_nodes(readers), self.initial_nodes or readers.nodes
         small, large = sorted((canonical, readers.nodes))
@@ -124,16 +117,12 @@ class MosaicmlStreaming(Order):
             return _places(size, canonical, readers)
         in_iteration, ranks = readers.world_size * readers.batch_size, begun * readers.ranks
         if in_iteration % ranks:
-            raise InputError(
-                Problem(
-                    "initial_nodes",
-                    f"the {in_iteration} samples of an iteration must be a multiple of the ranks "
-                    "on which the run began, as the library fails otherwise",
-                    f"{ranks} ranks",
-                    "Keep the batch of the whole world as it was",
-                ),
-                "order",
+            rule = (
+                f"the {in_iteration} samples of an iteration must be a multiple of the ranks "
+                "on which the run began, as the library fails otherwise"
             )
+            remedy = "Keep the batch of the whole world as it was"
+            raise InputError(Problem("initial_nodes", rule, f"{ranks} ranks", remedy), "order")
         batch = in_iteration // ranks
         before = _places(size, canonical, Readers(begun, readers.ranks, readers.workers, batch))
         in_order = before.reshape(ranks, -1, batch).transpose(1, 0, 2)
@@ -141,21 +130,17 @@ class MosaicmlStreaming(Order):
         return now.transpose(1, 0, 2).reshape(readers.world_size, -1)
 
 
-def _places(size: int, canonical: int, readers: Readers) -> Ints:
+def _places(size: int, canonical: int, readers: Readers) -> Ints64:
     """The same of a run that was not resumed: canonical nodes take turns on the nodes, and ranks on
     what a node reads. What is missing to equal shares are samples from shortly before the end."""
     small, large = sorted((canonical, readers.nodes))
     if large % small:
-        raise InputError(
-            Problem(
-                "num_canonical_nodes",
-                f"must be a multiple or a divisor of the {readers.nodes} nodes, as the library "
-                "fails otherwise",
-                str(canonical),
-                f"Take {readers.nodes}",
-            ),
-            "order",
+        rule = (
+            f"must be a multiple or a divisor of the {readers.nodes} nodes, as the library "
+            "fails otherwise"
         )
+        remedy = f"Take {readers.nodes}"
+        raise InputError(Problem("num_canonical_nodes", rule, str(canonical), remedy), "order")
     rows = _canonical_rows(size, canonical, max(1, readers.nodes // canonical))
     on_node = rows.T.reshape(-1, readers.nodes).T
     have, ranks = on_node.shape[1], readers.ranks
@@ -171,7 +156,7 @@ def _places(size: int, canonical: int, readers: Readers) -> Ints:
     return np.pad(sequences, ((0, 0), (0, unused)), constant_values=-1)
 
 
-def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints:
+def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints64:
     """(C, n) the places of each canonical node, which ``nodes`` nodes share."""
     longest = -(-size // canonical)
     missing = -longest % nodes
@@ -179,16 +164,11 @@ def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints:
         length = longest + missing
         return (np.arange(canonical * length) % size).reshape(canonical, length)
     if missing > longest - nodes + 1:
-        raise InputError(
-            Problem(
-                "data.samples",
-                f"a canonical node needs more samples for {nodes} nodes, as the library fails "
-                "otherwise",
-                f"{longest} samples",
-                "Take more samples, or as many canonical nodes as nodes",
-            ),
-            "order",
+        rule = (
+            f"a canonical node needs more samples for {nodes} nodes, as the library fails otherwise"
         )
+        remedy = "Take more samples, or as many canonical nodes as nodes"
+        raise InputError(Problem("data.samples", rule, f"{longest} samples", remedy), "order")
     bounds = np.arange(canonical + 1) * size // canonical
     first, count = bounds[:-1, None], np.diff(bounds)[:, None]
     rows = first + np.minimum(np.arange(longest), count - 1)

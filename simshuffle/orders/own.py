@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -21,17 +21,13 @@ class Own(Order):
     """
 
     kind: Literal["own"]
+    unit: ClassVar[Unit] = "sample"
     shuffle: Literal["global", "local"]
 
     @property
     def short_name(self) -> str:
         """'own global' or 'own local'."""
         return f"own {self.shuffle}"
-
-    @property
-    def unit(self) -> Unit:
-        """A sample."""
-        return "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`. Every set and every reader will do."""

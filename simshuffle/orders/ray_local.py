@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import (
-    handed_out,
+    handed_out_by_ranks,
     joined,
     need_shards_for,
     need_smaller,
     samples_of,
 )
+from simshuffle.spec.arrays import Ints64
 
 
 class RayLocal(Order):
@@ -33,12 +34,8 @@ class RayLocal(Order):
     """
 
     kind: Literal["ray_local"]
+    unit: ClassVar[Unit] = "shard"  # a shard, which is a block of Ray
     buffer_size: int = Field(ge=1)
-
-    @property
-    def unit(self) -> Unit:
-        """A shard, which is a block of Ray."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.
@@ -51,28 +48,21 @@ class RayLocal(Order):
             data, "readers.ranks", readers.world_size, "ranks", "Ray gives the others no block"
         )
         need_smaller("buffer_size", self.buffer_size, data)
-        shards = range(len(data.samples))
-        return handed_out(
-            (
-                rank,
-                0,
-                batched(
-                    [samples_of(data, [shard]) for shard in shards[rank :: readers.world_size]],
-                    readers.batch_size,
-                    self.buffer_size,
-                    np.random.default_rng(seed + epoch),
-                ),
-            )
-            for rank in range(readers.world_size)
-        )
+        blocks = [samples_of(data, [shard]) for shard in range(len(data.samples))]
+
+        def read(rank: int) -> Ints64:
+            own, rng = blocks[rank :: readers.world_size], np.random.default_rng(seed + epoch)
+            return batched(own, readers.batch_size, self.buffer_size, rng)
+
+        return handed_out_by_ranks(map(read, range(readers.world_size)))
 
 
-def batched(blocks: list[Ints], batch: int, size: int, rng: np.random.Generator) -> Ints:
+def batched(blocks: list[Ints64], batch: int, size: int, rng: np.random.Generator) -> Ints64:
     """What comes out of the buffer of a rank that gets those blocks, batch after batch."""
     size = max(size, batch)
     enough, full = max(1, size // 2), int(size * 1.5)
     mixed = joined([])
-    waiting: list[Ints] = []
+    waiting: list[Ints64] = []
     out = []
     for block in (*blocks, None):
         waiting += [block] if block is not None and len(block) else []

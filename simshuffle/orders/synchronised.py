@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out
+from simshuffle.orders.streams import handed_out_by_ranks
 from simshuffle.spec.rng import stream
 
 
@@ -16,11 +16,7 @@ class Synchronised(Order):
     random order. Nothing is sent. A rank reads by itself: worker 0 hands out everything."""
 
     kind: Literal["synchronised"]
-
-    @property
-    def unit(self) -> Unit:
-        """A sample."""
-        return "sample"
+    unit: ClassVar[Unit] = "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.
@@ -31,18 +27,12 @@ class Synchronised(Order):
         """
         size, left = divmod(data.size, readers.world_size)
         if left or not size:
-            raise InputError(
-                Problem(
-                    "data.samples",
-                    f"must hold a multiple of {readers.world_size} samples: one permutation serves"
-                    " all ranks",
-                    f"{data.size} samples",
-                    f"Leave out {left}." if size else "Read with fewer ranks.",
-                )
+            rule = (
+                f"must hold a multiple of {readers.world_size} samples: one permutation serves"
+                " all ranks"
             )
+            remedy = f"Leave out {left}." if size else "Read with fewer ranks."
+            raise InputError(Problem("data.samples", rule, f"{data.size} samples", remedy))
         parts = stream(seed, "orders/synchronised/parts").permutation(data.size)
         order = stream(seed, "orders/synchronised/places", epoch).permutation(size)
-        return handed_out(
-            (rank, 0, part[order])
-            for rank, part in enumerate(parts.reshape(readers.world_size, size))
-        )
+        return handed_out_by_ranks(part[order] for part in parts.reshape(readers.world_size, size))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out, need_shards_for, need_smaller
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.streams import handed_out_by_ranks, need_shards_for, need_smaller
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.rng import stream
 
 
@@ -32,15 +33,11 @@ class TfData(Order):
     """
 
     kind: Literal["tf_data"]
+    unit: ClassVar[Unit] = "shard"  # a shard: a TFRecord file is read from its beginning
     buffer_size: int = Field(ge=1)
     cycle_length: int = Field(default=1, ge=1)
     block_length: int = Field(default=1, ge=1)
     reshuffle: bool = True
-
-    @property
-    def unit(self) -> Unit:
-        """A shard: a TFRecord file is read from its beginning."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.
@@ -59,20 +56,15 @@ class TfData(Order):
         need_smaller("buffer_size", self.buffer_size, data)
         drawn = epoch if self.reshuffle else 0
         files = stream(seed, "orders/tf_data/files", drawn).permutation(len(data.samples))
-        return handed_out(
-            (
-                rank,
-                0,
-                replaced(
-                    self._interleaved(data, files[rank :: readers.world_size].tolist()),
-                    self.buffer_size,
-                    stream(seed, "orders/tf_data/samples", drawn, rank),
-                ),
-            )
-            for rank in range(readers.world_size)
-        )
 
-    def _interleaved(self, data: ShardedSet, files: list[int]) -> Ints:
+        def read(rank: int) -> Ints64:
+            samples = self._interleaved(data, files[rank :: readers.world_size].tolist())
+            rng = stream(seed, "orders/tf_data/samples", drawn, rank)
+            return replaced(samples, self.buffer_size, rng)
+
+        return handed_out_by_ranks(map(read, range(readers.world_size)))
+
+    def _interleaved(self, data: ShardedSet, files: list[int]) -> Ints64:
         """The samples of those files, as they come to the buffer."""
         begin = data.begin.tolist()
         closed = iter(files)
@@ -93,7 +85,7 @@ class TfData(Order):
         return np.array(out, dtype=np.int64)
 
 
-def replaced(samples: Ints, size: int, rng: np.random.Generator) -> Ints:
+def replaced(samples: Ints64, size: int, rng: np.random.Generator) -> Ints64:
     """What comes out of a buffer that is filled first, and then gives one sample at random for each
     that it takes; at the end all that is left, in random order."""
     held = samples[:size].copy()

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.orders.order import EpochOrder, Ints, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import handed_out, need_shards_for, need_smaller, samples_of
+from simshuffle.spec.arrays import Ints64
 
 
 class WebDataset(Order):
@@ -32,6 +33,7 @@ class WebDataset(Order):
     """
 
     kind: Literal["webdataset"]
+    unit: ClassVar[Unit] = "shard"  # a shard: a tar file is read from its beginning
     shard_shuffle: int = Field(default=100, ge=0)
     buffer_size: int = Field(default=1000, ge=1)
     initial: int = Field(default=100, ge=0)
@@ -42,11 +44,6 @@ class WebDataset(Order):
         "buffer_size": "webdataset 1.0.2, shuffle",
         "initial": "webdataset 1.0.2, shuffle",
     }
-
-    @property
-    def unit(self) -> Unit:
-        """A shard: a tar file is read from its beginning."""
-        return "shard"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`.
@@ -72,7 +69,7 @@ class WebDataset(Order):
 
     def _worker(
         self, data: ShardedSet, readers: Readers, rank: int, worker: int, seed: int, epoch: int
-    ) -> Ints:
+    ) -> Ints64:
         """What a worker hands out."""
         shards = list(range(len(data.samples)))[rank :: readers.world_size]
         clock = f"webdataset {seed} {epoch} {rank} {worker}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simshuffle.comparison import flat
 from simshuffle.errors import SimshuffleError
 from simshuffle.page.markup import Section, bullets, details, paragraph, tables, terms
-from simshuffle.plan.unusual import warnings as unusual
+from simshuffle.plan.findings import warnings as unusual
 from simshuffle.results.console import new_table
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents

@@ -15,18 +15,16 @@ from simshuffle.parallelism.group import GroupParallelism
 from simshuffle.parallelism.pipeline import Pipeline
 from simshuffle.parallelism.sharded_data import ShardedData
 from simshuffle.parallelism.spatial import Spatial
-from simshuffle.parallelism.step import Costs, Job, Memory, Node, Step
+from simshuffle.parallelism.step import Job, Memory, Node, Step
 from simshuffle.parallelism.tensor import Tensor
 
 AnyParallelism = Annotated[
-    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor,
-    Field(discriminator="kind"),
+    Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor, Field(discriminator="kind")
 ]
 
 __all__ = [
     "AnyParallelism",
     "Channel",
-    "Costs",
     "Data",
     "Filter",
     "GroupParallelism",

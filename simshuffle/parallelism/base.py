@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
-from simshuffle.parallelism.step import Job, Memory, Step
+from simshuffle.parallelism.division import Division, Passes, divided_memory
+from simshuffle.parallelism.step import Collective, Job, Memory, Step
 from simshuffle.spec.record import Sourced
 
 OPTIMISER = {"sgd": 0, "momentum": 1, "adam": 2}
@@ -53,13 +54,8 @@ class Parallelism(Sourced):
 
     @abstractmethod
     def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """Why it cannot be: paths relative to ``workload``, with the nearest that would work.
-
-        Args:
-            layers: of the model.
-            world_size: M.
-            batch: samples of a rank in an iteration.
-        """
+        """Why it cannot be: paths relative to ``workload``, with the nearest that would work. A
+        rank has ``batch`` samples in an iteration."""
 
     @abstractmethod
     def step(self, job: Job, most: int | None = None) -> Step:
@@ -69,3 +65,31 @@ class Parallelism(Sourced):
     @abstractmethod
     def memory(self, job: Job) -> Memory:
         """What the fullest GPU keeps."""
+
+    def divided_memory(self, job: Job, division: Division, passes: Passes) -> Memory:
+        """What a member of a group keeps, each having the same."""
+        return divided_memory(job, division, passes, self.optimiser_nbytes, self.value_nbytes)
+
+
+class OwnSamples(Parallelism):
+    """Every rank trains on samples of its own."""
+
+    def group_size(self, world_size: int) -> int:
+        """One: nobody works on the samples of another."""
+        return 1
+
+    def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
+        """None."""
+        return iter(())
+
+    def passes(self, job: Job, summed: Collective, update: float) -> Passes:
+        """How a step is computed in which all sum gradients so, and an update takes that long."""
+        return Passes(
+            samples=job.batch,
+            factor=1.0,
+            recompute=self.recompute,
+            value_nbytes=self.value_nbytes,
+            summed=summed,
+            group="all",
+            update=update,
+        )

@@ -38,21 +38,12 @@ def candidates(
     gpus_per_host: int,
     like: Parallelism | None = None,
 ) -> dict[str, Parallelism]:
-    """What may be worth trying, always in the same order.
+    """What may be worth trying, by its name (`name_of`), always in the same order; a rank has
+    ``batch`` samples in an iteration. All get precision, optimiser, recomputing and, if it has
+    some, factors of groups as ``like`` has them.
 
     Groups of all ranks, and of 2, 4, 8 ... as far as a host has GPUs. Those of all ranks are there
     even if the network cannot be divided so: `Parallelism.problems` says why.
-
-    Args:
-        layers: of the model.
-        world_size: M.
-        batch: samples of a rank in an iteration.
-        gpus_per_host: ranks of a host.
-        like: whose precision, optimiser, recomputing and, if it has some, factors of groups all
-            get; defaults if left out.
-
-    Returns:
-        Ways by their names (see `name_of`).
     """
     shared, of_groups = _shared(like)
     found: list[Parallelism] = [Data(**shared)]

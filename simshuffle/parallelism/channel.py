@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.layers import LayerList
-from simshuffle.parallelism.cuts import MIXING
-from simshuffle.parallelism.division import Division, Traffic
+from simshuffle.parallelism.cuts import MIXING, takes_samples
+from simshuffle.parallelism.division import Division, Traffic, mixed_division
 from simshuffle.parallelism.group import DividedLayers
-from simshuffle.parallelism.mixing import Flags, mixed_division, takes_samples
+from simshuffle.spec.arrays import Flags
 
 
 class Channel(DividedLayers):

@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.layers import INPUT, LayerList
-from simshuffle.parallelism.step import Floats
+from simshuffle.layers import INPUT, Layer, LayerList
+from simshuffle.spec.arrays import Floats, Ints64
 
-Places: TypeAlias = NDArray[np.int64]
 MIXING = ("conv", "linear")
 """Kinds of layers whose outputs each take all channels of the input."""
 
 
-def piece_starts(seconds: Floats, most: int | None) -> Places:
+def takes_samples(layer: Layer) -> bool:
+    """Whether it takes the sample alone, whose gradient nobody needs."""
+    return layer.after == (INPUT,)
+
+
+def piece_starts(seconds: Floats, most: int | None) -> Ints64:
     """Numbers of the first layers of ``most`` pieces at most that take about equally long; of all
     layers for None."""
     count = len(seconds)
@@ -57,7 +59,7 @@ def _filled(ends: list[float], stages: int, limit: float) -> list[int]:
     return starts
 
 
-def crossings(layers: LayerList) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
     """For every cut, (layers + 1,) values of one sample that layers before it give to those from it
     on, as `LayerList.crossing` counts them; and how many outputs they are."""
     values = np.zeros(len(layers) + 2, dtype=np.int64)
@@ -94,18 +96,12 @@ def block_starts(layers: LayerList) -> list[int]:
 def kept_values(
     layers: LayerList, kept: Floats, first: int, last: int, recompute: bool
 ) -> tuple[float, float]:
-    """What layers from ``first`` up to ``last``, without it, keep of one sample.
+    """What layers from ``first`` up to ``last``, without it, keep of one sample: values of every
+    sample whose backward pass is still to come; and values more of the samples whose backward pass
+    runs.
 
-    Args:
-        layers: of the network.
-        kept: (layers,) the part of what a layer saves that one GPU keeps.
-        first, last: which layers.
-        recompute: whether only the inputs of blocks are kept, and the rest is computed again block
-            by block.
-
-    Returns:
-        Values of every sample whose backward pass is still to come; and values more of the samples
-        whose backward pass runs.
+    One GPU keeps the part ``kept``, (layers,), of what a layer saves. With ``recompute`` only the
+    inputs of blocks are kept, and the rest is computed again block by block.
     """
     saved = kept * [layer.saved for layer in layers.layers]
     if not recompute:

@@ -9,48 +9,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simshuffle.parallelism.cuts import Places, kept_values, piece_starts
-from simshuffle.parallelism.step import Collective, Floats, Group, Job, Memory, Node, Step
+from simshuffle.parallelism.cuts import kept_values, piece_starts
+from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a group sends in a pass, by layer.
+    """What a group sends in a pass, by layer."""
 
-    Attributes:
-        label: what it is for.
-        collective: how.
-        values: (layers,) of one sample; 0 where nothing is sent.
-        before: whether before a layer is computed, or after.
-        row, stride: of a halo, as of `Node`.
-    """
-
-    label: str
-    collective: Collective
-    values: Floats
-    before: bool
+    label: str  # what it is for
+    collective: Collective  # how
+    values: Floats  # (layers,) of one sample; 0 where nothing is sent
+    before: bool  # whether before a layer is computed, or after
+    # row, stride: of a halo, as of `Node`
     row: int = 0
     stride: int = 1
 
 
 @dataclass(frozen=True)
 class Division:
-    """What of each layer a member has.
+    """What of each layer a member has."""
 
-    Attributes:
-        work: (layers,) its part of the operations.
-        held: (layers,) its part of the parameters.
-        kept: (layers,) its part of what is kept for the backward pass.
-        forward, backward: what is sent in each pass.
-        buffers: values of one sample that are there beside, while they are sent.
-    """
-
-    work: Floats
-    held: Floats
-    kept: Floats
+    work: Floats  # (layers,) its part of the operations
+    held: Floats  # (layers,) its part of the parameters
+    kept: Floats  # (layers,) its part of what is kept for the backward pass
+    # forward, backward: what is sent in each pass
     forward: tuple[Traffic, ...] = ()
     backward: tuple[Traffic, ...] = ()
-    buffers: float = 0.0
+    buffers: float = 0.0  # values of one sample that are there beside, while they are sent
 
     def parameters(self, job: Job) -> float:
         """That a member holds."""
@@ -59,31 +46,35 @@ class Division:
 
 @dataclass(frozen=True)
 class Passes:
-    """How a step is computed.
+    """How a step is computed."""
 
-    Attributes:
-        samples: of a group, in an iteration.
-        factor: how many times as long a divided layer takes as its ideal part.
-        recompute: whether the backward pass does the forward pass again.
-        value_nbytes: bytes of a value that is sent.
-        summed: how gradients are summed; None if they need not be.
-        group: by whom.
-        update: s of updating what a member holds.
-    """
-
-    samples: float
-    factor: float
-    recompute: bool
-    value_nbytes: float
-    summed: Collective | None
-    group: Group
-    update: float
+    samples: float  # of a group, in an iteration
+    factor: float  # how many times as long a divided layer takes as its ideal part
+    recompute: bool  # whether the backward pass does the forward pass again
+    value_nbytes: float  # bytes of a value that is sent
+    summed: Collective | None  # how gradients are summed; None if they need not be
+    group: Group  # by whom
+    update: float  # s of updating what a member holds
 
 
 def undivided(layers: int) -> Division:
     """Every member has all of each layer."""
     ones = np.ones(layers)
     return Division(ones, ones, ones)
+
+
+def mixed_division(divided: Flags, ways: int, forward: Traffic, backward: Traffic) -> Division:
+    """Members have 1/ways of the work and weights of the layers that are ``divided``, and all of
+    what is kept for the backward pass, as all have whole outputs."""
+    share = np.where(divided, 1 / ways, 1.0)
+    return Division(
+        work=share,
+        held=share,
+        kept=np.ones(len(divided)),
+        forward=(forward,),
+        backward=(backward,),
+        buffers=float(max(forward.values.max(), backward.values.max())),
+    )
 
 
 def layer_seconds(job: Job, work: Floats, samples: float, factor: float, recompute: bool) -> Floats:
@@ -104,14 +95,8 @@ def divided_step(
     most: int | None = None,
 ) -> Step:
     """Forward pass, backward pass, sums of gradients beside it where there are buckets, update.
-
-    Args:
-        job: what is trained.
-        division: what of each layer a member has.
-        passes: how it is computed.
-        inputs: how a group gets its samples, first of all.
-        most: pieces of neighbouring layers; None for each layer by itself.
-    """
+    ``inputs`` is how a group gets its samples, first of all; ``most`` pieces of neighbouring layers
+    are told apart, None for each layer by itself."""
     forward, backward = layer_seconds(
         job, division.work, passes.samples, passes.factor, passes.recompute
     )
@@ -184,7 +169,7 @@ class _Chain:
 class _Sent:
     """What is sent before and after each piece: traffic, bytes and count."""
 
-    def __init__(self, traffic: Sequence[Traffic], starts: Places, nbytes: float) -> None:
+    def __init__(self, traffic: Sequence[Traffic], starts: Ints64, nbytes: float) -> None:
         self.before: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
         self.after: list[list[tuple[Traffic, float, int]]] = [[] for _ in starts]
         for each in traffic:

@@ -11,13 +11,7 @@ from pydantic import Field
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import Parallelism
-from simshuffle.parallelism.division import (
-    Division,
-    Passes,
-    divided_memory,
-    divided_step,
-    undivided,
-)
+from simshuffle.parallelism.division import Division, Passes, divided_step, undivided
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
 from simshuffle.spec.record import Bandwidth, Count, NonNegative, Seconds
 
@@ -118,13 +112,7 @@ class DividedLayers(GroupParallelism):
     def memory(self, job: Job) -> Memory:
         """As of `Parallelism`."""
         division = self._divided(job)
-        return divided_memory(
-            job,
-            division,
-            self._passes(job, division),
-            self.optimiser_nbytes,
-            self.value_nbytes,
-        )
+        return self.divided_memory(job, division, self._passes(job, division))
 
     def _divided(self, job: Job) -> Division:
         return self.division(job.layers) if self.ways > 1 else undivided(len(job.layers))

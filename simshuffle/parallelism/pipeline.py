@@ -23,20 +23,14 @@ section 2.3)."""
 
 @dataclass(frozen=True)
 class _Stages:
-    """What each stage does with a microbatch.
+    """What each stage does with a microbatch."""
 
-    Attributes:
-        starts: numbers of their first layers.
-        forward, backward: s.
-        parameters: of each.
-        crossing: values of a sample that each gives to the next.
-    """
-
-    starts: list[int]
+    starts: list[int]  # numbers of their first layers
+    # forward, backward: s
     forward: list[float]
     backward: list[float]
-    parameters: list[float]
-    crossing: list[float]
+    parameters: list[float]  # of each
+    crossing: list[float]  # values of a sample that each gives to the next
 
 
 class Pipeline(GroupParallelism):

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.errors import Problem
-from simshuffle.layers import LayerList
-from simshuffle.parallelism.base import Parallelism
+from simshuffle.parallelism.base import OwnSamples
 from simshuffle.parallelism.cuts import block_starts, piece_starts
-from simshuffle.parallelism.division import (
-    Passes,
-    divided_memory,
-    divided_step,
-    layer_seconds,
-    undivided,
-)
+from simshuffle.parallelism.division import Passes, divided_step, layer_seconds, undivided
 from simshuffle.parallelism.step import Job, Memory, Node, Step
 
 
-class ShardedData(Parallelism):
+class ShardedData(OwnSamples):
     """Every rank trains on samples of its own, and keeps 1/M of the optimiser's values; from stage
     2 on of the gradients, and at stage 3 of the weights too.
 
@@ -41,14 +32,6 @@ class ShardedData(Parallelism):
     kind: Literal["sharded_data"] = "sharded_data"
     stage: Literal[1, 2, 3] = 3
 
-    def group_size(self, world_size: int) -> int:
-        """One: nobody works on the samples of another."""
-        return 1
-
-    def problems(self, layers: LayerList, world_size: int, batch: float) -> Iterator[Problem]:
-        """None."""
-        return iter(())
-
     def step(self, job: Job, most: int | None = None) -> Step:
         """At stages 1 and 2 as of data parallelism, with a reduce-scatter in place of the allreduce
         and an allgather of the weights at the end."""
@@ -62,13 +45,7 @@ class ShardedData(Parallelism):
     def memory(self, job: Job) -> Memory:
         """Stage by stage 1/M of more; at stage 3 beside it the weights of two blocks next to each
         other, the largest."""
-        alike = divided_memory(
-            job,
-            undivided(len(job.layers)),
-            self._passes(job),
-            self.optimiser_nbytes,
-            self.value_nbytes,
-        )
+        alike = self.divided_memory(job, undivided(len(job.layers)), self._passes(job))
         parts = job.world_size
         blocks = np.add.reduceat(
             [each.parameters for each in job.layers.layers], block_starts(job.layers)
@@ -83,15 +60,7 @@ class ShardedData(Parallelism):
         )
 
     def _passes(self, job: Job) -> Passes:
-        return Passes(
-            samples=job.batch,
-            factor=1.0,
-            recompute=self.recompute,
-            value_nbytes=self.value_nbytes,
-            summed="reduce_scatter",
-            group="all",
-            update=job.update / job.world_size,
-        )
+        return self.passes(job, "reduce_scatter", job.update / job.world_size)
 
 
 def _gathered(nbytes: float, after: tuple[int, ...]) -> Node:

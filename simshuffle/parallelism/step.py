@@ -6,12 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simshuffle.layers import LayerList
+from simshuffle.spec.arrays import Floats
 
-Floats = NDArray[np.float64]
 Collective = Literal[
     "allreduce",  # of a buffer of nbytes on every member
     "allgather",  # nbytes are the whole buffer, of which each member has an equal part
@@ -30,53 +27,32 @@ ALL = -1
 
 @dataclass(frozen=True)
 class Node:
-    """Something that is computed or sent in a step.
+    """Something that is computed or sent in a step."""
 
-    Attributes:
-        label: what it is for, such as 'forward', 'backward', 'halo', 'gradients'.
-        after: numbers of the nodes that have to end first.
-        seconds: s of computing; 0 for communication.
-        member: which member of its group computes or sends; `ALL` for each of them. Of 'data': only
-            the group of those who are that member of their model groups.
-        collective: what is sent; None for computing.
-        group: who takes part. Groups of one kind go at once.
-        nbytes: see `Collective`; of all ``count`` together.
-        count: of as many, one after the other.
-        row: of a halo: members of a row; 0 if all of the group are one.
-        stride: of a halo: how many places of the group its neighbours in a row are apart.
-    """
-
-    label: str
-    after: tuple[int, ...] = ()
-    seconds: float = 0.0
+    label: str  # what it is for, such as 'forward', 'backward', 'halo', 'gradients'
+    after: tuple[int, ...] = ()  # numbers of the nodes that have to end first
+    seconds: float = 0.0  # s of computing; 0 for communication
+    # which member of its group computes or sends; `ALL` for each of them. Of 'data': only the group
+    # of those who are that member of their model groups.
     member: int = ALL
-    collective: Collective | None = None
-    group: Group = "model"
-    nbytes: float = 0.0
-    count: int = 1
-    row: int = 0
-    stride: int = 1
+    collective: Collective | None = None  # what is sent; None for computing
+    group: Group = "model"  # who takes part. Groups of one kind go at once.
+    nbytes: float = 0.0  # see `Collective`; of all ``count`` together
+    count: int = 1  # of as many, one after the other
+    row: int = 0  # of a halo: members of a row; 0 if all of the group are one
+    stride: int = 1  # of a halo: how many places of the group its neighbours in a row are apart
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a step takes, in s.
+    """What a step takes, in s."""
 
-    Attributes:
-        seconds: all of it.
-        compute: of the member of a group that computes longest.
-        bubble: that this one has nothing to compute though nothing is sent, as in a pipeline.
-        exposed: of communication that nothing hides.
-        hidden: of communication beside it; both as the member sees it that sends longest.
-        by_label: s of communication by what it is for, hidden or not.
-    """
-
-    seconds: float
-    compute: float
-    bubble: float
-    exposed: float
-    hidden: float
-    by_label: dict[str, float]
+    seconds: float  # all of it
+    compute: float  # of the member of a group that computes longest
+    bubble: float  # that this one has nothing to compute though nothing is sent, as in a pipeline
+    exposed: float  # of communication that nothing hides
+    hidden: float  # of communication beside it; both as the member sees it that sends longest
+    by_label: dict[str, float]  # s of communication by what it is for, hidden or not
 
 
 CommunicationSeconds = Callable[[Node], float]
@@ -84,13 +60,9 @@ CommunicationSeconds = Callable[[Node], float]
 
 @dataclass(frozen=True)
 class Step:
-    """A step: nodes, each after those that it waits for.
+    """A step: nodes, each after those that it waits for."""
 
-    Attributes:
-        nodes: in an order in which each comes after all that it waits for.
-    """
-
-    nodes: Sequence[Node]
+    nodes: Sequence[Node]  # in an order in which each comes after all that it waits for
 
     def costs(self, seconds_of: CommunicationSeconds) -> Costs:
         """What it takes if a node of communication takes ``seconds_of(node)`` (s), which is asked
@@ -143,19 +115,14 @@ def _busiest(seconds: dict[int, float]) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one GPU, of the fullest.
+    """Bytes of one GPU, of the fullest."""
 
-    Attributes:
-        weights, gradients, optimiser: of the model's state.
-        activations: kept for the backward pass.
-        buffers: for what is sent: halos, gathered layers, inputs.
-    """
-
+    # weights, gradients, optimiser: of the model's state
     weights: float
     gradients: float
     optimiser: float
-    activations: float
-    buffers: float = 0.0
+    activations: float  # kept for the backward pass
+    buffers: float = 0.0  # for what is sent: halos, gathered layers, inputs
 
     @property
     def total(self) -> float:
@@ -165,28 +132,18 @@ class Memory:
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, as strategies see it.
+    """What is trained, as strategies see it."""
 
-    Attributes:
-        layers: of the model.
-        forward, backward: (layers,) s of each for one more sample, on one GPU.
-        fixed: s of an iteration whatever its batch, forward and backward together.
-        update: s of updating all weights, on one GPU.
-        batch: samples of a rank in an iteration; a group of ranks has ``ways`` times as many.
-        world_size: M.
-        gradient_nbytes: bytes of the gradient of one parameter as it is summed.
-        input_nbytes: bytes of a sample as it comes to the GPU.
-        buckets: (buckets, 2) bytes of gradients that are summed together while the backward pass
-            runs, and its share after which they are there; None if all are summed after it.
-    """
-
-    layers: LayerList
+    layers: LayerList  # of the model
+    # forward, backward: (layers,) s of each for one more sample, on one GPU
     forward: Floats
     backward: Floats
-    fixed: float
-    update: float
-    batch: float
-    world_size: int
-    gradient_nbytes: float
-    input_nbytes: float
+    fixed: float  # s of an iteration whatever its batch, forward and backward together
+    update: float  # s of updating all weights, on one GPU
+    batch: float  # samples of a rank in an iteration; a group of ranks has ``ways`` times as many
+    world_size: int  # M
+    gradient_nbytes: float  # bytes of the gradient of one parameter as it is summed
+    input_nbytes: float  # bytes of a sample as it comes to the GPU
+    # (buckets, 2) bytes of gradients that are summed together while the backward pass runs, and its
+    # share after which they are there; None if all are summed after it
     buckets: Floats | None = None

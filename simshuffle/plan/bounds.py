@@ -25,14 +25,7 @@ from simshuffle.plan.exchange_bounds import (
     step_seconds,
 )
 from simshuffle.plan.holding import last_epoch
-from simshuffle.plan.reading_bounds import (
-    LOADERS,
-    SSD,
-    batch_seconds,
-    cable_bandwidth,
-    fetching_seconds,
-    reading_seconds,
-)
+from simshuffle.plan.reading_bounds import LOADERS, SSD, ReadingBounds, cable_bandwidth
 from simshuffle.scenario.scenario import Scenario
 
 MOST_RANKS = 10**6
@@ -43,30 +36,19 @@ MOST_EPOCHS = 1000
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower bounds of the last epoch of a run, which is the most like a steady one.
+    """Lower bounds of the last epoch of a run, which is the most like a steady one."""
 
-    Attributes:
-        iterations: of the epoch.
-        compute: s of all forward and backward passes and updates.
-        allreduce: s of all allreduces.
-        beside_exchange: whether they may run while a rank exchanges samples, as those that overlap
-            with the backward pass do.
-        exchange: of samples.
-        importance: s of the pass that measures importance; 0 without.
-        first_batch: s until every rank has its first batch.
-        last_batch: s from the last byte of the epoch to its end.
-        resources: s of each resource through which the samples come, by its name.
-    """
-
-    iterations: int
-    compute: float
-    allreduce: float
+    iterations: int  # of the epoch
+    compute: float  # s of all forward and backward passes and updates
+    allreduce: float  # s of all allreduces
+    # whether they may run while a rank exchanges samples, as those that overlap with the backward
+    # pass do
     beside_exchange: bool
-    exchange: ExchangeBound
-    importance: float
-    first_batch: float
-    last_batch: float
-    resources: dict[str, float]
+    exchange: ExchangeBound  # of samples
+    importance: float  # s of the pass that measures importance; 0 without
+    first_batch: float  # s until every rank has its first batch
+    last_batch: float  # s from the last byte of the epoch to its end
+    resources: dict[str, float]  # s of each resource through which the samples come, by its name
 
     @property
     def loop(self) -> float:
@@ -121,12 +103,7 @@ def bounds(scenario: Scenario) -> Bounds:
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
     exchange = exchange_bound(scenario, iterations)
-    if workload.exchange.fetches:
-        reads = last_epoch(scenario)
-        resources = fetching_seconds(scenario, reads, iterations)
-        first = max(fetching_seconds(scenario, reads, 1).values())
-    else:
-        first, resources = _first_batch(scenario, samples), _resources(scenario, samples)
+    first, resources = _reading(scenario, samples, iterations)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
         first = 0.0
         left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
@@ -148,27 +125,28 @@ def bounds(scenario: Scenario) -> Bounds:
     )
 
 
-def _resources(scenario: Scenario, samples: float) -> dict[str, float]:
-    """`reading_seconds` of ``samples`` samples a rank to train on, and of all shards if importance
-    is measured first; then the training finds in the page cache what fits, in the first epoch
-    too."""
-    epoch = min(scenario.epochs, MOST_EPOCHS)
-    if not scenario.workload.exchange.inference_pass:
-        return reading_seconds(scenario, samples, cached_share(scenario, epoch))
-    shard = scenario.workload.dataset.num_samples / scenario.world_size
-    measuring = reading_seconds(scenario, shard, cached_share(scenario, epoch))
-    training = reading_seconds(scenario, samples, cached_share(scenario, max(epoch, 2)))
-    return {name: training[name] + measuring[name] for name in training}
-
-
-def _first_batch(scenario: Scenario, samples: float) -> float:
+def _reading(scenario: Scenario, samples: float, iterations: int) -> tuple[float, dict[str, float]]:
     """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
-    all first batches share."""
-    batch = min(samples, scenario.workload.local_batch_size)
-    cached = cached_share(scenario, min(scenario.epochs, MOST_EPOCHS))
-    shared = reading_seconds(scenario, batch, cached)
-    alone = batch_seconds(scenario, batch, cached)
-    return max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+    all first batches share; and that of each resource to bring ``samples`` samples to every rank.
+
+    If importance is measured first, those of all shards come before; then the training finds in
+    the page cache what fits, in the first epoch too.
+    """
+    reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
+    if scenario.workload.exchange.fetches:
+        reads = last_epoch(scenario)
+        first = max(reading.fetching(reads, 1).values())
+        return first, reading.fetching(reads, iterations)
+    cached, batch = cached_share(scenario, epoch), scenario.workload.local_batch_size
+    shared = reading.seconds(min(samples, batch), cached)
+    alone = reading.batch(min(samples, batch), cached)
+    first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+    if not scenario.workload.exchange.inference_pass:
+        return first, reading.seconds(samples, cached)
+    shard = scenario.workload.dataset.num_samples / scenario.world_size
+    measuring = reading.seconds(shard, cached)
+    training = reading.seconds(samples, cached_share(scenario, max(epoch, 2)))
+    return first, {name: training[name] + measuring[name] for name in training}
 
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
@@ -194,9 +172,10 @@ def allreduce_seconds(scenario: Scenario) -> float:
     are drawn or named: 0, as for one rank, and where training is divided otherwise than by data.
     """
     workload, world_size = scenario.workload, scenario.world_size
-    if not 1 < world_size <= MOST_RANKS or not _known(scenario):
-        return 0.0
-    if not isinstance(workload.parallelism, Data):
+    drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
+    unknown = drawn and scenario.cluster.topology.domains is not None
+    by_data = isinstance(workload.parallelism, Data)
+    if unknown or not by_data or not 1 < world_size <= MOST_RANKS:
         return 0.0
     model, overlap = workload.model, workload.allreduce.overlap
     if isinstance(overlap, NoOverlap):
@@ -208,13 +187,6 @@ def allreduce_seconds(scenario: Scenario) -> float:
     whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
     hidden = float(times.backward_of(np.asarray(batch * workload.mean_work)))
     return max(_alone(scenario, parts[-1]), whole - hidden)
-
-
-def _known(scenario: Scenario) -> bool:
-    """Whether the hosts of each scale-up domain are known before anything is drawn."""
-    cluster = scenario.cluster
-    drawn = scenario.workload.allreduce.order == "shuffled" or cluster.placement != "compact"
-    return cluster.topology.domains is None or not drawn
 
 
 def _alone(scenario: Scenario, nbytes: float) -> float:

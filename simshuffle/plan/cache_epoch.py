@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
-Flags = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 
 @dataclass(frozen=True)
@@ -21,7 +17,7 @@ class Batches:
     """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
     one."""
 
-    samples: NDArray[np.int64]
+    samples: Ints64
     nbytes: Floats
     size: int
 
@@ -65,13 +61,8 @@ class CacheEpoch:
         nbytes: Floats,
         host_of: Ints,
     ) -> None:
-        self.shards, self.exchange, self.batches, self.host_of, self._nbytes = (
-            shards,
-            exchange,
-            batches,
-            host_of,
-            nbytes,
-        )
+        self.shards, self.exchange, self.batches = shards, exchange, batches
+        self.host_of, self._nbytes = host_of, nbytes
         self.first_rank = np.flatnonzero(np.diff(host_of, prepend=-1))
         self.iterations, self._size = len(batches.samples), batches.size
         self.longest = int(shards.sizes.max())
@@ -119,13 +110,8 @@ class CacheEpoch:
     def read_in(self) -> Ints:
         """(steps, M) iteration in which each sample that is sent is trained on; as many as there
         are if in none."""
-        return np.asarray(
-            np.where(
-                self.places < self.batches.samples.sum(axis=0),
-                self.places // self._size,
-                self.iterations,
-            )
-        )
+        read = self.places < self.batches.samples.sum(axis=0)
+        return np.asarray(np.where(read, self.places // self._size, self.iterations))
 
     @cached_property
     def sent_before_use(self) -> Flags:
@@ -218,24 +204,12 @@ class CacheEpoch:
         return np.asarray(of_ranks[:, batch] + share * growth[:, batch])
 
     @cached_property
-    def _unread(self) -> Ints:
-        """(M,) samples of each rank that no batch has."""
-        return np.asarray(self.shards.sizes - self.batches.samples.sum(axis=0))
-
-    @property
-    def left_over_hosts(self) -> Ints:
-        """Hosts of `left_over`."""
-        return np.asarray(np.repeat(self.host_of, self._unread))
-
-    @cached_property
-    def left_over(self) -> Ints:
-        """Slots that no batch has."""
-        unread = self._unread
-        if not unread.any():
-            return np.zeros(0, np.int64)
-        return np.concatenate(
-            [np.arange(end - n, end) for end, n in zip(self.shards.start[1:], unread, strict=True)]
-        )
+    def left_over(self) -> tuple[Ints, Ints]:
+        """Slots that no batch has, and their hosts."""
+        unread = np.asarray(self.shards.sizes - self.batches.samples.sum(axis=0))
+        ends = zip(self.shards.start[1:], unread, strict=True)
+        slots = [np.arange(end - count, end) for end, count in ends if count]
+        return np.concatenate([np.zeros(0, np.int64), *slots]), np.repeat(self.host_of, unread)
 
 
 class Slots:

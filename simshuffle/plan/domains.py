@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int32]
+from simshuffle.spec.arrays import Ints32, Ints64
 
 
-def numbered(names: Sequence[Any]) -> Ints:
+def numbered(names: Sequence[Any]) -> Ints32:
     """Numbers from 0 in the order in which the names first occur."""
     number: dict[Any, int] = {}
     return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
@@ -41,6 +40,6 @@ class Domains:
         self.place[self._together] = np.arange(len(self.place)) - np.repeat(self._first, self._size)
         self.count = len(self._size)
 
-    def member(self, domain: Ints, place: Ints) -> NDArray[np.int64]:
+    def member(self, domain: Ints32, place: Ints32) -> Ints64:
         """The hosts at a place of each domain; beyond its last host again from its first one on."""
         return self._together[self._first[domain] + place % self._size[domain]]

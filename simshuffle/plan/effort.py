@@ -61,21 +61,13 @@ LAID_OUT_FLOW_NBYTES, LAID_OUT_EDGE_NBYTES = 140.0, 8.0
 
 @dataclass(frozen=True)
 class AllreduceEffort:
-    """The allreduces of a run.
+    """The allreduces of a run."""
 
-    Attributes:
-        count: how many, each of the whole gradient or of a part of it.
-        sizes: how many different ones.
-        flows: of each.
-        edges: of each, what flows wait for.
-        slowed: iterations of a rank in which they run beside the backward pass.
-    """
-
-    count: float = 0.0
-    sizes: float = 0.0
-    flows: int = 0
-    edges: int = 0
-    slowed: float = 0.0
+    count: float = 0.0  # how many, each of the whole gradient or of a part of it
+    sizes: float = 0.0  # how many different ones
+    flows: int = 0  # of each
+    edges: int = 0  # of each, what flows wait for
+    slowed: float = 0.0  # iterations of a rank in which they run beside the backward pass
 
     @property
     def seconds(self) -> float:
@@ -97,25 +89,16 @@ class AllreduceEffort:
 
 @dataclass(frozen=True)
 class Effort:
-    """What decides how long a simulation takes, and how much memory.
+    """What decides how long a simulation takes, and how much memory."""
 
-    Attributes:
-        iterations: of all ranks, in all epochs, with those of the passes that measure importance.
-        samples: that all ranks send, in all epochs.
-        stored: samples of the data set.
-        epochs: of the run.
-        ranks: M.
-        packets: that cross cables, where the network is simulated packet by packet.
-        allreduces: of the gradients.
-    """
-
+    # of all ranks, in all epochs, with those of the passes that measure importance
     iterations: float
-    samples: float
-    stored: float
-    epochs: int
-    ranks: int
-    packets: float = 0.0
-    allreduces: AllreduceEffort = AllreduceEffort()
+    samples: float  # that all ranks send, in all epochs
+    stored: float  # samples of the data set
+    epochs: int  # of the run
+    ranks: int  # M
+    packets: float = 0.0  # that cross cables, where the network is simulated packet by packet
+    allreduces: AllreduceEffort = AllreduceEffort()  # of the gradients
 
     @property
     def seconds(self) -> float:

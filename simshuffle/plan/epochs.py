@@ -7,68 +7,46 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.exchange import (
-    EpochContext,
-    ExchangePlan,
-    LoaderShuffle,
-    Shards,
-    empty_plan,
-)
+from simshuffle.exchange import EpochContext, ExchangePlan, LoaderShuffle, Shards, empty_plan
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
 from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.staging import staging_bound
-from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.scenario import Scenario
-
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 
 @dataclass(frozen=True)
 class Reads:
-    """One pass of all ranks over their samples, batch by batch.
+    """One pass of all ranks over their samples, batch by batch."""
 
-    Attributes:
-        samples: (iterations, M) samples of each batch.
-        nbytes: (iterations, M) bytes of each batch in storage.
-        hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache,
-            or staged there; where a loader fetches pieces, those in the cache of the node.
-        fetches: what a loader fetches for the others; None where each is read by itself.
-        work: (iterations, M) computing of each batch over that of as many samples of the model's
-            step times; None if it is 1 for all.
-    """
-
-    samples: NDArray[np.int64]
-    nbytes: Floats
-    hit_samples: NDArray[np.int64]
+    samples: Ints64  # (iterations, M) samples of each batch
+    nbytes: Floats  # (iterations, M) bytes of each batch in storage
+    # hit_samples, hit_nbytes: (iterations, M) of them those in memory: in the host's page cache, or
+    # staged there; where a loader fetches pieces, those in the cache of the node
+    hit_samples: Ints64
     hit_nbytes: Floats
+    # what a loader fetches for the others; None where each is read by itself
     fetches: Fetches | None = None
+    # (iterations, M) computing of each batch over that of as many samples of the model's step
+    # times; None if it is 1 for all
     work: Floats | None = None
 
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The traffic of one epoch.
+    """The traffic of one epoch."""
 
-    Attributes:
-        epoch: from 1.
-        shards: who trains on what.
-        exchange: which samples move.
-        training: what is read to train on.
-        inference: what is read before that to measure importance; None if it is not measured.
-        sent_from_cache: (steps, M) whether the sample that a rank sends is in memory when it is
-            sent.
-    """
-
-    epoch: int
-    shards: Shards
-    exchange: ExchangePlan
-    training: Reads
+    epoch: int  # from 1
+    shards: Shards  # who trains on what
+    exchange: ExchangePlan  # which samples move
+    training: Reads  # what is read to train on
+    # what is read before that to measure importance; None if it is not measured
     inference: Reads | None
-    sent_from_cache: NDArray[np.bool_]
+    # (steps, M) whether the sample that a rank sends is in memory when it is sent
+    sent_from_cache: Flags
 
     @property
     def iterations(self) -> int:
@@ -93,16 +71,11 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
     )
     nodes: NodeCaches | None = None
-    places = (
-        Resources(scenario.cluster, world_size, scenario.rng("placement")).places
-        if strategy.needs_places
-        else None
-    )
+    places = None
+    if strategy.needs_places:
+        places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
     for epoch in range(1, scenario.epochs + 1):
-        rng = scenario.rng("shuffle", epoch)
-        context = shards_context(
-            scenario.cluster, workload, owner, world_size, epoch, rng, scenario.seed
-        )
+        context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
         if isinstance(strategy, LoaderShuffle) and nodes is None:
             nodes = NodeCaches(scenario, strategy, context, nbytes)
@@ -118,9 +91,9 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
                 held=held,
             )
         )
-        inference = (
-            _inference(scenario, owner, nbytes, work, caches) if strategy.inference_pass else None
-        )
+        inference = None
+        if strategy.inference_pass:
+            inference = _inference(scenario, owner, nbytes, work, caches)
         training, sent = _training(scenario, epoch, shards, exchange, nbytes, work, nodes or caches)
         if epoch == scenario.epochs:
             caches.forget()
@@ -141,11 +114,7 @@ def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
 
 
 def _inference(
-    scenario: Scenario,
-    owner: NDArray[np.integer],
-    nbytes: Floats,
-    work: Floats | None,
-    caches: PageCaches,
+    scenario: Scenario, owner: Ints, nbytes: Floats, work: Floats | None, caches: PageCaches
 ) -> Reads:
     """A pass over all shards in the order in which samples are numbered."""
     batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
@@ -153,11 +122,8 @@ def _inference(
     shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
     samples, sizes = _batches(shards, nbytes, batch_size, -(-int(shards.sizes.max()) // batch_size))
     batches, nothing = Batches(samples, sizes, batch_size), empty_plan(world_size)
-    hits = (
-        all_hits(batches, nothing)
-        if scenario.workload.source == "memory"
-        else caches.epoch(shards, nothing, batches)
-    )
+    in_memory = scenario.workload.source == "memory"
+    hits = all_hits(batches, nothing) if in_memory else caches.epoch(shards, nothing, batches)
     working = _mean_work(shards, work, batch_size, samples)
     return Reads(samples, sizes, hits.samples, hits.nbytes, work=working)
 
@@ -170,41 +136,31 @@ def _training(
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches | NodeCaches,
-) -> tuple[Reads, NDArray[np.bool_]]:
+) -> tuple[Reads, Flags]:
     """The reads of training, and which of the samples that are sent are in memory then."""
     workload, world_size = scenario.workload, scenario.world_size
-    iterations = workload.iterations(world_size, epoch)
+    size, iterations = workload.local_batch_size, workload.iterations(world_size, epoch)
     # then the samples left out are the next epoch's first: they count as read in this one
     carried = workload.last_batch == "carry"
-    samples, sizes = _batches(
-        shards,
-        nbytes,
-        workload.local_batch_size,
-        workload.iterations(world_size) if carried else iterations,
-    )
+    planned = workload.iterations(world_size) if carried else iterations
+    samples, sizes = _batches(shards, nbytes, size, planned)
+    working = _mean_work(shards, work, size, samples)
     if isinstance(caches, NodeCaches):
-        fetches, hit, hit_nbytes = caches.epoch(shards, iterations)
-        working = _mean_work(shards, work, workload.local_batch_size, samples)
+        found = caches.epoch(shards, iterations)
+        cached = found.hit_samples, found.hit_nbytes
         nothing = np.zeros(exchange.sample.shape, bool)
-        return Reads(samples, sizes, hit, hit_nbytes, fetches, working), nothing
-    batches = Batches(samples, sizes, workload.local_batch_size)
-    hits = (
-        all_hits(batches, exchange)
-        if workload.source == "memory"
-        else caches.epoch(shards, exchange, batches)
-    )
-    working = _mean_work(shards, work, workload.local_batch_size, samples)
+        return Reads(samples, sizes, *cached, found.fetches, working), nothing
+    batches, in_memory = Batches(samples, sizes, size), workload.source == "memory"
+    hits = all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
     if carried:
         working = None if working is None else working[:iterations]
-        samples, sizes, hits = _filled_up(
-            samples[:iterations], sizes[:iterations], hits, workload.local_batch_size
-        )
+        samples, sizes, hits = _filled_up(samples[:iterations], sizes[:iterations], hits, size)
     return Reads(samples, sizes, hits.samples, hits.nbytes, work=working), hits.sent
 
 
 def _batches(
     shards: Shards, nbytes: Floats, batch_size: int, iterations: int
-) -> tuple[NDArray[np.int64], Floats]:
+) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch, (iterations, M) each."""
     edges = batch_edges(shards, batch_size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
@@ -212,7 +168,7 @@ def _batches(
 
 
 def _mean_work(
-    shards: Shards, work: Floats | None, batch_size: int, samples: NDArray[np.int64]
+    shards: Shards, work: Floats | None, batch_size: int, samples: Ints64
 ) -> Floats | None:
     """Mean of ``work``, (N,), over the samples of each batch: (iterations, M); 1 of none."""
     if work is None:
@@ -223,8 +179,8 @@ def _mean_work(
 
 
 def _filled_up(
-    samples: NDArray[np.int64], nbytes: Floats, hits: Hits, batch_size: int
-) -> tuple[NDArray[np.int64], Floats, Hits]:
+    samples: Ints64, nbytes: Floats, hits: Hits, batch_size: int
+) -> tuple[Ints64, Floats, Hits]:
     """The same with a whole last batch: what it takes from the next epoch is like what it has, in
     size and in memory."""
     factor = np.where(samples > 0, batch_size / np.maximum(samples, 1), 0.0)

@@ -21,27 +21,19 @@ from simshuffle.scenario.scenario import Scenario
 
 @dataclass(frozen=True)
 class ExchangeBound:
-    """What the exchange of an epoch takes of the training loop of every rank, in s.
+    """What the exchange of an epoch takes of the training loop of every rank, in s."""
 
-    Attributes:
-        samples: that a rank sends.
-        messages: in which they travel.
-        sending: iterations after which samples are sent.
-        work: of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the
-            device that stores what is received.
-        waiting: where all ranks meet, for the one with the largest sample, or for those of the
-            fullest host, which share the device that stores what they receive.
-        barriers: latencies of the barriers.
-        wire: of messages that nothing hides.
-    """
-
-    samples: int
-    messages: int
-    sending: int
+    samples: int  # that a rank sends
+    messages: int  # in which they travel
+    sending: int  # iterations after which samples are sent
+    # of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the device
+    # that stores what is received
     work: float
+    # where all ranks meet, for the one with the largest sample, or for those of the fullest host,
+    # which share the device that stores what they receive
     waiting: float
-    barriers: float
-    wire: float
+    barriers: float  # latencies of the barriers
+    wire: float  # of messages that nothing hides
 
     @property
     def seconds(self) -> float:
@@ -57,7 +49,7 @@ NO_EXCHANGE = ExchangeBound(0, 0, 0, 0.0, 0.0, 0.0, 0.0)
 def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     """Least time that the exchange of the last epoch takes of the training loops.
 
-    A rank sends Q N/M samples, Q b after an iteration (docs/model.md, Exchange). Of each it reads,
+    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). Of each it reads,
     zeroes, decodes, pickles, draws; of each that it receives it encodes and stores. In an iteration
     that sends, ranks meet at the next allreduce at the latest, so the largest sample of all ranks
     counts once (or, if that is longer, storing by the r ranks of a host one after the other); with
@@ -69,7 +61,7 @@ def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     """
     exchange, world_size = scenario.workload.exchange, scenario.world_size
     schedule, fraction = exchange.exchange_schedule, exchange.fraction
-    dataset, moving = scenario.workload.dataset, moving_share(scenario)
+    dataset = scenario.workload.dataset
     if schedule is None or not fraction:
         return NO_EXCHANGE
     quota = epoch_quota(fraction, dataset.num_samples, world_size, scenario.epochs)
@@ -77,7 +69,7 @@ def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
         return NO_EXCHANGE
     rate = fraction * scenario.workload.local_batch_size
     sending, messages, draws = _counts(schedule, quota, rate, iterations)
-    work = host_work(schedule, dataset)
+    moving, work = moving_share(scenario), host_work(schedule, dataset)
     sized = work.decode + work.pickle  # in proportion to the sample, as is storing it
     stored = work.write + _store_seconds(scenario)
     each = work.read + work.zero_buffer + sized + stored + work.remove
@@ -90,14 +82,19 @@ def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     once = max(once - step_seconds(scenario) * jitter, 0.0)
     # and once for those whose last batch has a sample more
     unequal = min(once, sample_seconds(scenario)) * (dataset.num_samples % world_size > 0)
+    barriers = {"message": messages + sending, "iteration": 2 * sending, "none": 0}
+    passing, wire = scenario.cluster.message_passing, 0.0
+    if moving and not schedule.overlap:
+        nbytes = payload_nbytes(schedule, dataset)
+        wire = sending * (passing.latency + nbytes / (passing.stream_bandwidth or math.inf))
     return ExchangeBound(
         samples=quota,
         messages=messages,
         sending=sending,
         work=moving * quota * each + draws * work.draw * world_size,
         waiting=met * sized * excess + sending * once - unequal,
-        barriers=_barriers(schedule, messages, sending) * barrier_seconds(scenario),
-        wire=0.0 if schedule.overlap else sending * _message_seconds(scenario, schedule),
+        barriers=barriers[schedule.barriers] * barrier_seconds(scenario),
+        wire=wire,
     )
 
 
@@ -134,21 +131,6 @@ def barrier_seconds(scenario: Scenario) -> float:
     """Seconds of a barrier: ceil(log2 M) message latencies (dissemination: Hensgen, Finkel and
     Manber 1988)."""
     return math.ceil(math.log2(scenario.world_size)) * scenario.cluster.message_passing.latency
-
-
-def _barriers(schedule: MessageSchedule, messages: int, sending: int) -> int:
-    """Barriers of an epoch: before every message or the first of an iteration, and after the
-    receipt."""
-    return {"message": messages + sending, "iteration": 2 * sending, "none": 0}[schedule.barriers]
-
-
-def _message_seconds(scenario: Scenario, schedule: MessageSchedule) -> float:
-    """Least time (s) on the wire of a message of one sample that some rank sends."""
-    if moving_share(scenario) == 0.0:
-        return 0.0
-    passing = scenario.cluster.message_passing
-    nbytes = payload_nbytes(schedule, scenario.workload.dataset)
-    return passing.latency + nbytes / (passing.stream_bandwidth or math.inf)
 
 
 def _store_seconds(scenario: Scenario) -> float:
@@ -189,14 +171,8 @@ def step_seconds(scenario: Scenario) -> float:
 
 def sample_seconds(scenario: Scenario) -> float:
     """s that a sample adds to the forward and backward pass of its batch."""
-    workload = scenario.workload
-    return (
-        workload.model.accelerators[scenario.cluster.host.accelerator].per_sample
-        * workload.mean_work
-    )
-
-
-# ---------------------------------------------------------------------------------------- the mean
+    times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
+    return times.per_sample * scenario.workload.mean_work
 
 
 @lru_cache(maxsize=256)

@@ -12,44 +12,36 @@ from numpy.typing import NDArray
 from simshuffle.exchange import LoaderShuffle, Shards, ShardsContext
 from simshuffle.orders.fetching import Caches
 from simshuffle.scenario.scenario import Scenario
-
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 
 @dataclass(frozen=True)
 class Fetches:
-    """What the ranks fetch in the iterations of an epoch.
+    """What the ranks fetch in the iterations of an epoch."""
 
-    Attributes:
-        requests: (iterations, M) pieces, each by a request and by opening a file of its own.
-        nbytes: (iterations, M) their bytes, whole numbers.
-        held_nbytes: the most that one node held at once.
-        cached_in: where samples are read from whose piece was there already.
-    """
+    # (iterations, M) pieces, each by a request and by opening a file of its own
+    requests: Ints64
+    nbytes: Ints64  # (iterations, M) their bytes, whole numbers
+    held_nbytes: int  # the most that one node held at once
+    cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
 
-    requests: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
-    held_nbytes: int
-    cached_in: Literal["ssd", "memory"]
+
+@dataclass(frozen=True)
+class NodeReads:
+    """What the ranks read in an epoch under a loader's order."""
+
+    fetches: Fetches  # pieces from the file system
+    # (iterations, M) samples from the caches, and their bytes
+    hit_samples: Ints64
+    hit_nbytes: Floats
 
 
 class NodeCaches:
-    """The caches of all nodes under a loader's order, from epoch to epoch.
-
-    Args:
-        scenario: of a loader's order.
-        strategy: that order.
-        context: of any epoch.
-        nbytes: (N,) bytes of every sample.
-    """
+    """The caches of all nodes under a loader's order, from epoch to epoch; ``context`` is of any
+    epoch, ``nbytes`` (N,) bytes of every sample."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        strategy: LoaderShuffle,
-        context: ShardsContext,
-        nbytes: Floats,
+        self, scenario: Scenario, strategy: LoaderShuffle, context: ShardsContext, nbytes: Floats
     ) -> None:
         cluster = scenario.cluster
         readers = strategy.readers(context)
@@ -59,9 +51,8 @@ class NodeCaches:
         self._nbytes, self._size = nbytes, readers.batch_size
         self._cached_in = strategy.held_in
 
-    def epoch(self, shards: Shards, iterations: int) -> tuple[Fetches, NDArray[np.int64], Floats]:
-        """What is fetched in the first ``iterations`` batches of each rank in the next epoch; and
-        samples and bytes (iterations, M) of them that are read from the caches."""
+    def epoch(self, shards: Shards, iterations: int) -> NodeReads:
+        """What is read in the first ``iterations`` batches of each rank in the next epoch."""
         world_size = len(shards.sizes)
         rank = np.repeat(np.arange(world_size), shards.sizes)
         iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
@@ -75,7 +66,7 @@ class NodeCaches:
         missed, found = self._caches.epoch(np.asarray(rank[rows], np.int64), worker, sample)
         batch = iteration[rows] * world_size + rank[rows]
 
-        def summed(which: NDArray[np.bool_], values: NDArray[np.generic] | None) -> Floats:
+        def summed(which: Flags, values: NDArray[np.generic] | None) -> Floats:
             weights = None if values is None else values[which]
             sums = np.bincount(batch[which], weights, iterations * world_size)
             return np.asarray(sums.reshape(iterations, world_size))
@@ -88,4 +79,5 @@ class NodeCaches:
             self._cached_in,
         )
         hit = ~missed
-        return fetches, summed(hit, None).astype(np.int64), summed(hit, self._nbytes[sample])
+        hit_nbytes = summed(hit, self._nbytes[sample])
+        return NodeReads(fetches, summed(hit, None).astype(np.int64), hit_nbytes)

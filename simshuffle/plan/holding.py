@@ -7,29 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
 from simshuffle.plan.epochs import sample_nbytes
-from simshuffle.plan.fetches import Fetches, NodeCaches
-from simshuffle.scenario.context import shards_context
+from simshuffle.plan.fetches import NodeCaches, NodeReads
 from simshuffle.scenario.scenario import Scenario
-
-
-@dataclass(frozen=True)
-class NodeReads:
-    """What the ranks read in an epoch under a loader's order.
-
-    Attributes:
-        fetches: pieces from the file system.
-        hit_samples, hit_nbytes: (iterations, M) samples from the caches, and their bytes.
-    """
-
-    fetches: Fetches
-    hit_samples: NDArray[np.int64]
-    hit_nbytes: NDArray[np.float64]
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
@@ -64,13 +46,13 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
     strategy = scenario.workload.exchange
     if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
         return None
-    found = _first_or_second(_Asked(scenario.model_dump_json(), scenario))
+    found = _first_or_second(_Request(scenario.model_dump_json(), scenario))
     alike = strategy.cache_limit == 0 or not found.fetches.requests.any()
     return found if scenario.epochs <= 2 or alike else None
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """A scenario of a loader's order; equal for equal ones."""
 
     key: str
@@ -78,10 +60,10 @@ class _Asked:
 
 
 @lru_cache(maxsize=1)
-def _first_or_second(asked: _Asked) -> NodeReads:
+def _first_or_second(request: _Request) -> NodeReads:
     """The reads of the first epoch if there is no other, else of the second: counted once where
-    bounds, storage and summary of one scenario are asked for."""
-    *_, last = counted(asked.scenario, min(asked.scenario.epochs, 2))
+    bounds, storage and summary of one scenario need it."""
+    *_, last = counted(request.scenario, min(request.scenario.epochs, 2))
     return last
 
 
@@ -94,16 +76,8 @@ def counted(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
     owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
     nodes: NodeCaches | None = None
     for epoch in range(1, epochs + 1):
-        context = shards_context(
-            scenario.cluster,
-            scenario.workload,
-            owner,
-            world_size,
-            epoch,
-            scenario.rng("shuffle", epoch),
-            scenario.seed,
-        )
+        context = scenario.shards_context(owner, epoch)
         nodes = nodes or NodeCaches(scenario, strategy, context, nbytes)
         shards = strategy.epoch_shards(context)
         iterations = scenario.workload.iterations(world_size, epoch)
-        yield NodeReads(*nodes.epoch(shards, iterations))
+        yield nodes.epoch(shards, iterations)

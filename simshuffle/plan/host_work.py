@@ -45,15 +45,14 @@ def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
     decoded = schedule.payload == "decoded"
     decode = dataset.decode_seconds if schedule.decode is None else schedule.decode
     pickle = pickling_seconds(schedule.payload, payload_nbytes(schedule, dataset))
+    write = dataset.encode_seconds if decoded else 0.0
     return HostWork(
         read=schedule.read,
         zero_buffer=schedule.zero_buffer,
         decode=decode if decoded else 0.0,
         pickle=pickle if schedule.pickle is None else schedule.pickle,
         draw=schedule.draw,
-        write=(dataset.encode_seconds if decoded else 0.0)
-        if schedule.write is None
-        else schedule.write,
+        write=write if schedule.write is None else schedule.write,
         remove=schedule.remove,
     )
 

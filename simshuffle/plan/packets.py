@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import Problem, ScenarioError
@@ -14,6 +13,7 @@ from simshuffle.network import Packet
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.units import Dimension, readable
 
 MOST_PACKETS = 1e9
@@ -24,17 +24,10 @@ cables each."""
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and
     'reads' from the PFS."""
-    workload, dataset, world_size = (
-        scenario.workload,
-        scenario.workload.dataset,
-        scenario.world_size,
-    )
-    epochs = range(1, scenario.epochs + 1)
+    workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
+    dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
-    domain_of, domains = (
-        scenario.cluster.domain_of(world_size),
-        scenario.cluster.domains_for(world_size),
-    )
+    domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
     of_one = allreduce_packets(workload.allreduce, domain_of, workload.model.gradient_size, mtu)
     out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
@@ -45,15 +38,12 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
         )
         out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
     if workload.exchange.tier == "pfs":
-        out["reads"] = (
-            sum(1 - cached_share(scenario, epoch) for epoch in epochs) * dataset.nbytes / mtu
-        )
+        missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
+        out["reads"] = missed * dataset.nbytes / mtu
     return out
 
 
-def allreduce_packets(
-    allreduce: Allreduce, domain_of: NDArray[np.int32], nbytes: float, mtu: float
-) -> float:
+def allreduce_packets(allreduce: Allreduce, domain_of: Ints32, nbytes: float, mtu: float) -> float:
     """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes over ranks in scale-up domains,
     or on hosts, ``domain_of``, (M,)."""
     flows = allreduce.flows(domain_of, nbytes)
@@ -76,14 +66,20 @@ def check_size(scenario: Scenario) -> None:
     total = sum(packets.values())
     if total > MOST_PACKETS:
         parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
+        rule = (
+            f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
+            f" about {total:.1e} ({parts})"
+        )
+        remedy = (
+            "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
+            " network.port_buffer, or network.kind: fluid."
+        )
         raise ScenarioError(
             Problem(
                 "network.kind",
-                f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
-                f" about {total:.1e} ({parts})",
+                rule,
                 f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}",
-                "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
-                " network.port_buffer, or network.kind: fluid.",
+                remedy,
             ),
             scenario.name,
         )

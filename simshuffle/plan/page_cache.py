@@ -19,25 +19,20 @@ from numpy.typing import NDArray
 
 from simshuffle.exchange import ExchangePlan, Shards
 from simshuffle.plan.cache_epoch import Batches, CacheEpoch, Slots, batch_edges, batch_sums
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
-Flags = NDArray[np.bool_]
 ABSENT = np.float32(-1)
 
 
 @dataclass(frozen=True)
 class Hits:
-    """What the page caches hold of an epoch's reads.
+    """What the page caches hold of an epoch's reads."""
 
-    Attributes:
-        samples, nbytes: (iterations, M) of each batch.
-        sent: (steps, M) whether the sample that a rank sends in a step is in its host's cache when
-            it is sent.
-    """
-
-    samples: NDArray[np.int64]
+    # samples, nbytes: (iterations, M) of each batch
+    samples: Ints64
     nbytes: Floats
+    # (steps, M) whether the sample that a rank sends in a step is in its host's cache when it is
+    # sent
     sent: Flags
 
 
@@ -57,18 +52,13 @@ def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
 
 @dataclass
 class _Past:
-    """An epoch of global shuffle that caches may still remember.
+    """An epoch of global shuffle that caches may still remember."""
 
-    Attributes:
-        host: (N,) the host that read each sample; -1 where none did.
-        after: (N,) bytes that this host read after it in that epoch; (0,) if the whole set fits, so
-            that it does not matter.
-        unread: (H,) share of the set that each host has not read in the epochs since.
-    """
-
-    host: Ints
+    host: Ints  # (N,) the host that read each sample; -1 where none did
+    # (N,) bytes that this host read after it in that epoch; (0,) if the whole set fits, so that it
+    # does not matter
     after: NDArray[np.float32]
-    unread: Floats
+    unread: Floats  # (H,) share of the set that each host has not read in the epochs since
 
 
 class PageCaches:
@@ -110,7 +100,7 @@ class PageCaches:
             return no_hits(batches, exchange)
         if last is None:
             found = self._found_redrawn(epoch)
-        elif not len(last.left_over) and self._fits(last).all() and self._fits(epoch).all():
+        elif not len(last.left_over[0]) and self._fits(last).all() and self._fits(epoch).all():
             return all_hits(batches, exchange)  # everything was touched in the epoch before
         else:
             self._note(last)
@@ -174,7 +164,8 @@ class PageCaches:
         kept, arrived = epoch.kept[-1] - epoch.kept, epoch.arrived[-1] - epoch.arrived
         sent = epoch.removed[-1] - epoch.removed  # touched from now on, and removed at the end
         limit = np.where(self._fits(epoch), np.inf, self._capacity)
-        sample, host = epoch.shards.order[epoch.left_over], epoch.left_over_hosts
+        slots, host = epoch.left_over
+        sample = epoch.shards.order[slots]
         old = self._since[sample]
         aged = (
             epoch.read[-1][host]
@@ -212,7 +203,7 @@ class PageCaches:
             host[part.samples] = part.hosts
             if not fits:
                 after[part.samples] = epoch.read[-1][part.hosts] - part.before
-        host[epoch.shards.order[epoch.left_over]] = -1
+        host[epoch.shards.order[epoch.left_over[0]]] = -1
         self._past.append(_Past(host, after, np.ones(epoch.hosts)))
         self._past = [
             past
@@ -296,7 +287,7 @@ class PageCaches:
         found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
 
 
-def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[NDArray[np.int64], Floats]:
+def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, shards = epoch.batches, epoch.shards
     edges = batch_edges(shards, batches.size, epoch.iterations)

@@ -10,13 +10,8 @@ from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 
 
 def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generator) -> list[str]:
-    """The names of ``count`` hosts in the order in which ranks fill them.
-
-    Args:
-        cluster: its ``placement`` says which.
-        fabric: its network.
-        count: at most its hosts.
-        rng: draws those of a scattered placement.
+    """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
+    ``placement`` says; ``rng`` draws those of a scattered one.
 
     Raises:
         TopologyError: the placement names a host that the network does not have.
@@ -50,12 +45,8 @@ def _check_known(named: list[str], names: list[str]) -> None:
     unknown = [name for name in named if name not in known]
     if unknown:
         ends = dict.fromkeys((names[0], names[-1]))
+        rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
+        remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
         raise TopologyError(
-            Problem(
-                "cluster.placement",
-                f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology",
-                first_of(unknown),
-                f"Its {len(names)} hosts are called {' to '.join(ends)}.",
-            ),
-            "placement",
+            Problem("cluster.placement", rule, first_of(unknown), remedy), "placement"
         )

@@ -8,29 +8,30 @@ core-seconds for cores; operations for the opening of files and for requests to 
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
+from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_topology, routing_of
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 from simshuffle.storage import ParallelFileSystem
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import attach_storage, graph_problems
 
-Ints = NDArray[np.int32]
 PFS = "pfs"
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
@@ -38,41 +39,28 @@ UNBOUND = 1e15
 
 @dataclass(frozen=True)
 class LinkTable:
-    """Names and capacities of all links of a run.
+    """Names and capacities of all links of a run."""
 
-    Attributes:
-        names: (links,) unique names.
-        tiers: (links,) kind of link: 'leaf>fbb', 'ssd', ...
-        units: (links,) 'B', or 's' of device or core time, or 'ops'.
-        capacity: (links,) units/s.
-        latency: (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0
-            for all others.
-        cable: (links,) whether it is a cable: part of the network, and not a device.
-    """
-
-    names: list[str]
-    tiers: list[str]
-    units: list[str]
-    capacity: NDArray[np.float64]
-    latency: NDArray[np.float64]
-    cable: NDArray[np.bool_]
+    names: list[str]  # (links,) unique names
+    tiers: list[str]  # (links,) kind of link: 'leaf>fbb', 'ssd', ...
+    units: list[str]  # (links,) 'B', or 's' of device or core time, or 'ops'
+    capacity: Floats  # (links,) units/s
+    # (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0 for all
+    # others
+    latency: Floats
+    # (links,) whether it is a cable: part of the network, and not a device
+    cable: Flags
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """The network of a cluster, its file system attached.
+    """The network of a cluster, its file system attached."""
 
-    Attributes:
-        cabling: its nodes and cables.
-        fabric: its ports and links.
-        routing: the routing of its topology.
-        rack_of: for every switch to which hosts are attached the number of what is joined below the
-            topmost switches; all the same with one level.
-    """
-
-    cabling: Cabling
-    fabric: Fabric
-    routing: RoutingRule
+    cabling: Cabling  # its nodes and cables
+    fabric: Fabric  # its ports and links
+    routing: RoutingRule  # the routing of its topology
+    # for every switch to which hosts are attached the number of what is joined below the topmost
+    # switches; all the same with one level
     rack_of: dict[str, int]
     _routers: dict[str, Router] = field(default_factory=dict, repr=False)
 
@@ -94,7 +82,7 @@ class Wiring:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """A network and the file system attached to it; equal for equal networks."""
 
     key: str
@@ -113,20 +101,20 @@ def wiring(cluster: Cluster) -> Wiring:
         raise TopologyError(problems, f"topology of {cluster.name}")
     pfs: ParallelFileSystem = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
-    return _wiring(_Asked(cluster.topology.key, link, cluster.topology, cluster.name))
+    return _wiring(_Request(cluster.topology.key, link, cluster.topology, cluster.name))
 
 
 @lru_cache(maxsize=2)
-def _wiring(asked: _Asked) -> Wiring:
-    sketch = asked.topology.sketch()
+def _wiring(request: _Request) -> Wiring:
+    sketch = request.topology.sketch()
     if problems := graph_problems(sketch, "cluster.topology"):
-        raise TopologyError(problems, f"topology of {asked.name}")
+        raise TopologyError(problems, f"topology of {request.name}")
     if all(data["kind"] != "storage" for _, data in sketch.nodes(data=True)):
-        bandwidth, latency, links = asked.link
+        bandwidth, latency, links = request.link
         attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
     cabling = Cabling.of(sketch)
     fabric = Fabric(cabling)
-    return Wiring(cabling, fabric, routing_of(asked.topology, fabric), racks(cabling))
+    return Wiring(cabling, fabric, routing_of(request.topology, fabric), racks(cabling))
 
 
 def routing(cluster: Cluster) -> RoutingRule:
@@ -165,7 +153,6 @@ class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
     Args:
-        cluster: the machine.
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
 
@@ -186,13 +173,13 @@ class Resources:
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
-        self.host_of: Ints = cluster.host_of(world_size)
+        self.host_of: Ints32 = cluster.host_of(world_size)
         known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
         self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
-        self.domain_of: Ints = self._domains.of_host[self.host_of]
+        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
         self.num_domains = self._domains.count
-        self.gpu_of: Ints = np.arange(world_size, dtype=np.int32) % host.gpus
-        self.rail_of: Ints = self.gpu_of * host.hcas // host.gpus
+        self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
+        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
         self._endpoint = np.array(
             [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
         )
@@ -225,6 +212,15 @@ class Resources:
         links = Links(table.capacity, table.latency, table.names)
         return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
 
+    def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
+        """Time (s) of transfers while nothing else uses the machine, its cables shared as ``model``
+        says."""
+        network = self.network(model)
+        group = batch.tasks["group"] = network.open_group(len(batch))
+        network.post(0.0, batch)
+        network.advance(math.inf)
+        return network.close_group(group)[1]
+
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
         cables = self.forwarding.links
@@ -232,7 +228,7 @@ class Resources:
         units = ["B"] * len(names)
         capacity = cables.capacity.tolist()
 
-        def add(count: int, tier: str, unit: str, value: float) -> Ints:
+        def add(count: int, tier: str, unit: str, value: float) -> Ints32:
             first = len(names)
             numbers = [""] if count == 1 else range(count)
             for name in self.hosts:
@@ -263,7 +259,7 @@ class Resources:
         pfs = cluster.parallel_file_system
         self.pfs_bandwidth = add_shared("pfs.bandwidth", "B", pfs.free_bandwidth)
         self.pfs_open = add_shared("pfs.open", "ops", pfs.free_open_rate)
-        self.pfs_client: Ints | None = None
+        self.pfs_client: Ints32 | None = None
         if pfs.client_bandwidth is not None:
             self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
         if (store := cluster.object_store) is not None:
@@ -285,9 +281,7 @@ class Resources:
             np.arange(len(names)) < len(cables.names),
         )
 
-    def message(
-        self, src: NDArray[np.integer], dst: NDArray[np.integer]
-    ) -> tuple[Ints, NDArray[np.float64]]:
+    def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
 
         Args:
@@ -312,13 +306,13 @@ class Resources:
         return out, latency
 
     @cached_property
-    def rails(self) -> Ints:
+    def rails(self) -> Ints32:
         """(M,) the HCA of each rank, where those of a scale-up domain count on from host to
         host."""
         return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
 
     @property
-    def ports(self) -> Ints:
+    def ports(self) -> Ints32:
         """The ports of all ranks, each once."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
@@ -328,7 +322,7 @@ class Resources:
         out.forwarding = self.forwarding.afresh()
         return out
 
-    def gradient(self, src: Ints, dst: Ints, rail: Ints) -> Ints:
+    def gradient(self, src: Ints32, dst: Ints32, rail: Ints32) -> Ints32:
         """Routes of gradient flows between GPUs: NVLink inside a host; NVLink and what joins the
         GPUs inside a scale-up domain; else PCIe slot, HCA ``rail``, network, HCA, PCIe slot.
 
@@ -352,14 +346,14 @@ class Resources:
         out[far, ends] = self.pcie_in[b, slot]
         return out
 
-    def _apart(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[Any, Any]:
+    def _apart(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
         """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
         their numbers."""
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
         return np.flatnonzero(near), np.flatnonzero(~within)
 
-    def _scale_up(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
+    def _scale_up(self, src: Ints, dst: Ints) -> Ints32:
         """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up domain."""
         out = np.empty((len(src), 2), np.int32)
         if len(src):  # else there may be no such links
@@ -367,7 +361,7 @@ class Resources:
             out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
-    def pfs_read(self) -> tuple[Ints, NDArray[np.float64]]:
+    def pfs_read(self) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
         links on them, (M,) s."""
         ranks = np.arange(self.world_size)
@@ -382,7 +376,7 @@ class Resources:
         out[:, first : first + routes.shape[1]] = routes
         return out, self.forwarding.latencies(routes)
 
-    def store_read(self) -> Ints:
+    def store_read(self) -> Ints32:
         """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
         since the hosts reach it by a network of their own."""
         shared = np.full(self.world_size, self.store_bandwidth, np.int32)

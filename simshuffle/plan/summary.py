@@ -4,8 +4,8 @@ prints."""
 from __future__ import annotations
 
 from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.findings import exchange_nbytes, exchange_samples, extrapolated
 from simshuffle.plan.holding import held_in, most_held
-from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import routing
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.tokens import repeated
@@ -93,82 +93,6 @@ def _tokens(workload: Workload) -> dict[str, str]:
             f" {ranges:.4g} ranges a sequence"
         )
     return out
-
-
-def extrapolated(scenario: Scenario) -> list[str]:
-    """A sentence for each measured value that the scenario uses outside the range it was measured
-    on (see `simshuffle.scenario.calibrated`)."""
-    return [
-        sentence
-        for record in scenario.calibrated
-        if (sentence := record.beyond(_used(scenario, record.key)))
-    ]
-
-
-def _used(scenario: Scenario, key: str) -> dict[str, float]:
-    """At what the scenario uses the value of ``key``, by the names in
-    `simshuffle.scenario.calibrated.QUANTITIES`; empty if it does not use it."""
-    workload = scenario.workload
-    ranks, hosts = scenario.world_size, scenario.hosts
-    last = key.rsplit(".", 1)[-1]
-    if key.startswith("workload.allreduce."):
-        domains = scenario.cluster.domains_for(ranks)
-        idle = (
-            ranks == 1
-            or ("inter_host" in last and domains == 1)
-            or (last == "intra_host_bus_bandwidth" and domains > 1)
-        )
-        return (
-            {}
-            if idle
-            else {"world_size": ranks, "hosts": hosts, "message_size": workload.model.gradient_size}
-        )
-    if key.startswith("cluster.message_passing."):
-        message = _message_nbytes(scenario)
-        return {"message_size": message} if message else {}
-    files = {"clients": ranks, "file_size": workload.dataset.stored.mean}
-    if key.startswith("cluster.parallel_file_system."):
-        return files if last != "latency" else {"file_size": files["file_size"]}
-    if key.startswith("cluster.ssd."):
-        return {"clients": scenario.cluster.ranks_per_host(ranks), "file_size": files["file_size"]}
-    if (
-        key.startswith("workload.model.accelerators.")
-        and f".{scenario.cluster.host.accelerator}." not in key
-    ):
-        return {}
-    return {"world_size": ranks, "hosts": hosts, "local_batch_size": workload.local_batch_size}
-
-
-def _message_nbytes(scenario: Scenario) -> float:
-    """Expected bytes of a message of the exchange; 0 if there is none."""
-    schedule, fraction = (
-        scenario.workload.exchange.exchange_schedule,
-        scenario.workload.exchange.fraction,
-    )
-    if schedule is None or not fraction:
-        return 0.0
-    samples = fraction * scenario.workload.local_batch_size
-    each = (
-        samples
-        if schedule.samples_per_message == "iteration"
-        else min(schedule.samples_per_message, max(samples, 1.0))
-    )
-    return each * exchange_nbytes(scenario) / exchange_samples(scenario)
-
-
-def exchange_samples(scenario: Scenario) -> float:
-    """Samples that a rank sends in an epoch: Q N / M."""
-    fraction = scenario.workload.exchange.fraction or 0.0
-    return fraction * scenario.workload.dataset.num_samples / scenario.world_size
-
-
-def exchange_nbytes(scenario: Scenario) -> float:
-    """Expected bytes that a rank sends in an epoch, in the form in which the schedule sends
-    them."""
-    schedule = scenario.workload.exchange.exchange_schedule
-    if schedule is None:
-        return 0.0
-    return exchange_samples(scenario) * payload_nbytes(schedule, scenario.workload.dataset)
 
 
 def _bytes(value: float) -> str:

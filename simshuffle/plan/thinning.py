@@ -44,19 +44,13 @@ class Thinning:
 
     Whole iterations of all ranks are left out of the data set, so the last batch stays. Page caches
     shrink like the data set, so that the same share of it is found in them, at the same place of
-    the epoch.
+    the epoch."""
 
-    Attributes:
-        scenario: the thinned one, for plans.
-        left_out: iterations of every epoch that it does not have.
-        factor: how many samples of the whole data set stand for one of its samples, at least 1.
-        num_samples: of the whole data set, if any are left out.
-    """
-
-    scenario: Scenario
-    left_out: int = 0
+    scenario: Scenario  # the thinned one, for plans
+    left_out: int = 0  # iterations of every epoch that it does not have
+    # how many samples of the whole data set stand for one of its samples, at least 1
     factor: float = 1.0
-    num_samples: int = 0
+    num_samples: int = 0  # of the whole data set, if any are left out
 
     def sent_factor(self, epoch: int) -> float:
         """How many samples are sent in the whole epoch for one that is sent in the thinned one."""

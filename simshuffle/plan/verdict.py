@@ -3,18 +3,17 @@ epoch, what it needs, and which values are probably not meant."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
 from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.findings import extrapolated, warnings
 from simshuffle.plan.holding import held_in, most_held
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
 from simshuffle.plan.resources import routing
-from simshuffle.plan.summary import extrapolated
-from simshuffle.plan.unusual import warnings
 from simshuffle.results.console import new_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
@@ -150,43 +149,47 @@ def _needs_table(rows: Sequence[Row]) -> Table:
     table = new_table("Needs", ["run"])
     for name in ("storage a host", "of", "staging", "simulation", "memory"):
         table.add_column(name, justify="right")
+    nbytes, seconds = Dimension.NBYTES, Dimension.SECONDS
     for row in rows:
         table.add_row(
             row["run"],
-            readable(row["storage_nbytes"], Dimension.NBYTES, 3) if row["storage_nbytes"] else "-",
-            f"{readable(row['capacity_nbytes'], Dimension.NBYTES, 3)} {row['storage_on']}",
-            readable(row["staging_s"], Dimension.SECONDS, 2) if row["staging_s"] else "-",
-            readable(row["simulation_s"], Dimension.SECONDS, 2),
-            readable(row["simulation_nbytes"], Dimension.NBYTES, 2),
+            readable(row["storage_nbytes"], nbytes, 3) if row["storage_nbytes"] else "-",
+            f"{readable(row['capacity_nbytes'], nbytes, 3)} {row['storage_on']}",
+            readable(row["staging_s"], seconds, 2) if row["staging_s"] else "-",
+            readable(row["simulation_s"], seconds, 2),
+            readable(row["simulation_nbytes"], nbytes, 2),
         )
     return table
 
 
 def routing_lines(rows: Sequence[Row]) -> list[str]:
     """A line for each routing, with the runs that use it if not all do."""
-    runs: dict[str, list[str]] = {}
-    for row in rows:
-        runs.setdefault(row["routing"], []).append(row["run"])
-    return [
-        f"Routing: {text}." if len(of) == len(rows) else f"Routing: {text} ({', '.join(of)})."
-        for text, of in runs.items()
-    ]
+    said = _said(rows, lambda row: [row["routing"]])
+    return [f"Routing: {text}{of}." for text, of in said]
 
 
 def warning_lines(rows: Sequence[Row]) -> list[str]:
     """A line for each warning, and each measured value that is used outside its range, with the
     runs that it is about if it is not about all."""
-    runs: dict[str, list[str]] = {}
-    for row in rows:
-        told = [
+
+    def findings(row: Row) -> list[str]:
+        odd = [
             str(Problem(found["key"], found["rule"], found["value"], found["remedy"]))
             for found in row["warnings"]
         ]
-        for text in [*told, *(f"{each}." for each in row["extrapolated"])]:
+        return [*odd, *(f"{each}." for each in row["extrapolated"])]
+
+    return [f"Warning: {text}{of}" for text, of in _said(rows, findings)]
+
+
+def _said(rows: Sequence[Row], texts: Callable[[Row], list[str]]) -> list[tuple[str, str]]:
+    """Each text that is said of a run, once; and of which runs, '' for all."""
+    runs: dict[str, list[str]] = {}
+    for row in rows:
+        for text in texts(row):
             runs.setdefault(text, []).append(row["run"])
     return [
-        f"Warning: {text}" + ("" if len(of) == len(rows) else f" ({', '.join(of)})")
-        for text, of in runs.items()
+        (text, "" if len(of) == len(rows) else f" ({', '.join(of)})") for text, of in runs.items()
     ]
 
 

@@ -68,7 +68,7 @@ def _of_machines() -> Json:
 
 def _of_studies() -> Json:
     try:
-        from simshuffle.train.filtering import record as filtering  # noqa: PLC0415 - needs torch
+        from simshuffle.studies.filtering import record as filtering  # noqa: PLC0415 - needs torch
         from simshuffle.train.run import Run  # noqa: PLC0415 - needs torch
         from simshuffle.train.study import Study  # noqa: PLC0415 - needs torch
         from simshuffle.train.training import Training  # noqa: PLC0415 - needs torch

@@ -34,7 +34,7 @@ def new_table(
     return table
 
 
-def printed(parts: Iterable[str | Table], width: int = 100) -> str:
+def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
     """What a terminal of that width shows of texts and tables."""
     file = io.StringIO()
     console = Console(file=file, width=width, color_system=None, force_terminal=False)

@@ -37,14 +37,9 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&#$])")
 
 
 def exported(parts: Iterable[str | Table], to: str) -> str:
-    """``parts`` in a format of `FORMATS`, with a line end at the end.
-
-    Args:
-        parts: what a terminal shows: tables, and texts that stand beside them.
-        to: 'latex' for tables of the package booktabs, with texts as comments; 'markdown' for
-            tables with vertical bars, with texts as paragraphs, or as blocks where they have
-            several lines.
-    """
+    """``parts``, as a terminal shows them, in a format of `FORMATS`, with a line end at the end:
+    'latex' for tables of the package booktabs, with texts as comments; 'markdown' for tables with
+    vertical bars, with texts as paragraphs, or as blocks where they have several lines."""
     table, note, between = FORMATS[to]
     pieces = ["% needs \\usepackage{booktabs}"] if to == "latex" else []
     for are_notes, group in groupby(parts, key=lambda part: isinstance(part, str)):

@@ -6,12 +6,11 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.results.report import COMPUTING, SLOWDOWN
 from simshuffle.results.timeline import PHASES, phase_rows, phase_table
+from simshuffle.spec.arrays import Floats
 
-Floats = NDArray[np.float64]
 Kept = Literal["full", "ranks", "none"]
 """Of which ranks a timeline is kept: of all, of those that `sample` names, of none."""
 
@@ -29,11 +28,8 @@ SPREAD = 8
 
 
 def seconds_by_rank(phases: pd.DataFrame) -> Floats:
-    """Seconds in each phase: (iterations + 1, M, phases).
-
-    Args:
-        phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`, of one epoch of one run.
-    """
+    """Seconds in each phase, (iterations + 1, M, phases), from the phases table of one epoch of one
+    run."""
     iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
     place = phases["iteration"].to_numpy(np.int64) * ranks
     place += phases["rank"].to_numpy()
@@ -48,12 +44,8 @@ def seconds_by_rank(phases: pd.DataFrame) -> Floats:
 
 
 def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
-    """A row for each phase in each iteration: columns `ITERATION_COLUMNS`.
-
-    Args:
-        phases: of one epoch of one run.
-        seconds: from `seconds_by_rank`.
-    """
+    """A row for each phase in each iteration of one epoch of one run: columns `ITERATION_COLUMNS`;
+    ``seconds`` are from `seconds_by_rank`."""
     mean, least, most = seconds.mean(axis=1), seconds.min(axis=1), seconds.max(axis=1)
     iteration, phase = np.nonzero(most > 0)
     first = phases.iloc[[0] * len(iteration)]
@@ -71,12 +63,9 @@ def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
 
 
 def sample(seconds: Floats) -> list[int]:
-    """Ranks that stand for all of an epoch: `SPREAD` that lie evenly, from 0 on; and those that
-    computed least and most, and waited for others least and most. Of equal ones it is the first.
-
-    Args:
-        seconds: from `seconds_by_rank`.
-    """
+    """Ranks that stand for all of an epoch, given its `seconds_by_rank`: `SPREAD` that lie evenly,
+    from 0 on; and those that computed least and most, and waited for others least and most. Of
+    equal ones it is the first."""
     of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
     computing = sum(of_phase[name] for name in (*COMPUTING, SLOWDOWN))
     waiting = sum(of_phase[name] for name in PHASES if name.startswith("wait_"))

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, SOURCE_COLUMNS, Timeline
 from simshuffle.results.waiting import waiting
+from simshuffle.spec.arrays import Floats
 
 SLOWDOWN, SLOWING = "slowdown", "GE+WU"
 """The phase of what gradients in flight add to the backward pass, and the label that causes it."""
@@ -82,7 +82,7 @@ def keys_of(table: pd.DataFrame) -> list[str]:
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
-def weights(timeline: Timeline) -> NDArray[np.float64] | None:
+def weights(timeline: Timeline) -> Floats | None:
     """(rows of the phases,) how many times each counts in sums over an epoch: more than once in the
     iterations that stand for others. None if none do."""
     sources, phases = timeline.sources, timeline.phases
@@ -124,12 +124,7 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
 
 def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row for each epoch of each run: columns `EPOCH_COLUMNS`, and the seed after the run where
-    the timeline has it.
-
-    Args:
-        timeline: of the epochs.
-        in_phases: its `phase_seconds`, where they are known.
-    """
+    the timeline has it; ``in_phases`` are its `phase_seconds`, where they are known."""
     keys = keys_of(timeline.phases)
     seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(keys)
     phases = timeline.phases
@@ -161,11 +156,8 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
 
 
 def listed(table: pd.DataFrame) -> pd.DataFrame:
-    """The breakdown without IMPT, if no run has any.
-
-    Args:
-        table: from `all_labels`; or several of them below one another.
-    """
+    """The breakdown from `all_labels`, or several of them below one another, without IMPT, if no
+    run has any."""
     measures = table["label"] == "IMPT"
     if table.loc[measures, "seconds"].any():
         return table
@@ -181,9 +173,7 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
     rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
     book there (`booked`). Waiting is listed only where there is any.
 
-    Args:
-        timeline: of the epochs.
-        in_phases: its `phase_seconds`, where they are known.
+    ``in_phases`` are its `phase_seconds`, where they are known.
     """
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline) if in_phases is None else in_phases
@@ -224,33 +214,20 @@ Booking = Literal["cause", "paper"]
 
 def shown(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
     """The breakdown as tables and figures show it: columns as of `by_cause`; booked as in the
-    papers nothing is called waiting.
-
-    Args:
-        table: from `breakdown`.
-        labels: how waiting is shown.
-    """
+    papers nothing is called waiting."""
     return by_cause(table) if labels == "cause" else booked(table).assign(waiting=False)
 
 
 def booked(table: pd.DataFrame) -> pd.DataFrame:
     """The breakdown as the authors' timers book it, where waiting counts where it happens: columns
-    `keys_of`, label, seconds; the labels of an epoch add up to its duration.
-
-    Args:
-        table: from `breakdown`.
-    """
+    `keys_of`, label, seconds; the labels of an epoch add up to its duration."""
     keys = [*keys_of(table), "label"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
 
 
 def by_cause(table: pd.DataFrame) -> pd.DataFrame:
     """The breakdown with waiting under what was waited for: columns `keys_of`, label, waiting,
-    seconds; `waiting` is False for a rank's own work.
-
-    Args:
-        table: from `breakdown`.
-    """
+    seconds; `waiting` is False for a rank's own work."""
     waits = table["cause"] != ""
     table = table.assign(label=table["label"].where(~waits, table["cause"]), waiting=waits)
     keys = [*keys_of(table), "label", "waiting"]

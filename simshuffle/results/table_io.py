@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,6 @@ import pandas as pd
 def rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
     """The rows by name of the column; what is empty becomes None."""
     return table.astype(object).where(table.notna(), None).to_dict("records")
-
-
-def json_of(tables: Mapping[str, pd.DataFrame]) -> str:
-    """All of them as one JSON object of lists of rows; what is empty becomes null."""
-    return json_text({name: rows(table) for name, table in tables.items()})
 
 
 def json_text(values: Any) -> str:

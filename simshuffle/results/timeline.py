@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.results.table_io import stacked
+from simshuffle.spec.arrays import Floats
 
 PHASES = (
     "io",  # the training loop waits for a batch that is still being read
@@ -114,18 +115,13 @@ class WindowRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """The tables of one or more runs.
+    """The tables of one or more runs."""
 
-    Attributes:
-        phases: columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another
-            without a gap from the start of an epoch to its end.
-        links: columns `LINK_COLUMNS`; links that carried nothing are left out.
-        sources: columns `SOURCE_COLUMNS`, a row for every epoch.
-    """
-
+    # columns `PHASE_COLUMNS`. For each rank the exclusive phases follow one another without a gap
+    # from the start of an epoch to its end.
     phases: pd.DataFrame
-    links: pd.DataFrame
-    sources: pd.DataFrame
+    links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
+    sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
@@ -138,11 +134,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 
 
 def phase_rows(
-    epoch: int,
-    phases: list[str],
-    bounds: NDArray[np.float64],
-    nbytes: NDArray[np.float64],
-    final: bool = False,
+    epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Rows of exclusive phases, one epoch.
 
@@ -173,16 +165,9 @@ def phase_rows(
     }
 
 
-def seconds_by_iteration(
-    parts: list[dict[str, NDArray[Any]]], world_size: int
-) -> NDArray[np.float64]:
+def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) -> Floats:
     """Mean over ranks of the seconds in each exclusive phase: (iterations, phases), without what
-    goes before and follows all iterations.
-
-    Args:
-        parts: from `phase_rows`, of one epoch.
-        world_size: M.
-    """
+    goes before and follows all iterations; ``parts`` are from `phase_rows`, of one epoch."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     out = np.zeros((iterations + 1) * len(PHASES))
     for part in parts:
@@ -193,7 +178,7 @@ def seconds_by_iteration(
 
 def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Seconds that each rank is in certain phases of every iteration: (iterations, M); arguments as
     of `seconds_by_iteration`."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
@@ -209,13 +194,8 @@ def seconds_in(
 def hidden_rows(
     epoch: int, spans: list[tuple[int, float, float]], world_size: int
 ) -> list[dict[str, NDArray[Any]]]:
-    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch; none if
-    there are none.
-
-    Args:
-        spans: iteration, from 0, begin and end (s).
-        world_size: M.
-    """
+    """Rows of gradients in flight while ranks compute, the same for all ranks of an epoch, from
+    ``spans``: iteration, from 0, begin and end (s); none if there are none."""
     if not spans:
         return []
     count = len(spans)

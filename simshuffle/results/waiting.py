@@ -16,8 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.results.timeline import PHASES
-
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 
 def waiting(
@@ -70,7 +69,7 @@ def _by_epoch(
 
 def wait_causes(
     phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
-) -> tuple[list[str], NDArray[np.int64]]:
+) -> tuple[list[str], Ints64]:
     """What each wait of an epoch is mostly for: the label that has the largest part in what its
     rank waits in that iteration, see `waiting`.
 
@@ -111,8 +110,8 @@ class _Waits:
 
     step: NDArray[np.integer[Any]]
     label: NDArray[np.int8]
-    idle: NDArray[np.bool_]
-    later: NDArray[np.bool_]
+    idle: Flags
+    later: Flags
     waited: Floats
     after: Floats
     idling: Floats
@@ -157,7 +156,7 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
     later = start >= reduced[place]
     idle = np.array([name.startswith("wait_") for name in PHASES])[phase]
 
-    def total(chosen: NDArray[np.bool_]) -> Floats:
+    def total(chosen: Flags) -> Floats:
         kind = place[chosen] * len(names)
         kind += label[phase[chosen]]
         seconds: Floats = np.zeros(steps * ranks * len(names))

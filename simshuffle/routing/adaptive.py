@@ -9,9 +9,8 @@ import numpy as np
 
 from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Choices, Fabric, Ints
-from simshuffle.routing.minimal import check_groups
+from simshuffle.routing.minimal import check_groups, detours
 from simshuffle.routing.router import Router
-from simshuffle.routing.valiant import detours
 
 
 class Adaptive(RoutingRule):
@@ -54,11 +53,9 @@ class _AdaptiveRouter(Router):
 
     @property
     def constant(self) -> bool:
-        """See `Router.constant`."""
         return False
 
     def afresh(self) -> Router:
-        """See `Router.afresh`."""
         return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours)
 
     @cached_property

@@ -17,14 +17,7 @@ import numpy as np
 
 from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Fabric, Ints
-from simshuffle.routing.router import HopByHop, Step
-from simshuffle.topology.cabling import Cabling, SwitchGraph
-
-
-def stands_in_levels(graph: Any) -> bool:
-    """Whether D-mod-K knows the routes between the switches of ``graph``: each link between them
-    leads up or down a level (`Cabling.depth`), or there is only one way between any two."""
-    return SwitchGraph(Cabling.of(graph)).stand_in_levels()
+from simshuffle.routing.router import HopByHop, Router, Step
 
 
 class DModK(RoutingRule):
@@ -113,3 +106,25 @@ class ForwardingTable(LevelRouter):
     def choose(self, step: Step) -> Ints:
         """See `HopByHop.choose`."""
         return self.by_digits(step, step.dst)
+
+
+class SModK(RoutingRule):
+    """S-mod-K: up-links by the digits of the source, so that every source has one chain of links up
+    (Rodriguez et al., Oblivious Routing Schemes in Extended Generalized Fat Tree Networks, CLUSTER
+    2009); for trees. What a storage system sends goes by the digits of the destination. It needs
+    switches that look at the source, as those of InfiniBand do not.
+    """
+
+    kind: Literal["s_mod_k"] = "s_mod_k"
+
+    def router(self, fabric: Fabric, seed: int) -> Router:
+        """See `RoutingRule.router`."""
+        check_levels(fabric, self.kind)
+        return _SModKRouter(fabric)
+
+
+class _SModKRouter(LevelRouter):
+    def choose(self, step: Step) -> Ints:
+        # a storage system stands for many servers, which are not all on one chain
+        served = self.fabric.stores[step.src]
+        return self.by_digits(step, np.where(served, step.dst, step.src))

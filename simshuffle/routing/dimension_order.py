@@ -1,15 +1,17 @@
-"""Dimension order: one coordinate after the other."""
+"""Dimension order: one coordinate after the other; and ways on grids of switches, found from
+coordinates alone, for networks too large for a table of all pairs of switches."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
-from simshuffle.routing.grid import Grid
 from simshuffle.routing.router import HopByHop, Router, Step
 
 
@@ -86,3 +88,121 @@ class DimensionOrderRouter(HopByHop):
             return self.of_count(step, step.dst)
         ways = self._grid.ways(step.here, self.fabric.goals[step.goal])
         return self.fabric.link_of(ways, step.dst)
+
+
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Switches on a full grid on which all lines of a dimension are wired alike, as in a torus or a
+    HyperX; and switches of storage systems, each of them linked to all of it."""
+
+    place: Ints  # (switches, dimensions) coordinates; -1 of the switches of storage
+    strides: Longs  # (dimensions,) of a place in ``at``
+    at: Ints  # (places,) the switch at each place
+    # for each dimension (size, size, most): by coordinate and that of the goal the ones next on the
+    # shortest ways along it, -1 where there are fewer than the most
+    nearer: list[Ints]
+    pairs: Longs  # (ways,) first switch x switches + second of all ways, ascending
+    way: Longs  # (ways,) the number of each of them
+    farthest: int  # steps between the two switches farthest apart
+
+    @staticmethod
+    def of(fabric: Fabric) -> Grid | None:
+        """That of a network; None if it is not a grid."""
+        of, coordinates = fabric.switches, fabric.cabling.coordinates
+        if coordinates is None or not of.transit.any():
+            return None
+        place = coordinates[of.nodes]
+        inner = place[of.transit]
+        shape = inner.max(axis=0) + 1
+        if (inner < 0).any() or (place[~of.transit] >= 0).any() or shape.prod() != len(inner):
+            return None
+        strides = np.append(np.cumprod(shape[:0:-1])[::-1], 1).astype(np.int64)
+        flat = inner @ strides
+        at = np.full(len(inner), -1, np.int32)
+        at[flat] = np.flatnonzero(of.transit)
+        lines = _lines(fabric, place, shape)
+        if (at < 0).any() or lines is None or not _storage_is_linked_to_all(fabric):
+            return None
+        steps = [_steps(line) for line in lines]
+        if any((each < 0).any() for each in steps):
+            return None
+        pairs = of.here.astype(np.int64) * len(of.nodes) + of.there
+        order = np.argsort(pairs)
+        nearer = [_nearer(line, each) for line, each in zip(lines, steps, strict=True)]
+        farthest = sum(int(each.max()) for each in steps)
+        return Grid(place, strides, at, nearer, pairs[order], order, farthest)
+
+    def ways(self, here: Ints, there: Ints) -> Longs:
+        """(n, most) numbers of the ways from each of ``here`` by which dimension order goes on to
+        ``there``, another switch, ascending; a number larger than all where there are fewer."""
+        most = max(each.shape[2] for each in self.nearer)
+        following = np.full((len(here), most), -1, np.int64)
+        place, goal = self.place[here], self.place[there]
+        stored = (place < 0).any(axis=1) | (goal < 0).any(axis=1)
+        following[stored, 0] = there[stored]
+        first = (place != goal).argmax(axis=1)
+        for dimension, nearer in enumerate(self.nearer):
+            rows = np.flatnonzero((first == dimension) & ~stored)
+            now, to = place[rows, dimension], goal[rows, dimension]
+            found = nearer[now, to].astype(np.int64)
+            flat = place[rows] @ self.strides
+            moved = flat[:, None] + (found - now[:, None]) * self.strides[dimension]
+            valid = np.where(found < 0, flat[:, None], moved)
+            following[rows, : found.shape[1]] = np.where(found < 0, -1, self.at[valid])
+        pair = here[:, None].astype(np.int64) * len(self.place) + following
+        number = self.way[np.searchsorted(self.pairs, pair).clip(max=len(self.pairs) - 1)]
+        return np.sort(np.where(following < 0, len(self.way), number), axis=1)
+
+
+def _lines(fabric: Fabric, place: Ints, shape: Ints) -> list[NDArray[np.bool_]] | None:
+    """For each dimension (size, size) which coordinates are linked, on all lines alike; None if
+    lines differ, or a way leads along no line."""
+    of = fabric.switches
+    inner = of.transit[of.here] & of.transit[of.there]
+    here, there = place[of.here[inner]], place[of.there[inner]]
+    differs = here != there
+    if (differs.sum(axis=1) != 1).any():
+        return None
+    lines = []
+    for dimension, size in enumerate(shape.tolist()):
+        along = differs[:, dimension]
+        pair = here[along, dimension].astype(np.int64) * size + there[along, dimension]
+        count = np.bincount(pair, minlength=size * size).reshape(size, size)
+        if not np.isin(count, (0, len(of.transit[of.transit]) // size)).all():
+            return None
+        lines.append(count > 0)
+    return lines
+
+
+def _storage_is_linked_to_all(fabric: Fabric) -> bool:
+    """Whether every switch of a storage system is linked to all others, and to no such switch."""
+    of = fabric.switches
+    stored = np.flatnonzero(~of.transit)
+    counts = np.diff(of.first)[stored]
+    among = ~of.transit[of.here] & ~of.transit[of.there]
+    return bool((counts == of.transit.sum()).all() and not among.any())
+
+
+def _steps(line: NDArray[np.bool_]) -> Ints:
+    """(size, size) steps along a line from each coordinate to each; -1 where there is no way."""
+    steps = np.where(np.eye(len(line), dtype=bool), 0, -1).astype(np.int32)
+    reached = np.eye(len(line), dtype=bool)
+    for number in range(1, len(line)):
+        new = (line @ reached) & ~reached
+        steps[new] = number
+        reached |= new
+    return steps
+
+
+def _nearer(line: NDArray[np.bool_], steps: Ints) -> Ints:
+    """See `Grid.nearer`."""
+    size = len(line)
+    # (coordinate, goal, next)
+    good = line[:, None, :] & (steps.T[None] == steps[:, :, None] - 1)
+    most = max(1, int(good.sum(axis=2).max()))
+    following = np.where(good, np.arange(size), size)
+    least = np.sort(following, axis=2)[:, :, :most]
+    return np.where(least == size, -1, least).astype(np.int32)

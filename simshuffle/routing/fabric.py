@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
-from simshuffle.topology.links import directed_links
+from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph, directed_links
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -23,27 +22,17 @@ GROUP_HOP = 256
 class Choices:
     """The links among which switches choose the next one towards what is attached to others.
 
-    A choice is that of one switch for all goals with the same neighbours to choose from.
+    A choice is that of one switch for all goals with the same neighbours to choose from."""
 
-    Attributes:
-        of: (switches, goals) which choice there is; -1 at the goal itself, and where there is no
-            way.
-        nearer: (choices,) neighbours to choose from.
-        cables: (choices,) parallel links to each of them, or to the one with the fewest.
-        down: (choices,) whether they all are lower than the switch.
-        first: (choices + 1,) where the links of each begin in ``links``.
-        links: of all choices, of each by neighbour and then by parallel link.
-        begin: (choices + 1,) where the neighbours of each begin in ``starts``.
-        starts: of all neighbours of all choices, where their links begin in ``links``.
-    """
-
+    # (switches, goals) which choice there is; -1 at the goal itself, and where there is no way
     of: Ints
-    nearer: Ints
-    cables: Ints
-    down: Bools
-    first: NDArray[np.int64]
-    links: Ints
-    begin: NDArray[np.int64]
+    nearer: Ints  # (choices,) neighbours to choose from
+    cables: Ints  # (choices,) parallel links to each of them, or to the one with the fewest
+    down: Bools  # (choices,) whether they all are lower than the switch
+    first: NDArray[np.int64]  # (choices + 1,) where the links of each begin in ``links``
+    links: Ints  # of all choices, of each by neighbour and then by parallel link
+    begin: NDArray[np.int64]  # (choices + 1,) where the neighbours of each begin in ``starts``
+    # of all neighbours of all choices, where their links begin in ``links``
     starts: NDArray[np.int64]
 
 
@@ -59,6 +48,7 @@ class Fabric:
         switches: those that some host reaches.
         number: (nodes,) which of these each node is; -1 of the others.
         entered: (links,) the switch that each enters, or -1.
+        between: the links between switches.
         inject, eject: (ports,) the links of each port to its switch and back.
         at: (ports,) that switch. Ports are numbered switch by switch, those of storage last.
         stores: (ports,) whether it is one of a storage system.
@@ -91,6 +81,7 @@ class Fabric:
         order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
         self.stores: Bools = storage[order]
         self.inject: Ints = inject[order].astype(np.int32)
+        # links 2k and 2k + 1 are the two directions of cable k: the other one differs in a bit
         self.eject: Ints = self.inject ^ 1
         self.at: Ints = at[order]
         self._endpoints: dict[str, list[int]] = {}
@@ -104,15 +95,11 @@ class Fabric:
         links = np.flatnonzero((leaves >= 0) & (enters >= 0))
         pair = leaves[links].astype(np.int64) * count + enters[links]
         order = np.argsort(pair, kind="stable")
-        self._between = links[order].astype(np.int32)
+        self.between = links[order].astype(np.int32)
+        # one number for each ordered pair of switches; the links of a pair lie side by side
         ways = of.here.astype(np.int64) * count + of.there
         begin, end = (np.searchsorted(pair[order], ways, side) for side in ("left", "right"))
         self._way, self.parallel = begin, end - begin
-
-    @property
-    def between(self) -> Ints:
-        """The links between switches."""
-        return self._between
 
     def endpoints(self, node: str) -> list[int]:
         """Numbers of the ports of a host or storage system, in the order of its links to leaf
@@ -254,7 +241,7 @@ class Fabric:
             np.minimum.reduceat(parallel, begin[:-1]).astype(np.int32),
             np.logical_and.reduceat(lower, begin[:-1]),
             np.append(starts, parallel.sum())[begin],
-            self._between[np.repeat(self._way[flat], parallel) + column],
+            self.between[np.repeat(self._way[flat], parallel) + column],
             begin,
             starts,
         )
@@ -268,12 +255,7 @@ class Fabric:
         rows = np.arange(len(ways))
         slot = (number[:, None] >= ends).sum(axis=1)
         place = self._way[ways[rows, slot]] + number - (ends - parallel)[rows, slot]
-        return np.asarray(self._between[place])
-
-    def latencies(self, routes: Ints) -> NDArray[np.float64]:
-        """(n,) sum of the link latencies of each route (s)."""
-        padded = np.append(self.links.latency, 0.0)
-        return np.asarray(padded[routes].sum(axis=1))
+        return np.asarray(self.between[place])
 
 
 def relax(

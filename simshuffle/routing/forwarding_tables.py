@@ -86,18 +86,15 @@ class ForwardingTables(RoutingRule):
         except TopologyError:
             raise
         except OSError as error:
-            rule = (
-                f"cannot be read: {error.strerror}. Give the path relative to the machine's file."
-            )
-            raise TopologyError(rule, self.path) from None
+            remedy = "Give the path relative to the machine's file."
+            raise TopologyError(f"cannot be read: {error.strerror}. {remedy}", self.path) from None
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             remedy = "Write it with `simshuffle topology import --routes`."
             raise TopologyError(Problem(where, first["msg"], "", remedy), self.path) from None
         except ValueError as error:
-            rule = f"cannot be read: {error}. Correct the path."
-            raise TopologyError(rule, self.path) from None
+            raise TopologyError(f"cannot be read: {error}. Correct the path.", self.path) from None
 
 
 class TableRouter(HopByHop):
@@ -152,8 +149,8 @@ class TableRouter(HopByHop):
             if self._kind[port] == "host":
                 self._problem("destinations", "must hold every host port", self._called(port))
         asked = columns >= 0
-        numbers = {name: i for i, name in enumerate(fabric.switch_names(_every(fabric)))}
-        for name, switch in numbers.items():
+        for switch, node in enumerate(fabric.switches.nodes.tolist()):
+            name = fabric.cabling.names[node]
             row = tables.switches.get(name)
             if row is None:
                 if fabric.switches.transit[switch]:
@@ -221,10 +218,8 @@ class TableRouter(HopByHop):
     def _check_last(self, port: int, goal: int) -> None:
         link = int(self.table[goal, port])
         if link not in (-1, int(self.fabric.eject[port])):
-            (name,) = self.fabric.switch_names(np.array([goal]))
             rule = f"what is for {self._called(port)} must leave by the port that leads there"
-            found = f"port {self._port(link)}"
-            self._problem(f"switches.{name}", rule, found)
+            self._problem(f"switches.{self._name(goal)}", rule, f"port {self._port(link)}")
 
     def _lost(self, port: int, goal: int, following: Ints, starts: Ints) -> None:
         """Note the first switch from which a port is not reached, and why."""
@@ -234,13 +229,14 @@ class TableRouter(HopByHop):
                 way.append(int(following[way[-1]]))
             if way[-1] == goal:
                 continue
-            end = -2 if way[-1] == -1 else -1
-            (name,) = self.fabric.switch_names(np.array([way[end]]))
+            names = [self._name(switch) for switch in way if switch >= 0]
             rule = f"{self._called(port)} must be reached from every host"
-            names = self.fabric.switch_names(np.array([each for each in way if each >= 0]))
-            circle = f"a circle: {' > '.join(names)}"
-            self._problem(f"switches.{name}", rule, "no port for it" if end == -2 else circle)
+            found = "no port for it" if way[-1] == -1 else f"a circle: {' > '.join(names)}"
+            self._problem(f"switches.{names[-1]}", rule, found)
             return
+
+    def _name(self, switch: int) -> str:
+        return self.fabric.switch_names(np.array([switch]))[0]
 
     def _port(self, link: int) -> int:
         assert self.fabric.cabling.ports is not None  # noqa: S101 - checked before
@@ -256,7 +252,3 @@ class TableRouter(HopByHop):
     def _raise(self) -> None:
         if self._problems:
             raise TopologyError(self._problems[:MANY], self._source)
-
-
-def _every(fabric: Fabric) -> Ints:
-    return np.arange(len(fabric.switches.nodes), dtype=np.int32)

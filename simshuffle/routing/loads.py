@@ -1,12 +1,14 @@
-"""How many messages of a pattern go over every link."""
+"""What goes over every link: how many messages of a pattern, and whether any may at all, whatever a
+routing chooses."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.routing.fabric import Ints
+from simshuffle.routing.fabric import Bools, Ints
 from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.topology.cabling import runs
 
 Longs = NDArray[np.int64]
 _TOGETHER = 1 << 20  # routes found at once: some 50 MB
@@ -61,3 +63,38 @@ def _follow(router: HopByHop, here: Ints, dst: Ints, weight: Longs, out: Longs) 
         here[rows] = fabric.entered[following]
         rows = rows[here[rows] != fabric.at[dst[rows]]]
         hop += 1
+
+
+def reach(router: Router, ports: Ints) -> Bools:
+    """(links,) the links that messages between any two of ``ports`` (n,) may take.
+
+    Those of all shortest ways; where there are groups of switches that are linked to one another,
+    of all ways with one hop between groups; all links between switches where a routing goes by
+    way of others.
+    """
+    fabric = router.fabric
+    out = np.zeros(len(router.links.names), bool)
+    out[fabric.inject[ports]] = out[fabric.eject[ports]] = True
+    grouped = fabric.grouped
+    if router.diameter > (fabric.direct_way if grouped else fabric.longest_way):
+        out[fabric.between] = True
+        return out
+    of = fabric.direct if grouped else fabric.shortest
+    goals = np.unique(fabric.goal_of[ports])
+    at = fabric.goals[goals]
+    seen = np.zeros((len(fabric.switches.nodes), len(goals)), bool)
+    here, to = (index.ravel() for index in np.meshgrid(at, np.arange(len(goals)), indexing="ij"))
+    while len(here):
+        seen[here, to] = True
+        choice = of.of[here, goals[to]]
+        some = choice >= 0  # there is none at the goal itself
+        first, end = of.first[choice[some]], of.first[choice[some] + 1]
+        links = of.links[runs(first, end)]
+        out[links] = True
+        pairs = fabric.entered[links].astype(np.int64) * len(goals) + np.repeat(
+            to[some], end - first
+        )
+        here, to = np.divmod(np.unique(pairs), len(goals))
+        new = ~seen[here, to]
+        here, to = here[new], to[new]
+    return out

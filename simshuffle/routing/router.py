@@ -11,31 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.routing.fabric import Choices, Fabric, Ints
-from simshuffle.topology.links import DirectedLinks
+from simshuffle.topology.cabling import DirectedLinks
 
 Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class Step:
-    """Where messages are: each at a switch that is not its goal.
+    """Where messages are: each at a switch that is not its goal."""
 
-    Attributes:
-        hop: how many links each has passed.
-        here: (n,) the switch.
-        goal: (n,) the place of the switch where it is going in `Fabric.goals`.
-        choice: (n,) which of `Choices` it has.
-        src, dst: (n,) the ports from and to which it is sent.
-        message: (n,) its number in what was asked for.
-    """
-
-    hop: int
-    here: Ints
-    goal: Ints
-    choice: Ints
+    hop: int  # how many links each has passed
+    here: Ints  # (n,) the switch
+    goal: Ints  # (n,) the place of the switch where it is going in `Fabric.goals`
+    choice: Ints  # (n,) which of `Choices` it has
+    # src, dst: (n,) the ports from and to which it is sent
     src: Ints
     dst: Ints
-    message: NDArray[np.int64]
+    message: NDArray[np.int64]  # (n,) its number in what was asked for
 
 
 class Router(ABC):
@@ -76,7 +68,8 @@ class Router(ABC):
 
     def latencies(self, routes: Ints) -> NDArray[np.float64]:
         """(n,) sum of the link latencies of each route (s)."""
-        return self.fabric.latencies(routes)
+        padded = np.append(self.links.latency, 0.0)
+        return np.asarray(padded[routes].sum(axis=1))
 
     @property
     def diameter(self) -> int:

@@ -105,7 +105,6 @@ class _UpDownRouter(BalancedRouter):
 
     @property
     def diameter(self) -> int:
-        """See `Router.diameter`."""
         return 2 + int(self._taken[self._taken < FAR].max(initial=0))
 
     @cached_property

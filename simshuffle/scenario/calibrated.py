@@ -44,11 +44,6 @@ _ROOTS = ("cluster.", "workload.", "network.")
 class Calibrated(Spec):
     """A measured value of a scenario.
 
-    ``low`` and ``high`` are the ends of its interval of ``confidence``, missing where the points
-    were too few for one. ``over`` is the range that was measured, from lowest to highest; beyond it
-    the value is extrapolated. ``residual`` is the mean relative error of the fit. ``model`` is the
-    only model that the value holds for; '' for all.
-
     Attributes:
         key: dotted key of the value.
         value: as a scenario has it.
@@ -206,18 +201,12 @@ def _problem(detail: dict[str, Any]) -> Problem:
     given = "" if detail["type"] in {"key", "over"} else repr(detail["input"])[:80]
     if detail["type"] == "extra_forbidden":
         known = Calibrated if "calibrated" in detail["loc"] else Fragment
-        return Problem(
-            where,
-            "is not a known key",
-            given,
-            nearest(str(detail["loc"][-1]), sorted(known.model_fields)),
-        )
-    return Problem(
-        where,
-        detail["msg"].removeprefix("Input "),
-        given,
-        "Let 'simshuffle calibrate' write the file, or correct it.",
-    )
+        rule = "is not a known key"
+        remedy = nearest(str(detail["loc"][-1]), sorted(known.model_fields))
+        return Problem(where, rule, given, remedy)
+    rule = detail["msg"].removeprefix("Input ")
+    remedy = "Let 'simshuffle calibrate' write the file, or correct it."
+    return Problem(where, rule, given, remedy)
 
 
 # ------------------------------------------------------------ fragments in the values of a scenario
@@ -269,13 +258,9 @@ def include(
             above = [name for name in swept if key.startswith(f"{name}.")]
             if above:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
+                remedy = f"Do not sweep {above[0]}."
                 problems.append(
-                    Problem(
-                        _within(str(path), f"values.{written}"),
-                        rule,
-                        repr(value),
-                        f"Do not sweep {above[0]}.",
-                    )
+                    Problem(_within(str(path), f"values.{written}"), rule, repr(value), remedy)
                 )
             elif not any(related(key, name) for name in swept):
                 found: list[Problem] = []
@@ -305,13 +290,9 @@ def _allreduce_kind(raw: Mapping[str, Any]) -> Any:
 def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
     names = [given] if isinstance(given, str) else [] if given is None else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        rule = "must be a path or a list of paths"
         problems.append(
-            Problem(
-                "include",
-                "must be a path or a list of paths",
-                repr(given)[:80],
-                "For example: include: calibration.yaml",
-            )
+            Problem("include", rule, repr(given)[:80], "For example: include: calibration.yaml")
         )
         return []
     out = []

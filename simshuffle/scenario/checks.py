@@ -44,27 +44,19 @@ def division_problems(workload: Workload, world_size: int) -> list[Problem]:
         return []
     problems = []
     if layers is None:
+        rule = f"must be a list of layers where training is divided by {strategy.kind}"
+        remedy = "Name one that comes with simshuffle, write your own, or use parallelism data."
         problems.append(
-            Problem(
-                "workload.model.layers",
-                f"must be a list of layers where training is divided by {strategy.kind}",
-                f"none for {workload.model.name}",
-                "Name one that comes with simshuffle, write your own, or use parallelism data.",
-            )
+            Problem("workload.model.layers", rule, f"none for {workload.model.name}", remedy)
         )
     else:
         found = strategy.problems(layers, world_size, workload.local_batch_size)
         problems += [problem.below("workload") for problem in found]
     overlap = workload.allreduce.overlap
     if not isinstance(overlap, NoOverlap):
-        problems.append(
-            Problem(
-                "workload.allreduce.overlap",
-                f"must be none where training is divided by {strategy.kind}",
-                overlap.kind,
-                "Set workload.allreduce.overlap=none, or use parallelism data.",
-            )
-        )
+        rule = f"must be none where training is divided by {strategy.kind}"
+        remedy = "Set workload.allreduce.overlap=none, or use parallelism data."
+        problems.append(Problem("workload.allreduce.overlap", rule, overlap.kind, remedy))
     return problems
 
 
@@ -134,12 +126,14 @@ def _scale_up_problems(cluster: Cluster) -> list[Problem]:
     if domains is None or domains.bandwidth <= most:
         return []
     own = readable(most, Dimension.BANDWIDTH)
+    rule = f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {own}, over which it goes"
+    remedy = "Lower it, or raise cluster.host.nvlink_bandwidth."
     return [
         Problem(
             "cluster.topology.scale_up.bandwidth",
-            f"of a GPU must not exceed cluster.host.nvlink_bandwidth, {own}, over which it goes",
+            rule,
             readable(domains.bandwidth, Dimension.BANDWIDTH),
-            "Lower it, or raise cluster.host.nvlink_bandwidth.",
+            remedy,
         )
     ]
 

@@ -3,14 +3,14 @@ placed."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.routing import Routing
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
 from simshuffle.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
@@ -63,7 +63,7 @@ class MessagePassing(Sourced):
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate",
+        "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate"
     }
 
     latency: Seconds = 1.3e-6
@@ -102,7 +102,7 @@ class Cluster(Spec):
     object_store: ObjectStore | None = None
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
     placement: str | list[str] = "compact"
-    description: Annotated[str, Field(default="")] = ""
+    description: str = ""
 
     @field_validator("placement", mode="before")
     @classmethod
@@ -156,11 +156,11 @@ class Cluster(Spec):
         """Bytes that a host holds on its SSD, or in its memory."""
         return self.memory.capacity if tier == "memory" else self.ssd.capacity
 
-    def host_of(self, world_size: int) -> NDArray[np.int32]:
+    def host_of(self, world_size: int) -> Ints32:
         """(M,) number of the host of each rank."""
         return np.arange(world_size, dtype=np.int32) // np.int32(self.host.gpus)
 
-    def domain_of(self, world_size: int) -> NDArray[np.int32]:
+    def domain_of(self, world_size: int) -> Ints32:
         """(M,) number of the scale-up domain of each rank on consecutive hosts; of its host if
         there are none."""
         return self.host_of(world_size) // np.int32(self.hosts_per_domain)

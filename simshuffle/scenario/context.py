@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.exchange import ShardsContext
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Ints
 
 
 def shards_context(
     cluster: Cluster,
     workload: Workload,
-    owner: NDArray[np.integer],
+    owner: Ints,
     world_size: int,
     epoch: int,
     rng: np.random.Generator,
     seed: int,
 ) -> ShardsContext:
-    """What decides who trains on what in an epoch.
-
-    Args:
-        cluster, workload: of a scenario.
-        owner: (N,) the rank of each sample.
-        world_size: M.
-        epoch: from 1.
-        rng: of the epoch.
-        seed: of the scenario.
-    """
+    """What decides who trains on what in an epoch, from 1; ``owner`` is (N,) the rank of each
+    sample, ``rng`` of the epoch."""
     return ShardsContext(
         owner,
         world_size,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError
 from simshuffle.layers import SHIPPED, LayerList, ModelLayer, layer_list, network
+from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import (
     Count,
     NonNegative,
@@ -20,8 +20,6 @@ from simshuffle.spec.record import (
     Sourced,
     Spec,
 )
-
-Floats = NDArray[np.float64]
 
 FIXED = 11.3e-3
 """s of an iteration that do not shrink with the batch, as a prior: the mean of 10.5 and 12.1 ms of
@@ -104,19 +102,19 @@ class StepTimes(Spec):
             return 1.0
         return 1.0 - self.fixed_seconds / self._step_measured
 
-    def forward_of(self, samples: NDArray[np.int64]) -> Floats:
+    def forward_of(self, samples: Ints64) -> Floats:
         """s of the forward pass of batches of ``samples``, of any shape; 0 s for none."""
         return self._pass(samples, self.forward)
 
-    def backward_of(self, samples: NDArray[np.int64]) -> Floats:
+    def backward_of(self, samples: Ints64) -> Floats:
         """s of the backward pass: see `forward_of`."""
         return self._pass(samples, self.backward_seconds)
 
-    def inference_of(self, samples: NDArray[np.int64]) -> Floats:
+    def inference_of(self, samples: Ints64) -> Floats:
         """s of a forward pass without training: see `forward_of`."""
         return self._pass(samples, self.forward if self.inference is None else self.inference)
 
-    def _pass(self, samples: NDArray[np.int64], each: float) -> Floats:
+    def _pass(self, samples: Ints64, each: float) -> Floats:
         fixed = self.fixed_seconds * each / (self.forward + self.backward_seconds)
         seconds: Floats = samples * (self._slope * each) + fixed * (samples > 0)
         return seconds
@@ -204,9 +202,6 @@ class ModelProfile(Sourced):
     """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
     times by accelerator. ``num_parameters`` is for the record.
 
-    ``layers`` say how much of the gradient is ready when, which matters where it is summed while
-    the backward pass runs, and how the model can be divided. None is `PIECES` equal layers.
-
     Attributes:
         name: of the model.
         num_parameters: for the record; times follow from 'gradient_size'.
@@ -219,7 +214,7 @@ class ModelProfile(Sourced):
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B",
+        "input_size": "default: a crop of 3 x 224 x 224 FP32 values x 4 B"
     }
 
     name: str

@@ -9,28 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from simshuffle.spec.arrays import Floats, Ints64
+
 LONGEST = 2**40
 """Tokens that a document has at most."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Sequences, each array (sequences,).
+    """Sequences, each array (sequences,)."""
 
-    Attributes:
-        pieces: of documents.
-        tokens: that are no padding.
-        squares: sum over the pieces of their tokens squared.
-    """
+    pieces: Ints64  # of documents
+    tokens: Ints64  # that are no padding
+    squares: Floats  # sum over the pieces of their tokens squared
 
-    pieces: Ints
-    tokens: Ints
-    squares: NDArray[np.float64]
-
-    def taken(self, which: Ints) -> Packed:
+    def taken(self, which: Ints64) -> Packed:
         """Sequences by their number."""
         return Packed(self.pieces[which], self.tokens[which], self.squares[which])
 
@@ -49,14 +43,14 @@ def joined(parts: Sequence[Packed]) -> Packed:
     )
 
 
-def draw_lengths(rng: np.random.Generator, mean: float, std: float, count: int) -> Ints:
+def draw_lengths(rng: np.random.Generator, mean: float, std: float, count: int) -> Ints64:
     """Tokens of ``count`` documents: log-normal, rounded, at least 1."""
     variance = math.log1p((std / mean) ** 2)
     drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), count)
     return np.rint(drawn).clip(1, LONGEST).astype(np.int64)
 
 
-def concatenate(lengths: Ints, room: int) -> Packed:
+def concatenate(lengths: Ints64, room: int) -> Packed:
     """Documents one behind the other, cut every ``room`` tokens; what is left at the end is no
     sequence, unless there is no other."""
     ends = np.cumsum(lengths)
@@ -67,13 +61,13 @@ def concatenate(lengths: Ints, room: int) -> Packed:
     return _of_pieces(sizes, (edges - 1) // room)
 
 
-def pad(lengths: Ints, room: int) -> Packed:
+def pad(lengths: Ints64, room: int) -> Packed:
     """One document a sequence, cut off after ``room`` tokens."""
     tokens = np.minimum(lengths, room)
     return _of_pieces(tokens, np.arange(len(tokens)))
 
 
-def best_fit(lengths: Ints, room: int) -> Packed:
+def best_fit(lengths: Ints64, room: int) -> Packed:
     """Documents cut every ``room`` tokens; what is left of each, the longest first, goes where the
     least room is left that is enough."""
     full, rest = np.divmod(lengths, room)
@@ -85,14 +79,14 @@ def best_fit(lengths: Ints, room: int) -> Packed:
     return packed.taken(np.random.default_rng(0).permutation(len(packed.pieces)))
 
 
-PACKINGS: dict[str, Callable[[Ints, int], Packed]] = {
+PACKINGS: dict[str, Callable[[Ints64, int], Packed]] = {
     "concatenate": concatenate,
     "pad": pad,
     "best_fit": best_fit,
 }
 
 
-def _places(sizes: list[int], room: int) -> Ints:
+def _places(sizes: list[int], room: int) -> Ints64:
     """The sequence to which each piece goes, in this order."""
     capacities: list[int] = []  # what is left somewhere, ascending
     having: dict[int, list[int]] = defaultdict(list)
@@ -115,7 +109,7 @@ def _places(sizes: list[int], room: int) -> Ints:
     return np.array(place, np.int64)
 
 
-def _of_pieces(sizes: Ints, sequence: Ints) -> Packed:
+def _of_pieces(sizes: Ints64, sequence: Ints64) -> Packed:
     """Sequences of pieces of these ``sizes``; ``sequence`` says which each belongs to."""
     squares = sizes.astype(np.float64) ** 2
     return Packed(

@@ -11,15 +11,18 @@ import numpy as np
 import yaml
 from pydantic import Field, field_validator
 
-from simshuffle.errors import Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.overrides import combination_name, grid, which_value
 from simshuffle.spec.record import Count, Share, Spec
@@ -33,9 +36,6 @@ MOST_TRIED = 200
 class Scenario(Spec):
     """One experiment. ``sweep`` maps dotted keys to lists of values and makes a run of every
     combination.
-
-    ``models`` holds profiles by name, which ``workload.model`` may name like those of the catalog,
-    and before them. ``calibrated`` says which of the values were measured, and how far they hold.
 
     ``time_tolerance`` 0 simulates every iteration. With 1 %, an epoch is simulated until the mean
     of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
@@ -88,6 +88,12 @@ class Scenario(Spec):
         other, the same on every machine."""
         return stream(self.seed, name, *numbers)
 
+    def shards_context(self, owner: Ints, epoch: int) -> ShardsContext:
+        """What decides who trains on what in an epoch, from 1, given the rank (N,) of each
+        sample."""
+        rng, of = self.rng("shuffle", epoch), (self.cluster, self.workload)
+        return shards_context(*of, owner, self.world_size, epoch, rng, self.seed)
+
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
         """A new scenario with other values, by dotted key; checked like a file.
 
@@ -107,14 +113,9 @@ class Scenario(Spec):
     def combinations(
         self, axes: Mapping[str, Sequence[Any]], zipped: bool = False
     ) -> dict[str, Scenario]:
-        """A run without sweep for each combination of the values of dotted keys, by its name.
-
-        Args:
-            axes, zipped: see `simshuffle.spec.overrides.grid`.
-
-        Raises:
-            InputError: the axes make no grid, a combination is not valid, or two have one name.
-        """
+        """A run without sweep for each combination of the values of dotted keys, by its name;
+        arguments as of `simshuffle.spec.overrides.grid`. Raises an InputError if the axes make no
+        grid, a combination is not valid, or two have one name."""
         base = self.model_copy(update={"sweep": {}})
         plain = base.to_dict()
         out: dict[str, Scenario] = {}
@@ -193,24 +194,15 @@ _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_frac
 def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None) -> Scenario:
     """The scenario of a file, or of a shipped one by its name below ``scenarios/``.
 
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key, such as ``{"world_size": 512, "workload.exchange":
-            "local_shuffle"}``.
-
-    Raises:
-        ScenarioError: with every problem of the file.
+    ``values`` are set by dotted key, such as ``{"world_size": 512, "workload.exchange":
+    "local_shuffle"}``. Raises a ScenarioError with every problem of the file.
     """
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
+        rule = "must hold one scenario"
+        remedy = "Use load_scenarios for several."
         raise ScenarioError(
-            Problem(
-                "",
-                "must hold one scenario",
-                f"{len(scenarios)} documents",
-                "Use load_scenarios for several.",
-            ),
-            str(reference),
+            Problem("", rule, f"{len(scenarios)} documents", remedy), str(reference)
         )
     return scenarios[0]
 
@@ -234,15 +226,8 @@ def load_scenarios(
 
 
 def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
-    """The scenario of plain values, as `Scenario.to_dict` gives them.
-
-    Args:
-        document: the values.
-        source: what errors call them.
-
-    Raises:
-        ScenarioError: with every problem.
-    """
+    """The scenario of plain values, as `Scenario.to_dict` gives them; errors call them ``source``.
+    Raises a ScenarioError with every problem."""
     return _build(dict(document), {}, source=source, folder=None)
 
 
@@ -269,6 +254,21 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
     return out
 
 
+def machine_of(reference: str) -> Cluster:
+    """The machine of a name or a file.
+
+    Raises:
+        InputError: there is none, or it is not valid.
+    """
+    plain, problems, _ = resolve({"cluster": reference}, {}, None)
+    found: Cluster | None = None
+    if not problems:
+        found, problems = validated(plain["cluster"], Cluster)
+    if found is None or problems:
+        raise InputError(problems, reference)
+    return found
+
+
 def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None) -> Scenario:
     if not isinstance(raw, dict):
         remedy = "Start with name:, cluster:, world_size:, workload:."
@@ -280,11 +280,7 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
     problems += [blame(problem, origin) for problem in unreported(found, problems)]
     if scenario is not None and usable:
         problems += cross_field_problems(
-            scenario.cluster,
-            scenario.workload,
-            scenario.world_size,
-            scenario.epochs,
-            scenario.seed,
+            scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
         )
         problems += sweep_problems(scenario.sweep)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.scenario.packing import PACKINGS, Packed, draw_lengths, joined
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
 from simshuffle.spec.rng import stream
 
@@ -113,18 +113,11 @@ class Tokens(Spec):
         """The corpora, each with its part of the sequences, and what these are like."""
         sources = self.sources or [TokenSource.model_construct(name="", weight=1.0, tokens=0)]
         whole = sum(source.weight for source in sources)
-        return [
-            Blended(
-                source.name,
-                source.weight / whole,
-                source.tokens,
-                self.sequence_length,
-                self.packing,
-                (source.document_length or self.document_length).mean,
-                (source.document_length or self.document_length).std,
-            )
-            for source in sources
-        ]
+        packed, out = (self.sequence_length, self.packing), []
+        for source in sources:
+            length, share = source.document_length or self.document_length, source.weight / whole
+            out.append(Blended(source.name, share, source.tokens, *packed, length.mean, length.std))
+        return out
 
     @property
     def ranges(self) -> float:
@@ -149,7 +142,7 @@ class Tokens(Spec):
         spread = math.sqrt(max(square - mean**2, 0.0))
         return float(mean) * self.bytes_per_token, spread * self.bytes_per_token
 
-    def draw_nbytes(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    def draw_nbytes(self, rng: np.random.Generator, count: int) -> Floats:
         """Bytes in storage of ``count`` samples: (count,)."""
         if not self._uneven:
             return np.full(count, self.nbytes[0])
@@ -157,7 +150,7 @@ class Tokens(Spec):
 
     def draw_work(
         self, rng: np.random.Generator, count: int, attention_share: float
-    ) -> NDArray[np.float64] | None:
+    ) -> Floats | None:
         """Computing of ``count`` samples over what the model's step times say: (count,); None if it
         is 1 for all. Drawn with the same numbers they are the samples of `draw_nbytes`."""
         if self.attention == "full":
@@ -170,7 +163,7 @@ class Tokens(Spec):
             return 1.0
         return 1.0 - attention_share * (1.0 - self._attended)
 
-    def _work(self, squares: NDArray[np.float64], attention_share: float) -> NDArray[np.float64]:
+    def _work(self, squares: Floats, attention_share: float) -> Floats:
         """(1 - a) + a of the sum of l^2 over S^2."""
         work = 1.0 - attention_share * (1.0 - squares / self.sequence_length**2)
         if self.normalised:
@@ -200,22 +193,14 @@ class Tokens(Spec):
 
 @dataclass(frozen=True)
 class Blended:
-    """The sequences of one corpus.
+    """The sequences of one corpus."""
 
-    Attributes:
-        name: of the corpus; '' if it is the only one.
-        share: of all sequences.
-        tokens: that the corpus has; 0 where nobody says it.
-        sequence_length: S.
-        packing: see `Tokens`.
-        mean, std: tokens of a document.
-    """
-
-    name: str
-    share: float
-    tokens: int
-    sequence_length: int
-    packing: str
+    name: str  # of the corpus; '' if it is the only one
+    share: float  # of all sequences
+    tokens: int  # that the corpus has; 0 where nobody says it
+    sequence_length: int  # S
+    packing: str  # see `Tokens`
+    # mean, std: tokens of a document
     mean: float
     std: float
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce import Allreduce
@@ -16,6 +15,7 @@ from simshuffle.exchange import Exchange, Source
 from simshuffle.parallelism import AnyParallelism, Data
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.tokens import Tokens, problem
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import (
     Count,
     NBytes,
@@ -32,20 +32,14 @@ PHOTOGRAPH_SPREAD = 100e3 / 110e3
 
 @dataclass(frozen=True)
 class StoredAs:
-    """What follows from the bytes of a sample in storage, if a data set does not say it.
+    """What follows from the bytes of a sample in storage, if a data set does not say it."""
 
-    Attributes:
-        expansion: decoded bytes for each.
-        decode, encode: s of one core for each.
-        spread: standard deviation of the sizes over their mean.
-        source: where that is from.
-    """
-
-    expansion: float
+    expansion: float  # decoded bytes for each
+    # decode, encode: s of one core for each
     decode: float
     encode: float
-    spread: float
-    source: str
+    spread: float  # standard deviation of the sizes over their mean
+    source: str  # where that is from
 
 
 FORMATS = {
@@ -81,7 +75,7 @@ class SampleSize(Spec):
         """The standard deviation (bytes)."""
         return PHOTOGRAPH_SPREAD * self.mean if self.std is None else self.std
 
-    def draw(self, rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    def draw(self, rng: np.random.Generator, count: int) -> Floats:
         """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 + (std/mean)^2), mu =
         ln(mean) - s^2/2."""
         if self.spread == 0:
@@ -106,10 +100,6 @@ class Dataset(Sourced):
 
     What is None follows from the mean size by ``format`` (see `FORMATS`); ask for it by `stored`,
     `decoded_nbytes`, `decode_seconds` and `encode_seconds`.
-
-    Small files and large shards (tar, TFRecord, HDF5) differ in two counts: ``samples_per_file``
-    samples share the opening of a file, and ``samples_per_request`` of them are read by one
-    request, which is 1 where they are read in random order.
 
     With ``tokens`` samples are sequences of a language model: their size and the requests that each
     takes follow from how documents are packed, and they are in one file that is opened once.
@@ -199,7 +189,7 @@ class Dataset(Sourced):
         """Samples of a request, in the mean: less than 1 where a sample is several ranges."""
         return self.samples_per_request / (1.0 if self.tokens is None else self.tokens.ranges)
 
-    def draw_nbytes(self, rng: np.random.Generator) -> NDArray[np.float64]:
+    def draw_nbytes(self, rng: np.random.Generator) -> Floats:
         """Sizes of all samples in storage: (N,) bytes."""
         if self.tokens is None:
             return self.stored.draw(rng, self.num_samples)
@@ -227,11 +217,9 @@ class Loader(Spec):
     """The data loader of a rank: ``workers``, each loading whole batches, ``prefetch`` of them
     ahead at most.
 
-    The ``threads`` of a worker share the samples of its batch: as many reads are in flight at once,
-    and as many cores decode. The defaults are the authors' 4 workers of one thread and PyTorch's 2
-    batches for each; Chainer's MultithreadIterator is one worker with several threads and one batch
-    ahead. With ``across_epochs`` the batches ahead may be those of the next epoch; without, as in
-    PyTorch, an epoch begins with nothing loaded.
+    The defaults are the authors' 4 workers of one thread, and PyTorch's 2 batches for each;
+    Chainer's MultithreadIterator is one worker with several threads and one batch ahead. In PyTorch
+    an epoch begins with nothing loaded.
 
     Attributes:
         workers: of a rank, each loading whole batches.
@@ -259,11 +247,6 @@ class Loader(Spec):
 class Staging(Spec):
     """How the samples come from the PFS, or from the object store, to the hosts before the first
     epoch, under strategies that keep them there.
-
-    As an ``archive``, or as ``files`` that are opened one by one, ``copies`` of them at once on a
-    host. To the ``ssd``, or to ``memory`` (/dev/shm), from which they are then read. Where every
-    host gets the same, each reads it from the ``source``, or with ``broadcast`` an equal part of
-    it, and the parts go round a ring of the hosts.
 
     Attributes:
         source: what samples are copied from: the parallel file system, or the object store of the
@@ -303,9 +286,7 @@ class Workload(Spec):
     """What every rank does. ``last_batch`` rules on the remainder of a shard that does not fill a
     batch.
 
-    'nearest' keeps it as an iteration if it is at least half a batch, 'keep' always (PyTorch's
-    drop_last=False), 'drop' never; 'carry' fills it up with the first samples of the next epoch,
-    which begins with the batch after it (Chainer's repeating iterators).
+    'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating iterators.
 
     Attributes:
         model: the neural network.
@@ -333,7 +314,7 @@ class Workload(Spec):
     loader: Loader = Loader()
     staging: Staging = Staging()
     jitter: Jitter = Jitter()
-    description: Annotated[str, Field(default="")] = ""
+    description: str = ""
 
     @model_validator(mode="after")
     def _something_to_train(self) -> Workload:
@@ -362,7 +343,7 @@ class Workload(Spec):
         tokens = self.dataset.tokens
         return 1.0 if tokens is None else tokens.mean_work(self.attention_share)
 
-    def draw_work(self, rng: np.random.Generator) -> NDArray[np.float64] | None:
+    def draw_work(self, rng: np.random.Generator) -> Floats | None:
         """Computing of every sample over what the model's step times say: (N,); None if it is 1
         for all."""
         tokens, count = self.dataset.tokens, self.dataset.num_samples

@@ -43,6 +43,11 @@ class Barrier:
         return event
 
 
+def let_go(event: simpy.Event) -> None:
+    """Let ``event`` happen now."""
+    event.succeed()
+
+
 def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
     """Let ``event`` happen ``delay`` s from now."""
 

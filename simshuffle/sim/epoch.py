@@ -3,107 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
-from simshuffle.allreduce import NoOverlap
-from simshuffle.lowering.compute import by_rank, compute_factor, lognormal_factor
+from simshuffle.lowering.compute import by_rank
 from simshuffle.lowering.costs import exchange_costs
-from simshuffle.lowering.division import Division
-from simshuffle.lowering.gradients import Allreduces, gather_seconds
-from simshuffle.lowering.reads import read_chains
-from simshuffle.plan.epochs import EpochPlan, Floats, Reads
-from simshuffle.plan.resources import Resources
+from simshuffle.lowering.gradients import gather_seconds
+from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
-from simshuffle.scenario.model import StepTimes
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.barrier import Barrier, succeed_after
-from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.barrier import Barrier, let_go, succeed_after
 from simshuffle.sim.exchange import Exchange
-from simshuffle.sim.gradients import (
-    GradientSum,
-    Posting,
-    SumAfterBackward,
-    SumDuringBackward,
-)
-from simshuffle.sim.groups import StepInGroups, StepOfAll
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
-from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.rest import RestOfPass
+from simshuffle.sim.simulation import Simulation
+from simshuffle.spec.arrays import Floats
 
 Steps = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """The inference pass that measures importance."""
+
+    loaders: Loaders
+    seconds: list[list[float]]  # of each batch, by rank
+    rest: RestOfPass
+
+
+def _measuring(simulation: Simulation, plan: EpochPlan, thinning: Thinning) -> Measuring | None:
+    reads, workload, resources = plan.inference, simulation.scenario.workload, simulation.resources
+    if reads is None:
+        return None
+    jitter = simulation.compute_jitter("inference_compute_jitter", plan.epoch, reads)
+    alike = workload.jitter.host_decode == 0
+    groups = np.zeros(resources.world_size, np.int64) if alike else resources.host_of
+    env, at_once = simulation.clock.env, workload.loader.at_once
+    return Measuring(
+        simulation.loaders(reads, "inference_read", plan.epoch),
+        by_rank(simulation.times.inference_of(reads.samples) * jitter),
+        RestOfPass(env, thinning.left_out, len(jitter), groups, at_once),
+    )
+
+
+def _exchange(
+    simulation: Simulation, plan: EpochPlan, nbytes: Floats, thinning: Thinning
+) -> Exchange | None:
+    """None if nothing is exchanged."""
+    workload = simulation.scenario.workload
+    schedule = workload.exchange.exchange_schedule
+    if schedule is None or not len(plan.exchange.iteration):
+        return None
+    costs = exchange_costs(
+        plan.exchange, schedule, workload.dataset, nbytes, plan.sent_from_cache, plan.iterations
+    )
+    return Exchange(simulation, schedule, costs, costs.remove * thinning.factor)
 
 
 class Epoch:
     """One epoch of training by all ranks.
 
     Args:
-        scenario, resources, clock: what is simulated, on what.
-        plan: what the ranks read and exchange.
-        loaders: those of the plan.
-        allreduces: those of the run.
-        division: how ranks divide a step; None if each goes through it by itself.
         nbytes: (N,) bytes of every sample in storage.
         progress: called after each iteration with the number of iterations done.
-        thinning: whose scenario the plan is of; ``scenario`` is the whole one.
-        recorder: notes messages; None for nobody.
+        thinning: whose scenario the plan is of.
 
     Attributes:
-        inference: loaders of the pass that measures importance; None if there is none.
+        measuring: None if importance is not measured.
         exchange: None if nothing is exchanged.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
-        resources: Resources,
-        clock: NetworkClock,
+        simulation: Simulation,
         plan: EpochPlan,
         loaders: Loaders,
-        allreduces: Allreduces,
-        division: Division | None,
         nbytes: Floats,
         progress: Callable[[int], None],
         thinning: Thinning,
-        recorder: Recorder | None = None,
     ) -> None:
-        self._scenario, self._resources, self._clock, self._plan = scenario, resources, clock, plan
-        env, workload, world_size = clock.env, scenario.workload, scenario.world_size
-        self._env, self._world_size, self._progress = env, world_size, progress
+        scenario, clock, resources = simulation.scenario, simulation.clock, simulation.resources
+        self._clock, self._env, self._plan, self._progress = clock, clock.env, plan, progress
+        workload, world_size = scenario.workload, scenario.world_size
+        self._world_size = world_size
+        self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
         self.loaders = loaders
-        self.inference: Loaders | None = None
-        times = workload.model.accelerators[scenario.cluster.host.accelerator]
-        if plan.inference is not None:
-            self._prepare_inference(plan.inference, times, thinning)
+        self.measuring = _measuring(simulation, plan, thinning)
         self._gather_seconds = gather_seconds(
             workload.exchange.gathered(workload.dataset.num_samples / world_size), resources
         )
-        self._gathering = Barrier(env, world_size, self._gather)
-        schedule = workload.exchange.exchange_schedule
-        self.exchange: Exchange | None = None
-        if schedule is not None and len(plan.exchange.iteration):
-            costs = exchange_costs(
-                plan.exchange,
-                schedule,
-                workload.dataset,
-                nbytes,
-                plan.sent_from_cache,
-                plan.iterations,
-            )
-            self.exchange = Exchange(scenario, resources, clock, schedule, costs, recorder)
-            self._remove = costs.remove * thinning.factor
-        jitter = self._compute_jitter("compute_jitter", plan.training, times)
-        self._gradients = _gradient_sum(
-            scenario, clock, allreduces, division, plan.training.samples, jitter
-        )
-        self._finish = Barrier(env, world_size, _succeed)
+        self._gathering = Barrier(self._env, world_size, self._gather)
+        self.exchange = _exchange(simulation, plan, nbytes, thinning)
+        jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
+        self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
+        self._finish = Barrier(self._env, world_size, let_go)
         self._iterations_done = 0
-        self._measuring = PhaseLog(MEASURING, world_size)
+        self._log = PhaseLog(MEASURING, world_size)
         self._iterations = PhaseLog(self._gradients.parts, world_size)
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
@@ -111,24 +110,6 @@ class Epoch:
         self._free_at, self._awaited_from, self._delivered_at = np.zeros(
             (3, plan.iterations, world_size)
         )
-
-    def _prepare_inference(self, reads: Reads, times: StepTimes, thinning: Thinning) -> None:
-        """Make ready for the pass that measures importance."""
-        scenario, resources = self._scenario, self._resources
-        self.inference = loaders_of(
-            scenario, resources, self._clock, reads, "inference_read", self._plan.epoch
-        )
-        jitter = self._compute_jitter("inference_compute_jitter", reads, times)
-        self._inference = by_rank(times.inference_of(reads.samples) * jitter)
-        alike = scenario.workload.jitter.host_decode == 0
-        groups = np.zeros(self._world_size, np.int64) if alike else resources.host_of
-        at_once = scenario.workload.loader.at_once
-        self._rest = RestOfPass(self._env, thinning.left_out, len(jitter), groups, at_once)
-
-    def _compute_jitter(self, stream: str, reads: Reads, times: StepTimes) -> Floats:
-        """(iterations, M) factors of what the accelerators compute."""
-        rng = self._scenario.rng(stream, self._plan.epoch)
-        return compute_factor(rng, self._scenario.workload.jitter.compute, reads, times)
 
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""
@@ -142,12 +123,11 @@ class Epoch:
         `simshuffle.results.timeline.phase_rows`)."""
         plan, epoch = self._plan, self._plan.epoch
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
-        gradients = self._scenario.workload.model.gradient_size if self._world_size > 1 else 0.0
-        nbytes = {"read": plan.training.nbytes, "reduced": gradients}
+        nbytes = {"read": plan.training.nbytes, "reduced": self._gradient_size}
         if self.exchange is not None:
             nbytes["sent"] = self.exchange.costs.sent
         rows = [
-            self._measuring.rows(epoch, {"measured": measured}, final=True),
+            self._log.rows(epoch, {"measured": measured}, final=True),
             self._iterations.rows(epoch, nbytes),
             self._final.rows(epoch, final=True),
         ]
@@ -162,7 +142,7 @@ class Epoch:
     @property
     def measured_spread(self) -> float:
         """How well the end of a thinned inference pass is known (s), see `RestOfPass`."""
-        return 0.0 if self.inference is None else self._rest.spread
+        return 0.0 if self.measuring is None else self.measuring.rest.spread
 
     # ------------------------------------------------------------------------------------- one rank
 
@@ -193,38 +173,36 @@ class Epoch:
                     yield from self._finish_exchange(exchange, rank, iteration, times)
                     pending = -1
             self._iterations.add(rank, times)
-            self._count(rank)
+            if rank == 0:
+                self._iterations_done += 1
+                self._progress(self._iterations_done)
         yield from self._wind_up(rank, pending)
 
     def _measure_importance(self, rank: int) -> Steps:
         """The inference pass over the rank's shard, if importance is measured; the exchange of what
         pairing needs to know."""
-        env, loaders = self._env, self.inference
+        env, measuring = self._env, self.measuring
         times = Times(begin=env.now)
-        if loaders is not None:
+        if measuring is not None:
+            loaders = measuring.loaders
             loaders.begin(rank)
-            for batch, seconds in enumerate(self._inference[rank]):
+            for batch, seconds in enumerate(measuring.seconds[rank]):
                 awaited = loaders.awaited(rank)
                 if awaited is not None:
                     yield awaited
                 loaders.take(rank)
                 yield env.timeout(seconds)
-                self._rest.note(rank, batch)
-            rest = self._rest.passes(rank)
+                measuring.rest.note(rank, batch)
+            rest = measuring.rest.passes(rank)
             if rest is not None:
                 yield rest
         if self._gather_seconds is not None:
             yield self._gathering.arrive()
         times.measured = env.now
-        self._measuring.add(rank, times)
+        self._log.add(rank, times)
 
     def _gather(self, event: simpy.Event) -> None:
         succeed_after(self._env, self._gather_seconds or 0.0, event)
-
-    def _count(self, rank: int) -> None:
-        if rank == 0:
-            self._iterations_done += 1
-            self._progress(self._iterations_done)
 
     def _communicate(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
         """Host work and barriers of sending; the work is noted before the waiting, whatever their
@@ -282,57 +260,8 @@ class Epoch:
         if self.exchange is not None:
             if pending >= 0:
                 yield from self._synchronise(self.exchange, rank, pending, times)
-            yield self._env.timeout(float(self._remove[rank]))
+            yield self._env.timeout(float(self.exchange.remove[rank]))
         times.removed = self._env.now
         yield self._finish.arrive()
         times.finished = self._env.now
         self._final.add(rank, times)
-
-
-def _gradient_sum(
-    scenario: Scenario,
-    clock: NetworkClock,
-    allreduces: Allreduces,
-    division: Division | None,
-    samples: NDArray[np.int64],
-    jitter: Floats,
-) -> GradientSum:
-    """How the ranks of a scenario go through a step and sum their gradients, given the samples of
-    each batch and the factors of its computing, (iterations, M) each."""
-    posting = Posting(clock, allreduces)
-    if division is not None:
-        kind = StepOfAll if division.together else StepInGroups
-        return kind(posting, division, samples, jitter)
-    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
-    times = model.accelerators[scenario.cluster.host.accelerator]
-    forward = by_rank(times.forward_of(samples) * jitter)
-    backward = by_rank(times.backward_of(samples) * jitter)
-    update = times.update
-    if isinstance(overlap, NoOverlap):
-        return SumAfterBackward(posting, forward, backward, update, model.gradient_size)
-    arrival = model.gradient_arrival
-    return SumDuringBackward(posting, forward, backward, update, arrival, overlap)
-
-
-def loaders_of(
-    scenario: Scenario,
-    resources: Resources,
-    clock: NetworkClock,
-    reads: Reads,
-    stream: str,
-    epoch: int,
-) -> Loaders:
-    """The loaders of a pass; ``stream`` begins the names of the random ones of its reads."""
-    workload = scenario.workload
-    jitter = lognormal_factor(
-        scenario.rng(f"{stream}_jitter", epoch), workload.jitter.read, reads.nbytes.shape
-    )
-    latencies = scenario.rng(f"{stream}_latency", epoch)
-    spread, hosts = workload.jitter.host_decode, (resources.num_hosts,)
-    decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[resources.host_of]
-    chains = read_chains(reads, workload, resources, jitter, latencies, decoding)
-    return Loaders(workload.loader, clock, chains, scenario.world_size)
-
-
-def _succeed(event: simpy.Event) -> None:
-    event.succeed()

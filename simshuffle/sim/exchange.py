@@ -15,44 +15,33 @@ from simshuffle.lowering.messages import (
     messages_of,
 )
 from simshuffle.network.batch import NONE
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.barrier import Barrier, succeed_after
-from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.simulation import Simulation
+from simshuffle.spec.arrays import Floats
 
 
 class Exchange:
-    """The exchange of one epoch.
-
-    Args:
-        scenario, resources, clock: what is simulated, on what.
-        schedule: when ranks wait for one another.
-        costs: what every step moves and takes.
-        recorder: notes when messages are sent and received; None for nobody.
-    """
+    """The exchange of one epoch; ``remove`` is (M,) s to remove what was sent, at the end."""
 
     def __init__(
         self,
-        scenario: Scenario,
-        resources: Resources,
-        clock: NetworkClock,
+        simulation: Simulation,
         schedule: MessageSchedule,
         costs: ExchangeCosts,
-        recorder: Recorder | None = None,
+        remove: Floats,
     ) -> None:
-        self._recorder = recorder
+        scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
+        self._recorder, self.costs, self.remove = simulation.recorder, costs, remove
         self._resources, self._clock, self._schedule = resources, clock, schedule
-        self.costs = costs
         self._reads_in_flight = scenario.workload.loader.reads_in_flight
         self._world_size = resources.world_size
         self._sending = frozenset(costs.plan.iteration.tolist())
-        self._lowering = MessageLowering(
-            resources, schedule, serial_pairs=scenario.network.serial_pairs
+        serial_pairs, in_memory = (
+            scenario.network.serial_pairs,
+            scenario.workload.source == "memory",
         )
-        self._stores = StoreLowering(
-            resources, costs, in_memory=scenario.workload.source == "memory"
-        )
+        self._lowering = MessageLowering(resources, schedule, serial_pairs=serial_pairs)
+        self._stores = StoreLowering(resources, costs, in_memory=in_memory)
         # of the iteration whose messages were prepared last: its groups, of each rank the one of
         # its host work and the one of its messages; and its transfers
         self._prepared = -1

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.lowering.gradients import Allreduces
@@ -20,9 +19,9 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.phases import ITERATION, Times
+from simshuffle.spec.arrays import Floats
 
 Steps = Generator[simpy.Event, Any, None]
-Floats = NDArray[np.float64]
 
 
 class Posting:
@@ -60,9 +59,6 @@ class Posting:
 class GradientSum(ABC):
     """What the loop of a rank asks for.
 
-    Args:
-        posting: where allreduces run.
-
     Attributes:
         parts: the phases of an iteration, see `simshuffle.sim.phases`.
         hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from
@@ -84,35 +80,29 @@ class GradientSum(ABC):
         """All until the weights are updated."""
 
 
+@dataclass(frozen=True)
+class Passes:
+    """What every rank computes by itself."""
+
+    forward: list[list[float]]  # s of each batch, by rank
+    backward: list[list[float]]  # the same
+    update: float  # s
+
+
 class SumAfterBackward(GradientSum):
-    """One allreduce of the whole gradient, once all ranks have computed theirs and stored what they
-    received. All go on when it has ended and the weights are updated.
+    """One allreduce of the whole gradient, of ``nbytes`` bytes, once all ranks have computed theirs
+    and stored what they received. All go on when it has ended and the weights are updated."""
 
-    Args:
-        posting: as of `GradientSum`.
-        forward, backward: s of each batch, by rank.
-        update: s.
-        nbytes: of the gradient.
-    """
-
-    def __init__(
-        self,
-        posting: Posting,
-        forward: list[list[float]],
-        backward: list[list[float]],
-        update: float,
-        nbytes: float,
-    ) -> None:
+    def __init__(self, posting: Posting, passes: Passes, nbytes: float) -> None:
         super().__init__(posting)
-        self._forward, self._backward, self._update = forward, backward, update
-        self._nbytes = nbytes
-        self._barrier = Barrier(self._env, len(forward), self._post)
+        self._passes, self._nbytes = passes, nbytes
+        self._barrier = Barrier(self._env, len(passes.forward), self._post)
         self._reduced_at = 0.0
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
-        forward = self._forward[rank][iteration]
-        yield self._env.timeout(forward + self._backward[rank][iteration])
+        forward = self._passes.forward[rank][iteration]
+        yield self._env.timeout(forward + self._passes.backward[rank][iteration])
         times.slowed = times.computed = self._env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
@@ -126,7 +116,7 @@ class SumAfterBackward(GradientSum):
     def _post(self, event: simpy.Event) -> None:
         def reduced(_: simpy.Event | None) -> None:
             self._reduced_at = self._env.now
-            succeed_after(self._env, self._update, event)
+            succeed_after(self._env, self._passes.update, event)
 
         self._posting.start(self._nbytes, reduced)
 
@@ -182,21 +172,15 @@ class WorkClock:
 
 @dataclass
 class Round:
-    """The gradients of one iteration.
+    """The gradients of one iteration."""
 
-    Attributes:
-        summed: the event at which all are.
-        begun: of every rank that computes, the work at which its backward pass begins (s), and how
-            long that takes (s).
-        computed_at: when the last rank so far had computed them (s).
-        spans: begin and end of every allreduce (s).
-        left: ranks that have not updated their weights.
-    """
-
-    summed: simpy.Event
-    left: int
+    summed: simpy.Event  # the event at which all are
+    left: int  # ranks that have not updated their weights
+    # of every rank that computes, the work at which its backward pass begins (s), and how long that
+    # takes (s)
     begun: list[tuple[float, float]] = field(default_factory=list)
-    computed_at: float = 0.0
+    computed_at: float = 0.0  # when the last rank so far had computed them (s)
+    # begin and end of every allreduce (s)
     spans: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -208,25 +192,18 @@ class SumDuringBackward(GradientSum):
     it or have passed it, so one `WorkClock` serves all.
 
     Args:
-        posting, forward, backward, update: as of `SumAfterBackward`.
+        posting, passes: as of `SumAfterBackward`.
         layers: (layers, 2) bytes of gradient, and the share of the backward pass after which they
             are computed, in this order.
         overlap: the rule.
     """
 
     def __init__(
-        self,
-        posting: Posting,
-        forward: list[list[float]],
-        backward: list[list[float]],
-        update: float,
-        layers: Floats,
-        overlap: Ddp | Horovod,
+        self, posting: Posting, passes: Passes, layers: Floats, overlap: Ddp | Horovod
     ) -> None:
         super().__init__(posting)
-        self._forward, self._backward, self._update = forward, backward, update
-        self._overlap = overlap
-        self._parts = overlap.parts(layers)
+        self._passes, self._ranks = passes, len(passes.forward)
+        self._overlap, self._parts = overlap, overlap.parts(layers)
         self._work = WorkClock(self._env, overlap.slowdown)
         self._rounds: dict[int, Round] = {}
         self._waiting: deque[tuple[float, Round, bool]] = deque()
@@ -234,18 +211,18 @@ class SumDuringBackward(GradientSum):
 
     def _round(self, iteration: int) -> Round:
         if iteration not in self._rounds:
-            self._rounds[iteration] = Round(self._env.event(), len(self._forward))
+            self._rounds[iteration] = Round(self._env.event(), self._ranks)
         return self._rounds[iteration]
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
         env, clock, this = self._env, self._work, self._round(iteration)
-        forward = self._forward[rank][iteration]
-        backward = self._backward[rank][iteration] + self._overlap.hooks
+        forward = self._passes.forward[rank][iteration]
+        backward = self._passes.backward[rank][iteration] + self._overlap.hooks
         begin = clock.work
         behind = env.now - begin
         this.begun.append((begin + forward, backward))
-        if len(this.begun) == len(self._forward):
+        if len(this.begun) == self._ranks:
             env.process(self._post_parts(this))
         yield clock.reach(begin + forward + backward)
         times.slowed = this.computed_at = env.now
@@ -260,7 +237,7 @@ class SumDuringBackward(GradientSum):
             yield this.summed
         times.computed_by_all = min(max(arrived, this.computed_at), self._env.now)
         times.reduced = self._env.now
-        yield self._env.timeout(self._update)
+        yield self._env.timeout(self._passes.update)
         times.updated = self._env.now
         this.left -= 1
         if this.left == 0:
@@ -290,7 +267,7 @@ class SumDuringBackward(GradientSum):
         self, rule: Horovod, this: Round, nbytes: list[float], ready: list[float]
     ) -> Steps:
         """Post what is ready at every cycle of Horovod's coordinator."""
-        agreeing = rule.negotiation_seconds(len(self._forward))
+        agreeing = rule.negotiation_seconds(self._ranks)
         period, first = max(rule.cycle, agreeing), 0
         while first < len(ready):
             if ready[first] > self._work.work:

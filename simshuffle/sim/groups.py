@@ -6,18 +6,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from simshuffle.lowering.division import Division, Part
-from simshuffle.sim.barrier import Barrier
+from simshuffle.sim.barrier import Barrier, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
 from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
+from simshuffle.spec.arrays import Floats, Ints64
 
 Steps = Generator[simpy.Event, Any, None]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class DividedStep(GradientSum):
@@ -26,14 +23,13 @@ class DividedStep(GradientSum):
     What several ranks compute together lasts as long as with the slowest of them. The accounts of a
     rank say first what it computes, then what it waits for and sends, whatever their order was.
 
-    Args:
-        posting: on which transfers are posted.
-        division: what the ranks do, as transfers.
-        samples: (iterations, M) of each rank's batch.
-        jitter: (iterations, M) factors of what is computed.
+    ``samples`` are (iterations, M) of each rank's batch, ``jitter`` (iterations, M) factors of what
+    is computed.
     """
 
-    def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
+    def __init__(
+        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+    ) -> None:
         super().__init__(posting)
         self._division = division
         self._all = Barrier(self._env, samples.shape[1], self._all_there)
@@ -64,7 +60,9 @@ class StepInGroups(DividedStep):
 
     parts = IN_GROUPS
 
-    def __init__(self, posting: Posting, division: Division, samples: Ints, jitter: Floats) -> None:
+    def __init__(
+        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+    ) -> None:
         super().__init__(posting, division, samples, jitter)
         self._groups = [
             GroupPass(self._env, posting, division, group) for group in range(division.groups)
@@ -110,7 +108,7 @@ class GroupPass:
         self, env: simpy.Environment, posting: Posting, division: Division, group: int
     ) -> None:
         self.barrier = Barrier(env, division.ways, self._there)
-        self.batches: tuple[Ints, Floats]
+        self.batches: tuple[Ints64, Floats]
         self.begun_at = 0.0
         self.spent: Spent
         self._env, self._posting, self._division, self._group = env, posting, division, group
@@ -123,7 +121,7 @@ class GroupPass:
         self._iteration += 1
         self.begun_at = self._env.now
         self.spent = Spent(part, factor)
-        self._posting.post(part.ready(factor), lambda _: _let_go(event))
+        self._posting.post(part.ready(factor), lambda _: let_go(event))
 
 
 class StepOfAll(DividedStep):
@@ -149,12 +147,8 @@ class StepOfAll(DividedStep):
 
 
 class Spent:
-    """Seconds of forward and backward pass and bubble of a part of a step.
-
-    Args:
-        part: of the step.
-        factor: by which computing is longer.
-    """
+    """Seconds of forward and backward pass and bubble of a part of a step, if computing takes
+    ``factor`` times as long."""
 
     __slots__ = ("backward", "bubble", "forward")
 
@@ -162,7 +156,3 @@ class Spent:
         self.forward = factor * part.forward
         self.backward = factor * part.backward
         self.bubble = factor * part.bubble
-
-
-def _let_go(event: simpy.Event) -> None:
-    event.succeed()

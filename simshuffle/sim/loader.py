@@ -19,12 +19,6 @@ class Loaders:
     and then decodes them; several threads do both at the same time, each on a core; the workers
     take the batches in turn. A loaded batch is copied to the GPU over its PCIe slot. At most
     ``loader.prefetch`` batches are ahead of the loop that uses them.
-
-    Args:
-        loader: workers, and batches ahead.
-        clock: of the network that carries the transfers.
-        chains: the transfers of every batch.
-        world_size: M.
     """
 
     def __init__(

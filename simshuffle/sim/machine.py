@@ -17,7 +17,7 @@ from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.shared import SharedNetwork
 from simshuffle.parallelism import Data
-from simshuffle.plan.epochs import EpochPlan, Floats
+from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import (
@@ -30,45 +30,43 @@ from simshuffle.results.timeline import (
 )
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.epoch import Epoch, loaders_of
+from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.simulation import Simulation
 from simshuffle.sim.staging import NOTHING, Staged, stage
+from simshuffle.spec.arrays import Floats
 
 STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
 
 
 class Machine:
-    """A cluster with its network and its clock.
-
-    Args:
-        scenario: the whole one, without sweep.
-        recorder: notes what tables do not hold; None for nobody.
-    """
+    """A cluster with its network and its clock, for a scenario without sweep; a recorder notes what
+    tables do not hold."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._recorder = scenario, recorder
-        rng, workload = scenario.rng, scenario.workload
-        self._resources = Resources(scenario.cluster, scenario.world_size, rng("placement"))
-        self._env = simpy.Environment()
-        network = self._resources.network(scenario.network, accounts=scenario.world_size)
-        if recorder is None:
-            self._clock = NetworkClock(self._env, network)
-        else:
-            self._clock = recorder.clock(self._env, network, self._resources)
-        self._allreduces = Allreduces(workload.allreduce, self._resources, rng("host_order"))
-        self._division = (
-            None if isinstance(workload.parallelism, Data) else Division(scenario, self._resources)
+        self.scenario, self._env = scenario, simpy.Environment()
+        rng, workload, world_size = scenario.rng, scenario.workload, scenario.world_size
+        resources = Resources(scenario.cluster, world_size, rng("placement"))
+        network = resources.network(scenario.network, accounts=world_size)
+        by_data = isinstance(workload.parallelism, Data)
+        self._simulation = Simulation(
+            scenario,
+            resources,
+            NetworkClock(self._env, network)
+            if recorder is None
+            else recorder.clock(self._env, network, resources),
+            Allreduces(workload.allreduce, resources, rng("host_order")),
+            None if by_data else Division(scenario, resources),
+            recorder,
         )
-        self._links = LinkStatistics(self._resources, network)
+        self._links = LinkStatistics(resources, network)
         self._stage: Staged | None = None
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Those of the training of an epoch."""
-        return loaders_of(
-            self.scenario, self._resources, self._clock, plan.training, "read", plan.epoch
-        )
+        return self._simulation.loaders(plan.training, "read", plan.epoch)
 
     def epoch(
         self,
@@ -78,41 +76,23 @@ class Machine:
         nbytes: Floats,
         progress: Callable[[int], None],
     ) -> SimulatedEpoch:
-        """Simulate an epoch.
-
-        Args:
-            plan: what the ranks read and exchange.
-            loaders: those of the plan.
-            thinning: whose scenario the plan is of.
-            nbytes: (N,) bytes of every sample of that.
-            progress: called after each iteration with the number of iterations done.
-        """
-        scenario, env = self.scenario, self._env
+        """Simulate an epoch, of whose thinned scenario the plan, its loaders and ``nbytes``, (N,)
+        of every sample, are; ``progress`` is called after each iteration with the number of
+        iterations done."""
+        env, recorder = self._env, self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
-        epoch = Epoch(
-            scenario,
-            self._resources,
-            self._clock,
-            plan,
-            loaders,
-            self._allreduces,
-            self._division,
-            nbytes,
-            progress,
-            thinning,
-            self._recorder,
-        )
+        epoch = Epoch(self._simulation, plan, loaders, nbytes, progress, thinning)
         begin = env.now
-        if self._recorder is not None:
-            self._recorder.begin(begin)
+        if recorder is not None:
+            recorder.begin(begin)
         with without_cycle_collection():
             env.run(until=env.process(epoch.run()))
-        if self._recorder is not None:
-            self._recorder.end(env.now)
+        if recorder is not None:
+            recorder.end(env.now)
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, env.now),
-            sources=_sources(scenario, plan, thinning, epoch, staged),
+            sources=_sources(self.scenario, plan, thinning, epoch, staged),
             begin=begin,
             end=env.now,
             measured_spread=epoch.measured_spread,
@@ -128,28 +108,24 @@ class Machine:
             factor = thinning.factor
             whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
             tolerance = STAGED * self.scenario.time_tolerance
-            self._stage = stage(self.scenario.workload, self._resources, whole, tolerance)
+            self._stage = stage(
+                self.scenario.workload, self._simulation.resources, whole, tolerance
+            )
         return self._stage
 
 
 @dataclass(frozen=True)
 class SimulatedEpoch:
-    """An epoch that is over.
+    """An epoch that is over."""
 
-    Attributes:
-        rows: of its phases.
-        links: its links table, without the name of the run.
-        sources: its row of that table, by column, as if all iterations had been simulated.
-        begin, end: of simulated time (s).
-        measured_spread: see `Epoch.measured_spread`.
-    """
-
-    rows: list[dict[str, NDArray[Any]]]
-    links: pd.DataFrame
+    rows: list[dict[str, NDArray[Any]]]  # of its phases
+    links: pd.DataFrame  # its links table, without the name of the run
+    # its row of that table, by column, as if all iterations had been simulated
     sources: dict[str, Any]
+    # begin, end: of simulated time (s)
     begin: float
     end: float
-    measured_spread: float = 0.0
+    measured_spread: float = 0.0  # see `Epoch.measured_spread`
 
     def seconds(self) -> Floats:
         """(iterations, phases) s, see `seconds_by_iteration`."""
@@ -160,13 +136,8 @@ class SimulatedEpoch:
         return seconds_in(self.rows, self.sources["world_size"], ("io", "decode"))
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Its tables; the rows of the phases are used up.
-
-        Args:
-            run: name of the run.
-            window: what was simulated of it.
-            earlier: s of simulated time before it that belong to no epoch.
-        """
+        """Its tables; the rows of the phases are used up. ``window`` says what was simulated of it,
+        ``earlier`` s of simulated time before it that belong to no epoch."""
         if earlier:
             for part in self.rows:
                 for bound in ("start_s", "end_s"):
@@ -213,16 +184,15 @@ def _sources(
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
-    for loaders, times in (
-        (epoch.loaders, thinning.read_factor(trained)),
-        (epoch.inference, factor),
-    ):
-        if loaders is not None:
-            sums = loaders.chains.sums
-            for of, found in ((read, sums.nbytes), (requests, sums.requests)):
-                for source in of:
-                    of[source] += times * found[source]
-            opens += times * sums.file_opens
+    passes = [(epoch.loaders, thinning.read_factor(trained))]
+    if epoch.measuring is not None:
+        passes.append((epoch.measuring.loaders, factor))
+    for loaders, times in passes:
+        sums = loaders.chains.sums
+        for of, found in ((read, sums.nbytes), (requests, sums.requests)):
+            for source in of:
+                of[source] += times * found[source]
+        opens += times * sums.file_opens
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory

@@ -29,20 +29,26 @@ ITERATION = {
 }
 """The parts of an iteration and the phase of each, in the order of the authors' training loop:
 synchronise with the last exchange after backward, begin the next after update."""
+
+
+def _as_before(*parts: str) -> dict[str, str]:
+    return {part: ITERATION[part] for part in parts}
+
+
 IN_GROUPS = {
-    **{part: ITERATION[part] for part in ("read", "loaded")},
+    **_as_before("read", "loaded"),
     "gathered": "wait_group",
-    **{part: ITERATION[part] for part in ("forwarded", "computed")},
+    **_as_before("forwarded", "computed"),
     "idle": "bubble",
     "slowed": "group_communication",
-    **{part: ITERATION[part] for part in list(ITERATION)[list(ITERATION).index("stored") :]},
+    **_as_before(*list(ITERATION)[list(ITERATION).index("stored") :]),
 }
 """The same where ranks of a model-parallel group go through the passes together."""
 OF_ALL = {
-    **{part: ITERATION[part] for part in ("read", "loaded")},
+    **_as_before("read", "loaded"),
     "gathered": "wait_allreduce",
-    **{part: ITERATION[part] for part in ("forwarded", "computed", "reduced", "updated")},
-    **{part: ITERATION[part] for part in ("stored", "stored_by_all", "sent", "free")},
+    **_as_before("forwarded", "computed", "reduced", "updated"),
+    **_as_before("stored", "stored_by_all", "sent", "free"),
 }
 """The same where all ranks go through the whole step together."""
 FINAL = {
@@ -57,50 +63,31 @@ FINAL = {
 @dataclass(slots=True)
 class Times:
     """When the parts of an iteration of one rank, or of what goes before and follows all of them,
-    ended (s). ``begin`` is when the first of them began.
+    ended (s)."""
 
-    Attributes:
-        measured: importance is known.
-        read: the last byte of the batch was read; ``loaded``: it is on the GPU.
-        gathered: so are those of all ranks with which the step is done.
-        forwarded, computed: the forward pass is done, and the backward pass as if nothing slowed it
-            down; ``slowed``: it is, and so is what the rank's group sends.
-        idle: so is that for which it has to wait though nothing is sent.
-        stored: the samples of the last exchange are written; ``stored_by_all``: all ranks' are.
-        computed_by_all: all ranks have their gradients; ``reduced``: their sum.
-        updated: the weights are.
-        sent: the host work of the next exchange is done; ``free``: its barriers are.
-        removed: what was sent is.
-        finished: all ranks are through.
-    """
-
-    begin: float
-    measured: float = 0.0
-    read: float = 0.0
-    loaded: float = 0.0
-    gathered: float = 0.0
-    forwarded: float = 0.0
-    computed: float = 0.0
-    idle: float = 0.0
-    slowed: float = 0.0
-    stored: float = 0.0
+    begin: float  # of the first of them
+    measured: float = 0.0  # importance is known
+    read: float = 0.0  # the last byte of the batch was read
+    loaded: float = 0.0  # it is on the GPU
+    gathered: float = 0.0  # so are those of all ranks with which the step is done
+    forwarded: float = 0.0  # the forward pass is done
+    computed: float = 0.0  # the backward pass, as if nothing slowed it down
+    idle: float = 0.0  # what the rank has to wait for though nothing is sent
+    slowed: float = 0.0  # the backward pass, and what the rank's group sends
+    stored: float = 0.0  # the samples of the last exchange are written
     stored_by_all: float = 0.0
-    computed_by_all: float = 0.0
-    reduced: float = 0.0
-    updated: float = 0.0
-    sent: float = 0.0
-    free: float = 0.0
-    removed: float = 0.0
-    finished: float = 0.0
+    computed_by_all: float = 0.0  # all ranks have their gradients
+    reduced: float = 0.0  # their sum is known
+    updated: float = 0.0  # the weights are
+    sent: float = 0.0  # the host work of the next exchange is done
+    free: float = 0.0  # its barriers are
+    removed: float = 0.0  # what was sent is
+    finished: float = 0.0  # all ranks are through
 
 
 class PhaseLog:
-    """The times of all ranks.
-
-    Args:
-        parts: the phase of each part (an attribute of `Times`), in their order.
-        world_size: M.
-    """
+    """The times of all ranks; ``parts`` has the phase of each part (an attribute of `Times`), in
+    their order."""
 
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
         self._parts = parts
@@ -116,13 +103,8 @@ class PhaseLog:
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
         """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); uses the times up.
-
-        Args:
-            epoch: from 1.
-            nbytes: bytes that a part moved, by its name: (iterations, M), or one number for all; 0
-                where none is given.
-            final: they are no iterations.
-        """
+        ``nbytes`` are those that a part moved, by its name: (iterations, M), or one number for all.
+        ``final`` ones are no iterations."""
         ranks = np.stack([np.frombuffer(times) for times in self._times])
         self._times.clear()
         bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)

@@ -15,9 +15,7 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork
 from simshuffle.plan.resources import Resources
 from simshuffle.sim.clock import NetworkClock
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 SAMPLES = 300
 """Of the links in an epoch, at least, where its length was not known; at most twice as many."""
@@ -31,46 +29,32 @@ MOST_VALUES = 1 << 25
 @dataclass(frozen=True)
 class MessageTimes:
     """The messages of an epoch from one rank to another: (n,) arrays, by iteration, number and
-    sender.
+    sender."""
 
-    Attributes:
-        iteration: after which it was sent, from 1.
-        number: of the sender's messages of the iteration, from 0.
-        sender, receiver: ranks.
-        nbytes: on the wire.
-        work: s of the sender's main thread, which end when it is sent.
-        sent, received: s since the epoch began.
-    """
-
-    iteration: Ints
-    number: Ints
-    sender: Ints
-    receiver: Ints
-    nbytes: Floats
-    work: Floats
+    iteration: Ints64  # after which it was sent, from 1
+    number: Ints64  # of the sender's messages of the iteration, from 0
+    # sender, receiver: ranks
+    sender: Ints64
+    receiver: Ints64
+    nbytes: Floats  # on the wire
+    work: Floats  # s of the sender's main thread, which end when it is sent
+    # sent, received: s since the epoch began
     sent: Floats
     received: Floats
 
-    def of(self, chosen: NDArray[np.bool_]) -> MessageTimes:
+    def of(self, chosen: Flags) -> MessageTimes:
         """Those that are chosen."""
         return MessageTimes(*(values[chosen] for values in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What was recorded of an epoch.
+    """What was recorded of an epoch."""
 
-    Attributes:
-        messages: of its exchange.
-        at: (k,) s since the epoch began, from 0 to its end.
-        work: (k, links) units that every link has carried until then, float32.
-        resources: whose links they are.
-    """
-
-    messages: MessageTimes
-    at: Floats
-    work: NDArray[np.float32]
-    resources: Resources
+    messages: MessageTimes  # of its exchange
+    at: Floats  # (k,) s since the epoch began, from 0 to its end
+    work: NDArray[np.float32]  # (k, links) units that every link has carried until then, float32
+    resources: Resources  # whose links they are
 
     def used(self) -> Floats:
         """(k - 1, links) units/s that every link carried from each moment to the next, over its
@@ -82,13 +66,8 @@ class EpochRecord:
 
 
 class LinkSamples:
-    """The counters of all links at even intervals.
-
-    Args:
-        network: whose links.
-        length: about how long it is sampled (s). Where that is too little, every second sample is
-            dropped when there are too many.
-    """
+    """The counters of all links at even intervals, over about ``length`` s. Where that is too
+    little, every second sample is dropped when there are too many."""
 
     def __init__(self, network: SharedNetwork, length: float) -> None:
         self._network = network
@@ -132,12 +111,7 @@ class LinkSamples:
 
 class SampledClock(NetworkClock):
     """A clock that stops for samples between events. The network runs through the same events at
-    the same moments as without: samples are nothing to SimPy.
-
-    Args:
-        env, network: as of `NetworkClock`.
-        samples: of the network.
-    """
+    the same moments as without: samples are nothing to SimPy."""
 
     def __init__(
         self, env: simpy.Environment, network: SharedNetwork, samples: LinkSamples
@@ -170,11 +144,7 @@ class _Sampled:
 
 
 class Recorder:
-    """Notes one epoch after the other; each forgets the one before it.
-
-    Args:
-        length: about how long an epoch is (s).
-    """
+    """Notes one epoch of about ``length`` s after the other; each forgets the one before it."""
 
     def __init__(self, length: float) -> None:
         self._length = length
@@ -217,28 +187,22 @@ class Recorder:
     def _times(self) -> MessageTimes:
         ranks = np.arange(self._resources.world_size)
         finish = self._network.finish[: self._tags] - self._begin
-        columns: list[list[NDArray[np.generic]]] = [[] for _ in range(8)]
+        whole, real = np.zeros(0, np.int64), np.zeros(0)
+        parts: list[tuple[NDArray[np.generic], ...]] = [(whole,) * 4 + (real,) * 4]
         for iteration, messages, first in self._messages:
             for number, message in enumerate(messages):
                 away = np.flatnonzero(message.target != ranks)
                 begin = first + 2 * number * len(ranks)
-                of_one = (
-                    np.full(len(away), iteration + 1),
-                    np.full(len(away), number),
-                    away,
-                    message.target[away].astype(np.int64),
-                    message.nbytes[away],
-                    message.work[away],
-                    finish[begin + away],
-                    finish[begin + len(ranks) + away],
+                parts.append(
+                    (
+                        np.full(len(away), iteration + 1),
+                        np.full(len(away), number),
+                        away,
+                        message.target[away].astype(np.int64),
+                        message.nbytes[away],
+                        message.work[away],
+                        finish[begin + away],
+                        finish[begin + len(ranks) + away],
+                    )
                 )
-                for column, values in zip(columns, of_one, strict=True):
-                    column.append(values)
-        kinds = (np.int64,) * 4 + (np.float64,) * 4
-        nothing = [np.zeros(0, kind) for kind in kinds]
-        return MessageTimes(
-            *(
-                np.concatenate([empty, *values])
-                for empty, values in zip(nothing, columns, strict=True)
-            )
-        )
+        return MessageTimes(*map(np.concatenate, zip(*parts, strict=True)))

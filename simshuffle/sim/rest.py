@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from simshuffle.plan.thinning import TRANSIENT
 from simshuffle.sim.barrier import succeed_after
+from simshuffle.spec.arrays import Floats, Ints
 
 
 class RestOfPass:
@@ -20,7 +20,6 @@ class RestOfPass:
     whose standard deviation grows with the square root of the batches.
 
     Args:
-        env: the clock.
         iterations: batches of each rank that are left out.
         batches: of each rank that are not, at least 4 where any are left out.
         groups: (M,) number of the group of each rank.
@@ -32,12 +31,7 @@ class RestOfPass:
     """
 
     def __init__(
-        self,
-        env: simpy.Environment,
-        iterations: int,
-        batches: int,
-        groups: NDArray[np.integer],
-        at_once: int,
+        self, env: simpy.Environment, iterations: int, batches: int, groups: Ints, at_once: int
     ) -> None:
         self._env, self._iterations, self._groups = env, iterations, groups
         last = batches - 2
@@ -80,7 +74,7 @@ class RestOfPass:
             succeed_after(self._env, max(at - self._env.now, 0.0), event)
 
 
-def _mean(values: NDArray[np.float64], group: NDArray[np.integer]) -> NDArray[np.float64]:
+def _mean(values: Floats, group: Ints) -> Floats:
     """Of the group of each."""
     means = np.bincount(group, values) / np.maximum(np.bincount(group), 1)
     return np.asarray(means[group])

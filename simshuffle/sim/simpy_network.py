@@ -30,17 +30,12 @@ class Transferred(NamedTuple):
 
 
 class LinkStatistics(NamedTuple):
-    """What the links did up to now.
+    """What the links did up to now."""
 
-    Attributes:
-        nbytes: (links,) bytes carried, those of transfers under way included.
-        busy_seconds: (links,) s with any traffic.
-        peak_utilisation: (links,) highest share of the capacity in use at any moment, from 0 to 1;
-            with `Analytic` it can be more, since links are not shared.
-    """
-
-    nbytes: Floats
-    busy_seconds: Floats
+    nbytes: Floats  # (links,) bytes carried, those of transfers under way included
+    busy_seconds: Floats  # (links,) s with any traffic
+    # (links,) highest share of the capacity in use at any moment, from 0 to 1; with `Analytic` it
+    # can be more, since links are not shared
     peak_utilisation: Floats
 
 

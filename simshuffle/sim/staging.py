@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.shared import shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Workload
+from simshuffle.spec.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,7 @@ NOTHING = Staged(0.0, 0.0, 0.0)
 
 
 def stage(
-    workload: Workload,
-    resources: Resources,
-    shard_nbytes: NDArray[np.float64],
-    tolerance: float = 0.0,
+    workload: Workload, resources: Resources, shard_nbytes: Floats, tolerance: float = 0.0
 ) -> Staged:
     """Copy what the workload keeps on the hosts, in a fluid network of its own; arguments as in
     `simshuffle.lowering.staging.staging_traffic`, and the `tolerance` of `Fluid`."""

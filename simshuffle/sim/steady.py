@@ -29,12 +29,10 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.scenario.workload import Loader
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import special
-
-Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 FEWEST_BATCHES = 6
@@ -69,31 +67,22 @@ MOST_GROWTH = 4.0
 
 @dataclass(frozen=True)
 class Window:
-    """What the simulated iterations of an epoch say of all of them.
+    """What the simulated iterations of an epoch say of all of them."""
 
-    Attributes:
-        iterations: of the epoch.
-        simulated: of them.
-        first, last: of those simulated, from 1, the ones whose mean stands for those that were left
-            out; 0 if none were.
-        half_width: of the 95 % interval of the epoch's duration (s).
-        settled: whether the two halves of the steady iterations are alike.
-        mean_half_width: the same of the mean of a steady iteration, the largest of all phases, as a
-            share of the iteration; infinite where they are too few to tell.
-        cycle: iterations that belong together.
-        pass_known: whether the end of an inference pass is known to the tolerance.
-        late: whether a batch may take longer to load than those ahead last, though none did.
-    """
-
-    iterations: int
-    simulated: int
+    iterations: int  # of the epoch
+    simulated: int  # of them
+    # first, last: of those simulated, from 1, the ones whose mean stands for those that were left
+    # out; 0 if none were
     first: int = 0
     last: int = 0
-    half_width: float = 0.0
-    settled: bool = True
+    half_width: float = 0.0  # of the 95 % interval of the epoch's duration (s)
+    settled: bool = True  # whether the two halves of the steady iterations are alike
+    # the same of the mean of a steady iteration, the largest of all phases, as a share of the
+    # iteration; infinite where they are too few to tell
     mean_half_width: float = 0.0
-    cycle: int = 1
-    pass_known: bool = True
+    cycle: int = 1  # iterations that belong together
+    pass_known: bool = True  # whether the end of an inference pass is known to the tolerance
+    # whether a batch may take longer to load than those ahead last, though none did
     late: bool = False
 
     @property
@@ -119,23 +108,19 @@ class Window:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was simulated of an epoch.
+    """What was simulated of an epoch."""
 
-    Attributes:
-        seconds: (n, phases) s of every iteration, mean over ranks, as from
-            `simshuffle.results.timeline.seconds_by_iteration`; n at least 8.
-        loading: (n,) the longest that a rank waited for its loader (s).
-        first_loading: (M,) s that each rank waited for its first batch.
-        measured_spread: how well it is known when an inference pass before it ends (s), see
-            `simshuffle.sim.rest.RestOfPass`.
-        step: s of which an iteration may take one more or less, seldom: a cycle of Horovod's
-            coordinator; 0 if there is none.
-    """
-
+    # (n, phases) s of every iteration, mean over ranks, as from
+    # `simshuffle.results.timeline.seconds_by_iteration`; n at least 8
     seconds: Floats
-    loading: Floats
+    loading: Floats  # (n,) the longest that a rank waited for its loader (s)
+    # (M,) s that each rank waited for its first batch
     first_loading: Floats = field(default_factory=lambda: np.zeros(1))
+    # how well it is known when an inference pass before it ends (s), see
+    # `simshuffle.sim.rest.RestOfPass`
     measured_spread: float = 0.0
+    # s of which an iteration may take one more or less, seldom: a cycle of Horovod's coordinator; 0
+    # if there is none
     step: float = 0.0
 
     def begin_reach(self) -> float:
@@ -151,14 +136,8 @@ class Seen:
 
 
 def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> Window:
-    """What a window says.
-
-    Args:
-        seen: what was simulated.
-        iterations: of the whole epoch, more than were simulated.
-        loader: of each rank.
-        tolerance: of time.
-    """
+    """What a window says of an epoch of ``iterations``, more than were simulated, if times may be
+    off by the share ``tolerance``."""
     seconds = seen.seconds
     simulated = len(seconds)
     first, last, cycle, waits = steady_range(seconds.sum(axis=1), seen.loading, loader, tolerance)
@@ -215,18 +194,12 @@ def steady_range(
 
 @dataclass(frozen=True)
 class MeanError:
-    """How well the mean of a stationary series of ``count`` values is known.
-
-    Attributes:
-        variance: of a value, as if values were not correlated: ``count`` times that of the mean.
-        quantile: of Student's t, for the interval.
-        settled: whether the two halves differ by no more than this explains.
-    """
+    """How well the mean of a stationary series of ``count`` values is known."""
 
     count: int
-    variance: float
-    quantile: float
-    settled: bool
+    variance: float  # of a value, as if none were correlated: ``count`` times that of the mean
+    quantile: float  # of Student's t, for the interval
+    settled: bool  # whether the two halves differ by no more than this explains
 
     @property
     def half_width(self) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from simshuffle.allreduce import Horovod
-from simshuffle.plan.epochs import EpochPlan, Floats, plan_epochs, sample_nbytes
+from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
 from simshuffle.results.timeline import Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.steady import Seen, Window, window_of
+from simshuffle.spec.arrays import Floats
 
 TOO_LONG = "so many are needed"
 NOT_ALIKE = "they do not become alike"

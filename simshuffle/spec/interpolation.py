@@ -20,19 +20,15 @@ INTERPOLATIONS = ("log", "linear")
 @dataclass(frozen=True)
 class Curve:
     """A function of one variable through measured points; outside them the value of the nearest
-    point.
+    point."""
 
-    Attributes:
-        x: (n,) places of the points (SI unit, or a plain number), ascending; (0.0,) for a constant.
-        y: (n,) values there (SI unit), greater than 0.
-        interpolation: between neighbouring points: 'log', straight in log y over log x, as for
-            sizes and counts that were measured in powers of two; or 'linear'.
-        constant: the same value everywhere; there is one point, and its x has no meaning.
-    """
-
+    # (n,) places of the points (SI unit, or a plain number), ascending; (0.0,) for a constant
     x: tuple[float, ...]
-    y: tuple[float, ...]
+    y: tuple[float, ...]  # (n,) values there (SI unit), greater than 0
+    # between neighbouring points: 'log', straight in log y over log x, as for sizes and counts that
+    # were measured in powers of two; or 'linear'
     interpolation: str = "log"
+    # the same value everywhere; there is one point, and its x has no meaning
     constant: bool = False
 
     def __call__(self, x: float) -> float:

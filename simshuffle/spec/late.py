@@ -8,11 +8,7 @@ from typing import Any
 
 class Late:
     """Stands for a package that takes longer to import than a command that does not need it takes
-    in all, such as ``simshuffle check``; has all its attributes.
-
-    Args:
-        name: of the package.
-    """
+    in all, such as ``simshuffle check``; has all its attributes."""
 
     def __init__(self, name: str) -> None:
         self._name = name

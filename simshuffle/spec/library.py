@@ -60,14 +60,9 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
         else folder.removesuffix("s")
     )
     remedy = _file_of_that_name(reference, candidates) if not looks_like_path else ""
-    raise ScenarioError(
-        Problem(
-            "",
-            f"no such {kind} file or name",
-            repr(reference),
-            remedy or nearest(reference, shipped_names(folder)),
-        )
-    )
+    rule = f"no such {kind} file or name"
+    remedy = remedy or nearest(reference, shipped_names(folder))
+    raise ScenarioError(Problem("", rule, repr(reference), remedy))
 
 
 def _file_of_that_name(reference: str, candidates: list[Path]) -> str:
@@ -296,14 +291,9 @@ def by_kind(text: str) -> dict[str, Any]:
     for item in filter(None, arguments.split(",")):
         name, equals, value = item.partition("=")
         if not equals:
-            raise ScenarioError(
-                Problem(
-                    "",
-                    "parameters are written name=value",
-                    repr(item),
-                    "For example partial_local_shuffle:exchange_fraction=0.1.",
-                )
-            )
+            rule = "parameters are written name=value"
+            remedy = "For example partial_local_shuffle:exchange_fraction=0.1."
+            raise ScenarioError(Problem("", rule, repr(item), remedy))
         at = out
         *parents, last = name.strip().split(".")
         for part in parents:
@@ -311,14 +301,9 @@ def by_kind(text: str) -> dict[str, Any]:
                 at[part] = by_kind(at[part])
             at = at.setdefault(part, {})
             if not isinstance(at, dict):
-                raise ScenarioError(
-                    Problem(
-                        name,
-                        f"cannot be set: '{part}' holds a plain value",
-                        repr(value),
-                        "Give one of the two.",
-                    )
-                )
+                rule = f"cannot be set: '{part}' holds a plain value"
+                remedy = "Give one of the two."
+                raise ScenarioError(Problem(name, rule, repr(value), remedy))
         at[last] = read_value(value, name)
     return out
 

@@ -190,13 +190,7 @@ def which_value(
     problem: Problem, axes: Mapping[str, Sequence[Any]], combination: Mapping[str, Any]
 ) -> Problem:
     """The problem of a combination, with the values of the axes that it comes from: those of keys
-    that are at, above or below its own; else all.
-
-    Args:
-        problem: of the combination.
-        axes: all values of each key.
-        combination: the value of each key.
-    """
+    that are at, above or below its own; else all. ``axes`` has all values of each key."""
     own = [key for key in combination if related(key, problem.path)] or list(combination)
     told = [
         f"value {list(axes[key]).index(combination[key]) + 1} of {key}, {short(combination[key])!r}"
@@ -220,14 +214,8 @@ def short(value: Any) -> str:
 
 def pin(axes: dict[Any, Any], key: str, value: Any, where: str, problems: list[Problem]) -> None:
     """Take a key that is set to one value, and the keys below it, out of the axes that vary them.
-
-    Args:
-        axes: values by dotted key; changed.
-        key: what is set.
-        value: to what.
-        where: the dotted key of the axes, for the problem.
-        problems: an axis above the key, which would set it again, is added.
-    """
+    An axis above it, which would set it again, is added to ``problems``; ``where`` is the dotted
+    key of the axes."""
     for axis in [axis for axis in axes if isinstance(axis, str)]:
         if axis == key or axis.startswith(f"{key}."):
             del axes[axis]

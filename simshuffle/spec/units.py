@@ -199,6 +199,6 @@ def readable(value: float, dimension: Dimension, digits: int = 4) -> str:
     return format_quantity(float(f"{value:.{digits}g}"), dimension)
 
 
-def readable_count(value: float, digits: int = 3) -> str:
-    """A number of things for people: '1.28 M', rounded to ``digits`` significant digits."""
-    return readable(value, Dimension.FREQUENCY, digits).removesuffix("/s").removesuffix(" 1")
+def readable_count(value: float) -> str:
+    """A number of things for people: '1.28 M', rounded to three significant digits."""
+    return readable(value, Dimension.FREQUENCY, 3).removesuffix("/s").removesuffix(" 1")

@@ -81,12 +81,9 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         context = detail.get("ctx", {})
         kinds = str(context.get("expected_tags", "")) or "one of the known kinds"
-        return Problem(
-            f"{path}.kind",
-            f"must be one of {kinds}",
-            repr(context.get("tag", "")),
-            "Name one of them.",
-        )
+        rule = f"must be one of {kinds}"
+        remedy = "Name one of them."
+        return Problem(f"{path}.kind", rule, repr(context.get("tag", "")), remedy)
     if kind in _RULES:
         rule, remedy = _RULES[kind]
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
@@ -111,7 +108,7 @@ CALLED = {
 """Keys as they are called elsewhere."""
 ELSEWHERE = {
     "cluster.topology.routes": "Write cluster.routing: {kind: min_hop}, or leave it out: that is"
-    " what switches get that do not stand in levels.",
+    " what switches get that do not stand in levels."
 }
 """What to write in place of keys that are gone."""
 

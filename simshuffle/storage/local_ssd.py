@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.interpolation import FrequencyByCount
 from simshuffle.spec.record import Bandwidth, PositiveNBytes, Seconds, Sourced
 
-Amount = TypeVar("Amount", float, NDArray[np.float64])
+Amount = TypeVar("Amount", float, Floats)
 
 
 class LocalSsd(Sourced):
     """One SSD of a host. Its device time is the resource that reads and writes share.
-
-    ``iops`` is the most requests that it reads a second, over the number in flight; None for no
-    limit but bandwidth and ``latency``.
 
     Attributes:
         capacity: of one host.
@@ -28,7 +25,7 @@ class LocalSsd(Sourced):
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "latency": "default: Intel DC P4500, random read 85 us, as in topologies/abci.yaml",
+        "latency": "default: Intel DC P4500, random read 85 us, as in topologies/abci.yaml"
     }
 
     capacity: PositiveNBytes

@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from simshuffle.spec.record import (
-    Bandwidth,
-    Count,
-    Frequency,
-    NonNegative,
-    Seconds,
-    Share,
-    Sourced,
-)
+from simshuffle.spec.record import Bandwidth, Count, Frequency, NonNegative, Seconds, Share, Sourced
 
 GIGABYTE = 1e9
 
@@ -22,13 +14,7 @@ class ObjectStore(Sourced):
     """A store of objects, read whole or by ranges of bytes; what is left out is as of Amazon S3
     (Standard), read from machines in its region.
 
-    A request waits for its first byte for ``latency`` in the mean, and then its bytes come at
-    ``connection_bandwidth``. A connection has one request at a time. All of them together have at
-    most ``bandwidth``, those of a host ``host_bandwidth``, and ``request_rate`` requests a second
-    for each of the ``prefixes`` by which objects are named. A share of the requests,
-    ``retry_share``, is answered with an error, as is the same share of those that are tried again
-    ``retry_delay`` later. Latencies are log-normal; ``latency_spread`` is their standard deviation
-    over their mean.
+    A connection has one request at a time, and a request that is tried again fails as often.
 
     Attributes:
         latency: of the first byte of an answer, in the mean.

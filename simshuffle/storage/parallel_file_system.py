@@ -11,14 +11,7 @@ from simshuffle.spec.record import Bandwidth, Few, Frequency, NonNegative, Secon
 class ParallelFileSystem(Sourced):
     """A file system that all hosts share.
 
-    A file is opened first, which takes ``latency`` and one of ``open_rate`` operations a second of
-    the servers, then its bytes come at a share of ``read_bandwidth`` through the network.
-    ``links_per_switch`` links of ``link_bandwidth`` tie it to every topmost switch. Latencies are
-    log-normal with mean ``latency``; ``latency_spread`` is their standard deviation over it.
-
-    ``client_bandwidth`` is what one host gets at most, over the number of hosts of the run; None
-    for no such limit. ``background_load`` is the share of bandwidth and operations that other users
-    take. The default of the cables is so wide that the servers bind and not they.
+    A file is opened first, then its bytes come through the network.
 
     Attributes:
         read_bandwidth: of all servers together.

@@ -13,7 +13,6 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -131,11 +130,6 @@ def dashed(name: str) -> str:
 
 def fields_of(record: type[Options]) -> tuple[Field, ...]:
     """The fields of a record: arguments first, then its own options, then the shared ones."""
-    return _fields(record)
-
-
-@cache
-def _fields(record: Any) -> tuple[Field, ...]:
     hints = get_type_hints(record, include_extras=True)
     found = []
     for field in dataclasses.fields(record):

@@ -3,7 +3,7 @@ written and read back to the last bit through it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
+from rich.table import Table as RichTable
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.console import new_table
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
 Kind = Literal["text", "real", "count", "flag"]
@@ -37,6 +40,8 @@ class Column:
         choices: the texts that there can be; all if none are given.
         measured: whether a clock measured it while the result was made: it is another one each
             time.
+        head: what stands above it where it is printed; its name if that is ''.
+        look: how a value is printed: a format such as '.3g', 'bytes' or 'percent'.
     """
 
     meaning: str
@@ -46,6 +51,20 @@ class Column:
     high: float = LARGEST
     choices: tuple[str, ...] = ()
     measured: bool = False
+    head: str = ""
+    look: str = ""
+
+    def cell(self, value: Any) -> str:
+        """A value as a terminal shows it; '' where it is missing."""
+        if pd.isna(value):
+            return ""
+        if self.kind in {"text", "flag"}:
+            return str(value)
+        if self.look == "bytes":
+            return readable(value, Dimension.NBYTES, 3)
+        if self.look.endswith("percent"):
+            return f"{100 * value:{self.look.removesuffix('percent') or '.3g'}} %"
+        return f"{value:{self.look or ('.0f' if self.kind == 'count' else '.3g')}}"
 
     def fault(self, values: pd.Series[Any], before: int = 0) -> str:
         """What is wrong with ``values``, a column as it was read, or the part of it that follows
@@ -84,21 +103,29 @@ class Column:
         return f"must be one of {', '.join(self.choices)}" if other else ""
 
 
-def text(meaning: str, *choices: str, empty: bool = False) -> Column:
+def text(
+    meaning: str, *choices: str, empty: bool = False, head: str = "", look: str = ""
+) -> Column:
     """A column of texts; of ``choices`` alone, if there are any."""
-    return Column(meaning, "text", empty=empty, choices=choices)
+    return Column(meaning, "text", empty, choices=choices, head=head, look=look)
 
 
 def real(
-    meaning: str, low: float = -LARGEST, high: float = LARGEST, *, empty: bool = False
+    meaning: str,
+    low: float = -LARGEST,
+    high: float = LARGEST,
+    *,
+    empty: bool = False,
+    head: str = "",
+    look: str = "",
 ) -> Column:
     """A column of finite numbers."""
-    return Column(meaning, "real", empty, low, high)
+    return Column(meaning, "real", empty, low, high, head=head, look=look)
 
 
-def amount(meaning: str, *, empty: bool = False) -> Column:
+def amount(meaning: str, *, empty: bool = False, head: str = "", look: str = "") -> Column:
     """A column of finite numbers from 0 on: seconds, bytes, rates."""
-    return Column(meaning, "real", empty, 0.0)
+    return Column(meaning, "real", empty, 0.0, head=head, look=look)
 
 
 def spent(meaning: str) -> Column:
@@ -106,19 +133,21 @@ def spent(meaning: str) -> Column:
     return Column(meaning, "real", True, 0.0, measured=True)
 
 
-def share(meaning: str, *, empty: bool = False) -> Column:
+def share(meaning: str, *, empty: bool = False, head: str = "", look: str = "") -> Column:
     """A column of numbers from 0 to 1; a little beyond by rounding."""
-    return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9)
+    return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
 
 
-def count(meaning: str, low: float = 0, *, empty: bool = False) -> Column:
+def count(
+    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: str = ""
+) -> Column:
     """A column of whole numbers from ``low`` on."""
-    return Column(meaning, "count", empty, low, MOST)
+    return Column(meaning, "count", empty, low, MOST, head=head, look=look)
 
 
-def flag(meaning: str, *, empty: bool = False) -> Column:
+def flag(meaning: str, *, empty: bool = False, head: str = "") -> Column:
     """A column of true and false."""
-    return Column(meaning, "flag", empty)
+    return Column(meaning, "flag", empty, head=head)
 
 
 @dataclass(frozen=True)
@@ -163,6 +192,24 @@ class Schema:
             problems.append(Problem(source, rule, f"row {int(again.argmax()) + 1}", REMEDY))
         if problems:
             raise InputError(problems, source)
+
+    def listing(
+        self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
+    ) -> RichTable:
+        """Columns of ``table`` as a terminal, a paper and the page show them.
+
+        Args:
+            table: rows of this schema.
+            title: above it.
+            columns: names, in the order in which they are printed.
+            names: how many of them say what a row is; the others are aligned as numbers are.
+        """
+        of = [self.columns[name] for name in columns]
+        heads = [column.head or name for name, column in zip(columns, of, strict=True)]
+        shown = new_table(title, heads[:names], heads[names:])
+        for row in table[list(columns)].itertuples(index=False, name=None):
+            shown.add_row(*(c.cell(value) for c, value in zip(of, row, strict=True)))
+        return shown
 
     def empty(self) -> pd.DataFrame:
         """The table without rows."""

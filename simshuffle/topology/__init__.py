@@ -10,8 +10,7 @@ from pydantic import Field
 from simshuffle.topology.abci import Abci
 from simshuffle.topology.custom import Custom
 from simshuffle.topology.dln import Dln
-from simshuffle.topology.dragonfly import Dragonfly
-from simshuffle.topology.dragonfly_plus import DragonflyPlus
+from simshuffle.topology.dragonfly import Dragonfly, DragonflyPlus
 from simshuffle.topology.fat_tree import FatTree
 from simshuffle.topology.hyperx import HyperX
 from simshuffle.topology.rail_optimised import RailOptimised

@@ -1,8 +1,8 @@
-"""A network as arrays: what routes, levels and racks are found in."""
+"""A network as arrays: what routes, levels and racks are found in; its cables as directed links."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,37 +19,23 @@ FAR = np.iinfo(np.int16).max
 class Cabling:
     """The nodes of a network, numbered in their order, and its cables, in that of networkx: those
     of the first node, ordered by the neighbour to which it was linked first, then those of the
-    second to later nodes, and so on.
+    second to later nodes, and so on."""
 
-    Attributes:
-        names: of the nodes.
-        kinds: of each 'host', 'switch' or 'storage'.
-        tiers: of each.
-        crossing: (nodes,) s, of each.
-        ends: (cables, 2) the nodes at both ends, the earlier one first.
-        laid: (cables,) when each was added, from 0.
-        parallel: (cables,) which one it is of those between its two nodes, from 0.
-        several: (cables,) whether there are others between them.
-        bandwidth: (cables,) bytes/s in each direction.
-        latency: (cables,) s.
-        height: the number of switch levels less one; None if the network is not said to be a tree.
-        coordinates: (nodes, dimensions) of the switches, -1 for what has none; None if none has.
-        ports: (cables, 2) the number of the port at each end, -1 where it is not known; None if
-            none is.
-    """
-
-    names: list[str]
-    kinds: list[str]
-    tiers: list[str]
-    crossing: NDArray[np.float64]
-    ends: Ints
-    laid: Ints
-    parallel: Ints
-    several: Bools
-    bandwidth: NDArray[np.float64]
-    latency: NDArray[np.float64]
+    names: list[str]  # of the nodes
+    kinds: list[str]  # of each 'host', 'switch' or 'storage'
+    tiers: list[str]  # of each
+    crossing: NDArray[np.float64]  # (nodes,) s, of each
+    ends: Ints  # (cables, 2) the nodes at both ends, the earlier one first
+    laid: Ints  # (cables,) when each was added, from 0
+    parallel: Ints  # (cables,) which one it is of those between its two nodes, from 0
+    several: Bools  # (cables,) whether there are others between them
+    bandwidth: NDArray[np.float64]  # (cables,) bytes/s in each direction
+    latency: NDArray[np.float64]  # (cables,) s
+    # the number of switch levels less one; None if the network is not said to be a tree
     height: int | None
+    # (nodes, dimensions) of the switches, -1 for what has none; None if none has
     coordinates: Ints | None = None
+    # (cables, 2) the number of the port at each end, -1 where it is not known; None if none is
     ports: Ints | None = None
 
     @staticmethod
@@ -63,6 +49,7 @@ class Cabling:
         count = 2 * len(edges)
         flat = (number[name] for a, b, _ in edges for name in (a, b))
         ends = np.sort(np.fromiter(flat, np.int32, count).reshape(-1, 2), axis=1)
+        # one number for each pair of nodes, whichever is named first
         pair = ends[:, 0].astype(np.int64) * len(nodes) + ends[:, 1]
         _, first, which, several = np.unique(
             pair, return_index=True, return_inverse=True, return_counts=True
@@ -114,7 +101,7 @@ class Cabling:
         reached, here = 0, start
         while len(here):
             steps[here] = reached
-            found = neighbours[_runs(first[here], first[here + 1])]
+            found = neighbours[runs(first[here], first[here + 1])]
             here = np.unique(found[steps[found] < 0])
             reached += 1
         return steps
@@ -168,7 +155,7 @@ def parts(count: int, ends: Ints) -> Ints:
             least = shorter
 
 
-def _runs(first: Ints, end: Ints) -> NDArray[np.int64]:
+def runs(first: NDArray[np.integer], end: NDArray[np.integer]) -> NDArray[np.int64]:
     """The numbers from each of ``first`` to below each of ``end``, one run after the other."""
     counts = (end - first).astype(np.int64)
     total = np.cumsum(counts)
@@ -234,3 +221,38 @@ class SwitchGraph:
         joined = parts(len(self.nodes), ways)
         trees = (joined == np.arange(len(joined))).sum()
         return bool(len(ways) == len(self.nodes) - trees)
+
+
+@dataclass(frozen=True)
+class DirectedLinks:
+    """The cables of a network, each in both directions: link 2k and link 2k + 1."""
+
+    names: list[str]  # 'from>to', with '#k' for the k-th of several parallel ones
+    tiers: list[str]  # 'leaf>fbb' and so on
+    capacity: NDArray[np.float64]  # (links,) bytes/s
+    latency: NDArray[np.float64]  # (links,) s, of the cable and of the switch that it enters
+    enters: Ints  # (links,) the number of the node that each enters
+    nodes: list[str] = field(repr=False)  # the names of all nodes
+
+    @property
+    def target(self) -> list[str]:
+        """For each link the name of the node it enters."""
+        return [self.nodes[node] for node in self.enters.tolist()]
+
+
+def directed_links(cabling: Cabling) -> DirectedLinks:
+    """All directed links of a network, in the order of its cables."""
+    leaves, enters = cabling.ends.ravel(), cabling.ends[:, ::-1].ravel()
+    mark = np.where(cabling.several, cabling.parallel, -1)
+    nodes, tier_of = cabling.names, cabling.tiers
+    ends = list(zip(leaves.tolist(), enters.tolist(), strict=True))
+    names = [
+        f"{nodes[a]}>{nodes[b]}" if k < 0 else f"{nodes[a]}>{nodes[b]}#{k}"
+        for (a, b), k in zip(ends, np.repeat(mark, 2).tolist(), strict=True)
+    ]
+    known = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}
+    number = np.array([known[name] for name in tier_of])
+    both = [f"{a}>{b}" for a in known for b in known]
+    tiers = [both[i] for i in (number[leaves] * len(known) + number[enters]).tolist()]
+    latency = np.repeat(cabling.latency, 2) + cabling.crossing[enters]
+    return DirectedLinks(names, tiers, np.repeat(cabling.bandwidth, 2), latency, enters, nodes)

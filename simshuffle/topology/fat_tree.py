@@ -17,6 +17,7 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect, problem
 from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
+from simshuffle.topology.populated import Populated
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 MOST_LEVELS = 4
@@ -26,17 +27,11 @@ ROUNDING = 1e-3  # of a port: 33 links below 7 may be written as taper: 4.714
 
 @dataclass(frozen=True)
 class Links:
-    """The links between a level of switches, or the hosts, and the one above.
+    """The links between a level of switches, or the hosts, and the one above."""
 
-    Attributes:
-        children: lower nodes linked to an upper one.
-        parents: upper nodes linked to a lower one.
-        parallel: links of each such pair.
-    """
-
-    children: int
-    parents: int = 1
-    parallel: int = 1
+    children: int  # lower nodes linked to an upper one
+    parents: int = 1  # upper nodes linked to a lower one
+    parallel: int = 1  # links of each such pair
 
 
 class FatTree(Sourced, Interconnect):
@@ -75,10 +70,7 @@ class FatTree(Sourced, Interconnect):
     """
 
     hcas_are_rails: ClassVar[bool] = True
-    default_sources: ClassVar[dict[str, str]] = {
-        "cable_latency": "default: 5 m x 5.2 ns/m, as in topologies/abci.yaml",
-        "switch_latency": "default: Mellanox SB7890, 90 ns, as in topologies/abci.yaml",
-    }
+    default_sources: ClassVar[dict[str, str]] = Populated.default_sources
 
     kind: Literal["fat_tree"]
     ports: Annotated[int, Field(ge=2, le=MOST_PORTS)] | None = None

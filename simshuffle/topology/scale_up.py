@@ -13,9 +13,6 @@ class ScaleUp(Sourced):
     """Every ``hosts`` consecutive hosts form a domain, the last one maybe fewer: their GPUs are
     joined by switches of their own, as by NVLink in an NVL72.
 
-    ``bandwidth`` is that of each GPU in each direction; switches between do not bind. ``latency``
-    is that of the way from GPU to GPU.
-
     Attributes:
         hosts: of a domain.
         bandwidth: of each GPU in each direction, to all other hosts of the domain together.

@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.studies.training.record import ABSENT
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.studies.training.tables import ABSENT
 from simshuffle.train.training import BatchNorm
 
 Tensor = torch.Tensor
@@ -28,24 +28,33 @@ Tensor = torch.Tensor
 @dataclass
 class RankRows:
     """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank
-    ``first`` + i.
+    ``first`` + i."""
 
-    Attributes:
-        first: lowest rank.
-        count: ranks.
-        rows: of the batch, a multiple of ``count``.
-    """
-
-    first: int = 0
-    count: int = 1
-    rows: int = 0
+    first: int = 0  # lowest rank
+    count: int = 1  # ranks
+    rows: int = 0  # of the batch, a multiple of ``count``
 
     def expect(self, first: int, count: int, rows: int) -> None:
         """The next batch has ``rows`` rows, of ``count`` ranks from ``first`` on."""
         self.first, self.count, self.rows = first, count, rows
 
 
-class _ByRank(_BatchNorm):
+class OtherNorm(_BatchNorm):
+    """A layer of `LAYERS` whose class was changed, and which was ``ordinary`` before."""
+
+    ordinary: type[_BatchNorm]
+
+    @staticmethod
+    def change(layer: Any, to: type[OtherNorm]) -> None:
+        """Let ``layer`` be of class ``to``."""
+        layer.ordinary = type(layer)
+        layer.__class__ = to
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        self.ordinary._check_input_dim(self, input)  # type: ignore[no-untyped-call]
+
+
+class _ByRank(OtherNorm):
     """Batch norm with running statistics (M, C), one row for each rank."""
 
     ranks: RankRows
@@ -53,11 +62,11 @@ class _ByRank(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """``input`` (rows, C, ...), normalised by rank; see `RankRows`."""
-        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        self._check_input_dim(input)
         ranks = self.ranks
         if len(input) != ranks.rows:
             rule = f"batch norm by rank needs one row for each sample ({ranks.rows} of this batch)"
-            raise InputError(Problem(self.path, rule, f"{len(input)} rows", _SYNC), "model")
+            refuse(self.path, rule, f"{len(input)} rows", _SYNC, "model")
         # statistics of the batch that is evaluated, whoever does it
         if not self.training and self.running_mean is None:
             return super().forward(input)
@@ -88,24 +97,12 @@ class _ByRank(_BatchNorm):
         return 0.0 if self.momentum is None else self.momentum
 
 
-class _ByRank1d(_ByRank, nn.BatchNorm1d):
-    pass
-
-
-class _ByRank2d(_ByRank, nn.BatchNorm2d):
-    pass
-
-
-class _ByRank3d(_ByRank, nn.BatchNorm3d):
-    pass
-
-
-class _ScaleAndShift(_BatchNorm):
+class _ScaleAndShift(OtherNorm):
     """What remains of batch norm without normalisation: its weight and bias."""
 
     def forward(self, input: Tensor) -> Tensor:
         """``input`` (rows, C, ...) times weight plus bias."""
-        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        self._check_input_dim(input)
         if self.weight is None:
             return input
         by_channel = (-1, *[1] * (input.ndim - 2))
@@ -114,31 +111,8 @@ class _ScaleAndShift(_BatchNorm):
         return torch.addcmul(self.bias.view(by_channel), input, self.weight.view(by_channel))
 
 
-class _ScaleAndShift1d(_ScaleAndShift, nn.BatchNorm1d):
-    pass
-
-
-class _ScaleAndShift2d(_ScaleAndShift, nn.BatchNorm2d):
-    pass
-
-
-class _ScaleAndShift3d(_ScaleAndShift, nn.BatchNorm3d):
-    pass
-
-
-_BY_RANK: dict[type[nn.Module], type[_ByRank]] = {
-    nn.BatchNorm1d: _ByRank1d,
-    nn.BatchNorm2d: _ByRank2d,
-    nn.BatchNorm3d: _ByRank3d,
-}
-_SCALE: dict[type[nn.Module], type[nn.Module]] = {
-    nn.BatchNorm1d: _ScaleAndShift1d,
-    nn.BatchNorm2d: _ScaleAndShift2d,
-    nn.BatchNorm3d: _ScaleAndShift3d,
-}
-_ORDINARY: dict[type[nn.Module], type[nn.Module]] = {
-    grouped: ordinary for ordinary, grouped in _BY_RANK.items()
-}
+LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+"""What is understood. A layer of a changed class keeps its own one as ``ordinary``."""
 _SYNC = (
     "Use batch_norm: sync, which leaves the model's layers as they are and normalises over all"
     " ranks."
@@ -177,8 +151,8 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     check_layers(model)
     ranks = RankRows()
     for path, layer in model.named_modules():
-        if type(layer) in _BY_RANK:
-            layer.__class__ = _BY_RANK[type(layer)]
+        if type(layer) in LAYERS:
+            OtherNorm.change(layer, _ByRank)
             layer.ranks, layer.path = ranks, path or "(model)"
             for name, buffer in layer.named_buffers(recurse=False):
                 setattr(layer, name, buffer.expand(world_size, *buffer.shape).clone())
@@ -194,8 +168,8 @@ def scale_and_shift_only(model: nn.Module) -> None:
     """
     check_layers(model)
     for layer in model.modules():
-        if type(layer) in _SCALE:
-            layer.__class__ = _SCALE[type(layer)]
+        if type(layer) in LAYERS:
+            OtherNorm.change(layer, _ScaleAndShift)
             for name, _ in list(layer.named_buffers(recurse=False)):
                 setattr(layer, name, None)
 
@@ -209,7 +183,7 @@ def check_layers(model: nn.Module) -> None:
     """
     problems = []
     for path, layer in model.named_modules():
-        if type(layer) in _BY_RANK or not _keeps_statistics(layer):
+        if type(layer) in LAYERS or not _keeps_statistics(layer):
             continue
         rule = "keeps statistics that cannot be kept by rank"
         problems.append(Problem(path or "(model)", rule, type(layer).__name__, _SYNC))
@@ -263,15 +237,13 @@ def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
     """
     twin = copy.deepcopy(model)
     for layer in twin.modules():
-        if type(layer) in _ORDINARY:
-            layer.__class__ = _ORDINARY[type(layer)]
+        if isinstance(layer, _ByRank):
             _reduce(layer, rank)
-            del layer.ranks, layer.path
     return twin
 
 
 def _reduce(layer: Any, rank: int | None) -> None:
-    """(M, C) buffers to (C,)."""
+    """From a layer by rank to the one it was: (M, C) buffers to (C,)."""
     if layer.running_mean is not None:
         if rank is None:
             layer.running_mean, layer.running_var = pooled(layer.running_mean, layer.running_var)
@@ -281,6 +253,8 @@ def _reduce(layer: Any, rank: int | None) -> None:
                 layer.running_var[rank].clone(),
             )
         layer.num_batches_tracked = layer.num_batches_tracked[rank or 0].clone()
+    layer.__class__ = layer.ordinary
+    del layer.ranks, layer.path, layer.ordinary
 
 
 def mode_of(model: nn.Module, mode: BatchNorm) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from simshuffle.studies.training.record import PLANS, TABLES, outcome_of
-from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
+from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
 from simshuffle.train.emulate import Materials, device_named, materials_of, trained
 from simshuffle.train.optimizer import load_optimizers
@@ -28,6 +28,11 @@ BYTES_OF_TORCH = 0.5e9
 class TorchCell(PlainCell):
     """Trains a network."""
 
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return BYTES_OF_TORCH
+
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: loads what optimisers need."""
@@ -36,19 +41,12 @@ class TorchCell(PlainCell):
 
 @dataclass(frozen=True)
 class RunCell(TorchCell):
-    """A run.
+    """A run."""
 
-    Attributes:
-        training_run: what is trained.
-        samples: that an epoch trains on; for the cost alone.
-        label: of the run, for people.
-        device: that trains.
-    """
-
-    training_run: Run
-    samples: int
-    label: str
-    device: str
+    training_run: Run  # what is trained
+    samples: int  # that an epoch trains on; for the cost alone
+    label: str  # of the run, for people
+    device: str  # that trains
 
     @property
     def key(self) -> Any:
@@ -67,11 +65,6 @@ class RunCell(TorchCell):
         return SECONDS_PER_SAMPLE * self.samples * training.epochs * passes * small
 
     @property
-    def memory(self) -> float:
-        """As for `Cell`."""
-        return BYTES_OF_TORCH
-
-    @property
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
         exchanged = self.training_run.exchange.exchange_schedule is not None
@@ -79,7 +72,7 @@ class RunCell(TorchCell):
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: see `simshuffle.studies.training.record.outcome_of`."""
+        """As for `Cell`: see `simshuffle.studies.training.tables.outcome_of`."""
         with one_thread():
             where = device_named(self.device)
             return outcome_of(trained(self.training_run, self.materials(where), where, tell))
@@ -91,6 +84,14 @@ class RunCell(TorchCell):
             InputError: there are no such data, or the network cannot take them.
         """
         return materials_of(self.training_run, device)
+
+
+Kind = TypeVar("Kind", bound=Cell)
+
+
+def named(cells: Iterable[Kind]) -> dict[str, Kind]:
+    """Cells by label and what stands for all that decides them."""
+    return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
 
 
 def key_of(run: Run, device: str) -> list[Any]:

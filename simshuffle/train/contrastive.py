@@ -10,19 +10,81 @@ side.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.exchange import Strategy
+from simshuffle.spec.rng import stream
 from simshuffle.train.data.base import Augmentation
+from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.training import Contrastive, Training
-from simshuffle.train.views import Views
+
+Ints = NDArray[np.integer]
+
+
+class Views:
+    """Two views of every sample in every epoch, the same whoever asks: an emulated rank, a real one
+    that holds the sample, in whatever batch. Draws of an epoch are made for all samples together
+    and take twice the memory of the samples.
+
+    Args:
+        augmentation: how a view is made of a sample.
+        count: N, samples.
+        seed: of the run.
+    """
+
+    def __init__(self, augmentation: Augmentation, count: int, seed: int) -> None:
+        self._how, self._count, self._seed, self._epoch = augmentation, count, seed, 0
+
+    def pair(self, inputs: torch.Tensor, samples: Ints, epoch: int) -> torch.Tensor:
+        """The first views of all samples, and then the second: (2 n, *shape).
+
+        Args:
+            inputs: (n, *shape), as the network would get them.
+            samples: their numbers, (n,).
+            epoch: from 1.
+        """
+        if epoch != self._epoch:
+            self._draw(epoch)
+        which = torch.from_numpy(np.asarray(samples, np.int64))
+        return torch.cat([self._view(number, inputs, which) for number in (0, 1)])
+
+    def _draw(self, epoch: int) -> None:
+        rng, how = stream(self._seed, "views", epoch), self._how
+        size = (2, self._count)
+        self._shift = torch.from_numpy(rng.integers(-how.shift, how.shift + 1, (*size, 2)))
+        contrast = 1 + how.contrast * (2 * rng.random(size, dtype=np.float32) - 1)
+        self._contrast = torch.from_numpy(contrast)
+        noise = rng.standard_normal((*size, *how.shape), dtype=np.float32)
+        self._noise = torch.from_numpy(noise)
+        self._epoch = epoch
+
+    def _view(self, number: int, inputs: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
+        """One view of each of the samples ``which``."""
+        how = self._how
+        pixels = inputs.reshape(len(inputs), how.shape[0], -1)
+        places = self._places(self._shift[number, which]).to(inputs.device)
+        shifted = pixels.gather(2, places[:, None, :].expand_as(pixels))
+        contrast = self._contrast[number, which].to(inputs).view(-1, 1, 1)
+        noise = self._noise[number, which].to(inputs).view(pixels.shape)
+        view: torch.Tensor = (shifted * contrast + noise * how.noise) / (1 + how.noise**2) ** 0.5
+        return view.reshape(inputs.shape)
+
+    def _places(self, shift: torch.Tensor) -> torch.Tensor:
+        """Where the pixels of images shifted by (n, 2) come from: (n, height width)."""
+        _, height, width = self._how.shape
+        rows = (torch.arange(height) + shift[:, :1]) % height
+        columns = (torch.arange(width) + shift[:, 1:]) % width
+        return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)
+
+
+# ----------------------------------------------------------------------------------------- the loss
 
 
 def info_nce(one: torch.Tensor, other: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -39,15 +101,10 @@ def info_nce(one: torch.Tensor, other: torch.Tensor, temperature: float) -> torc
 
 @dataclass(frozen=True)
 class Contrast:
-    """A contrastive training.
+    """A contrastive training."""
 
-    Attributes:
-        loss: its temperature, and where negatives come from.
-        views: of the training samples.
-    """
-
-    loss: Contrastive
-    views: Views
+    loss: Contrastive  # its temperature, and where negatives come from
+    views: Views  # of the training samples
 
     @property
     def gathered(self) -> bool:
@@ -66,7 +123,6 @@ def contrast_of(
     training: Training,
     augmentation: Augmentation | None,
     *,
-    sizes: Sequence[int],
     world_size: int,
     count: int,
     strategy: Strategy,
@@ -78,7 +134,6 @@ def contrast_of(
     Args:
         training: how the network is trained.
         augmentation: how views are made of the samples; None if the data have none.
-        sizes: local batch sizes.
         world_size: M.
         count: N, training samples.
         strategy: of the exchange.
@@ -86,32 +141,32 @@ def contrast_of(
         loss: of the caller's, if it gives one.
 
     Raises:
-        InputError: the training is contrastive, and a local batch has no negatives, there are no
-            views, the caller gives another loss, or the exchange needs the importance of samples.
+        InputError: as of `local_batches`; or the training is contrastive, and a local batch has no
+            negatives, there are no views, the caller gives another loss, or the exchange needs the
+            importance of samples.
     """
-    how = training.loss
+    how, sizes = training.loss, local_batches(count, world_size, training)
     if not isinstance(how, Contrastive):
         return None
     if loss is not cross_entropy:
         rule = "contrastive takes the place of a loss of your own"
-        _refuse("training.loss", rule, loss_name(loss), "Leave one of them out.")
+        refuse("training.loss", rule, loss_name(loss), "Leave one of them out.", "training")
     if augmentation is None:
         rule = "contrastive needs two views of each sample, and these data have none"
-        _refuse("training.loss", rule, how.kind, "Use procedural data, or loss: cross_entropy.")
+        remedy = "Use procedural data, or loss: cross_entropy."
+        refuse("training.loss", rule, how.kind, remedy, "training")
     if strategy.needs_importance:
         rule = (
             "cannot go by importance with a contrastive loss: a sample's loss is not its own there,"
             " but depends on its negatives"
         )
         remedy = "Use partial_local_shuffle, or loss: cross_entropy."
-        _refuse("exchange", rule, strategy.kind, remedy)
+        refuse("exchange", rule, strategy.kind, remedy, "training")
     if min(sizes) * (world_size if how.negatives == "gathered" else 1) < 2:
         which = "local_batch_size" if max(sizes) == 1 else "the last local batch"
         rule = f"leaves a sample without negatives: {which} holds one sample"
         remedy = "Use another local_batch_size, drop_last: true, or negatives: gathered."
-        _refuse("training.local_batch_size", rule, str(training.local_batch_size), remedy)
+        refuse(
+            "training.local_batch_size", rule, str(training.local_batch_size), remedy, "training"
+        )
     return Contrast(how, Views(augmentation, count, seed))
-
-
-def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
-    raise InputError(Problem(path, rule, value, remedy), "training")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,13 +17,13 @@ from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import validated
-from simshuffle.studies.training.record import RunRecord
+from simshuffle.spec.validation import Record, validated
+from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.data import Augmentation, TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
-from simshuffle.train.iterations import large_batch_warning, local_batches
+from simshuffle.train.iterations import large_batch_warning
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, training_values
@@ -46,36 +46,27 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EmulatedRun(RunRecord):
-    """What `emulate` returns: the record of the run, and
+    """What `emulate` returns: the record of the run, and"""
 
-    Attributes:
-        model: a copy of the caller's model with the trained weights, on the CPU, in eval mode;
-            batch-norm statistics are pooled over ranks.
-    """
-
+    # a copy of the caller's model with the trained weights, on the CPU, in eval mode; batch-norm
+    # statistics are pooled over ranks
     model: nn.Module
 
 
 @dataclass(frozen=True)
 class Materials:
-    """What a run is trained with.
+    """What a run is trained with."""
 
-    Attributes:
-        model: the initial weights, in float32 on the CPU.
-        train, test: the samples, on the device that trains.
-        data_name, model_name: for the description of the run.
-        loss: of each sample.
-        optimizer: of the network's parameters; SGD if None.
-        augmentation: how views of the samples are made; None if there is none.
-    """
-
-    model: nn.Module
+    model: nn.Module  # the initial weights, in float32 on the CPU
+    # train, test: the samples, on the device that trains
     train: Source
     test: Source
+    # data_name, model_name: for the description of the run
     data_name: str
     model_name: str
-    loss: Loss = cross_entropy
-    optimizer: OptimizerFactory | None = None
+    loss: Loss = cross_entropy  # of each sample
+    optimizer: OptimizerFactory | None = None  # of the network's parameters; SGD if None
+    # how views of the samples are made; None if there is none
     augmentation: Augmentation | None = None
 
 
@@ -165,22 +156,31 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
         InputError: it cannot.
     """
     data = run.data.load() if data is None else data
-    check_ranks(len(data.train), run.world_size)
-    check_order(run, len(data.train))
-    sizes = local_batches(len(data.train), run.world_size, run.training)
-    contrast_of(
-        run.training,
-        data.augmentation,
-        sizes=sizes,
-        world_size=run.world_size,
-        count=len(data.train),
-        strategy=run.exchange,
-    )
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
-    ranked_network(
-        initial_model(run, data), source, run.world_size, run.training, torch.device("cpu"), sizes
+    check_materials(run, initial_model(run, data), source, augmentation=data.augmentation)
+    warn_of_large_batch(len(source), run.world_size, run.training)
+
+
+def check_materials(
+    run: Run,
+    model: nn.Module,
+    source: Source,
+    loss: Loss = cross_entropy,
+    augmentation: Augmentation | None = None,
+) -> None:
+    """See that ``model`` can be trained on ``source`` as ``run`` says, or raise InputError."""
+    count, world_size, training = len(source), run.world_size, run.training
+    check_ranks(count, world_size)
+    check_order(run, count)
+    contrast_of(
+        training,
+        augmentation,
+        world_size=world_size,
+        count=count,
+        strategy=run.exchange,
+        loss=loss,
     )
-    warn_of_large_batch(len(data.train), run.world_size, run.training)
+    ranked_network(model, source, world_size, training, torch.device("cpu"), loss)
 
 
 def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:
@@ -249,13 +249,13 @@ def emulate(
     """
     if optimizer is not None:
         training |= training_values(copy.deepcopy(model), optimizer, training)
-    raw = {"world_size": world_size, "training": training}
-    chosen = _chosen(
-        {
-            **raw,
-            "strategy": plain_record(strategy, "strategy"),
-            "partition": plain_record(partition, "partition"),
-        }
+    chosen = records_of(
+        _Chosen,
+        "emulate",
+        strategy=strategy,
+        world_size=world_size,
+        partition=partition,
+        training=training,
     )
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
@@ -291,14 +291,24 @@ class _Chosen(Spec):
     training: Training
 
 
-def _chosen(raw: dict[str, Any]) -> _Chosen:
-    chosen, problems = validated(raw, _Chosen)
-    if problems or chosen is None:
-        raise InputError(problems, "emulate")
-    return chosen
+def records_of(
+    kind: type[Record], source: str, called: Mapping[str, str] | None = None, **given: Any
+) -> Record:
+    """Arguments that are records, each ``given`` as one, as plain values, or as text.
+
+    Raises:
+        InputError: one is not valid; told by its name, or by what it is ``called``.
+    """
+    raw = {name: plain_record(value, name, source) for name, value in given.items()}
+    found, problems = validated(raw, kind)
+    if problems or found is None:
+        names = called or {}
+        told = [replace(each, path=names.get(each.path, each.path)) for each in problems]
+        raise InputError(told, source)
+    return found
 
 
-def plain_record(given: Any, name: str) -> Any:
+def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
     """A record, or the plain values of one that is named by text.
 
     Raises:
@@ -309,9 +319,7 @@ def plain_record(given: Any, name: str) -> Any:
     try:
         return by_kind(given)
     except ScenarioError as error:
-        raise InputError(
-            [Problem(name, p.rule, p.value, p.remedy) for p in error.problems], "emulate"
-        ) from None
+        raise InputError([replace(each, path=name) for each in error.problems], source) from None
 
 
 def device_named(name: str) -> torch.device:
@@ -351,16 +359,8 @@ def _carried_out(
         device=emulation.device.type,
         **names,
     )
-    evaluation = Evaluation(
-        test,
-        emulation.source,
-        statistics=training.statistics,
-        world_size=emulation.world_size,
-        own_ranks=training.own_ranks,
-        rng=emulation.rng("evaluate"),
-        order_rng=emulation.rng("recalibrate"),
-        temperature=training.temperature,
-    )
+    source, rng = emulation.source, emulation.rng
+    evaluation = Evaluation.of(training, test, source, emulation.world_size, rng)
     statistics = OwnStatistics(emulation.strategy, training, emulation.network.model)
     recorder = Recorder(emulation.strategy, statistics, emulation.owner, emulation.source.targets)
     for epoch in range(1, epochs + 1):
@@ -368,10 +368,8 @@ def _carried_out(
             outcome = emulation.epoch(_part_of(progress, epoch, epochs))
         except Diverged as error:
             return recorder.record(described, "failed", str(error))
-        wanted = epoch % training.evaluate_every == 0 or epoch == epochs
-        recorder.add(
-            outcome, emulation.last_losses, evaluation.scores(emulation.network) if wanted else {}
-        )
+        scores = evaluation.scores(emulation.network) if training.evaluates(epoch) else {}
+        recorder.add(outcome, emulation.last_losses, scores)
     return recorder.record(described, "done", "")
 
 

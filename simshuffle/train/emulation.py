@@ -15,32 +15,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.exchange import (
-    EpochContext,
     ExchangePlan,
     Places,
     Shards,
-    ShardsContext,
     Strategy,
     initial_owner,
 )
-from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.data.base import Augmentation
 from simshuffle.train.importance import inference_losses, refreshing_losses
-from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
+from simshuffle.train.iterations import Floats, Shuffled, epoch_samples, learning_rate
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network
 from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Training
 
-Floats = NDArray[np.float64]
 Progress = Callable[[float], None]
 """Called with the share that is done, from 0 to 1."""
 
@@ -65,6 +60,24 @@ class Diverged(SimshuffleError, ArithmeticError):
         )
 
 
+def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> None:
+    """See that all weights are finite after an iteration.
+
+    Raises:
+        Diverged: one is not.
+    """
+    if not all(bool(torch.isfinite(weight).all()) for weight in model.parameters()):
+        what = "a weight, which all ranks share, after the update"
+        raise Diverged(epoch, iteration, 0, rate, what)
+
+
+def now(device: torch.device) -> float:
+    """Seconds of a clock, when all that ``device`` was told to do is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 @dataclass
 class Stopwatch:
     """Seconds by name; waits for the device."""
@@ -75,46 +88,28 @@ class Stopwatch:
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Add the time of the block to ``name``."""
-        begin = self._now()
+        begin = now(self.device)
         yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + self._now() - begin
-
-    def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now(self.device) - begin
 
 
 @dataclass(frozen=True)
 class EpochOutcome:
-    """One epoch.
+    """One epoch."""
 
-    Attributes:
-        epoch: from 1.
-        shards: who trained on what.
-        plan: the exchange after it.
-        importance: (N,) nats, that the plan was made with; None where it needs none.
-        train_loss: mean over the samples as they were trained on, nats.
-        samples: trained on, by all ranks.
-        learning_rate: of the last iteration.
-        iterations: for each, the seconds forward_s, backward_s and update_s.
-        importance_s: s, of the inference pass over all shards; 0 without one.
-        seconds: s, of all iterations.
-    """
-
-    epoch: int
-    shards: Shards
-    plan: ExchangePlan
-    importance: Floats | None
-    train_loss: float
-    samples: int
-    learning_rate: float
-    iterations: list[dict[str, float]]
-    importance_s: float
-    seconds: float
+    epoch: int  # from 1
+    shards: Shards  # who trained on what
+    plan: ExchangePlan  # the exchange after it
+    importance: Floats | None  # (N,) nats, that the plan was made with; None where it needs none
+    train_loss: float  # mean over the samples as they were trained on, nats
+    samples: int  # trained on, by all ranks
+    learning_rate: float  # of the last iteration
+    iterations: list[dict[str, float]]  # for each, the seconds forward_s, backward_s and update_s
+    importance_s: float  # s, of the inference pass over all shards; 0 without one
+    seconds: float  # s, of all iterations
 
 
-class Emulation:
+class Emulation(Shuffled):
     """A training on M emulated ranks, epoch by epoch.
 
     Args:
@@ -135,9 +130,7 @@ class Emulation:
 
     Attributes:
         network: with the weights as they are now; see `RankedNetwork`.
-        owner: the rank of each sample before the next epoch, (N,).
-        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
-        epochs_done: epochs.
+        batch_sizes, owner, held, epochs_done: as of `Shuffled`.
         last_losses: (N,) nats, of each sample as it was last trained on; NaN where it never was.
 
     Raises:
@@ -161,16 +154,8 @@ class Emulation:
         optimizer: OptimizerFactory | None = None,
         augmentation: Augmentation | None = None,
     ) -> None:
-        self.places = places
-        self.source, self.strategy, self.world_size, self.training, self.seed = (
-            source,
-            strategy,
-            world_size,
-            training,
-            seed,
-        )
-        self.device = torch.device(device)
-        self.batch_sizes = local_batches(len(source), world_size, training)
+        super().__init__(strategy, training, len(source), world_size, seed, places)
+        self.source, self.device = source, torch.device(device)
         self.owner = (
             initial_owner(len(source), world_size, self.rng("partition"))
             if owner is None
@@ -179,7 +164,6 @@ class Emulation:
         contrast = contrast_of(
             training,
             augmentation,
-            sizes=self.batch_sizes,
             world_size=world_size,
             count=len(source),
             strategy=strategy,
@@ -187,16 +171,10 @@ class Emulation:
             loss=loss,
         )
         self.network = ranked_network(
-            model, source, world_size, training, self.device, self.batch_sizes, loss, contrast
+            model, source, world_size, training, self.device, loss, contrast
         )
         self.optimizer = optimizer_of(self.network.model, training, optimizer)
-        self.held = strategy.first_held(len(source))
-        self.epochs_done = 0
         self.last_losses: Floats = np.full(len(source), np.nan)
-
-    def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
-        return stream(self.seed, name, *numbers)
 
     def epoch(self, progress: Progress | None = None) -> EpochOutcome:
         """Train for one epoch, and exchange after it. ``progress`` is called after every iteration
@@ -207,48 +185,17 @@ class Emulation:
                 weight is not finite.
         """
         epoch, sizes = self.epochs_done + 1, self.batch_sizes
-        shards = self.strategy.epoch_shards(
-            ShardsContext(
-                self.owner,
-                self.world_size,
-                epoch,
-                self.rng("shuffle", epoch),
-                self.seed,
-                self.training.local_batch_size,
-                ranks_per_host=None if self.places is None else self.places.ranks_per_host,
-            )
-        )
+        shards = self.next_shards()
         watch = Stopwatch(self.device)
         with watch.measure("importance"):
             importance = self._importance(epoch, shards)
-        plan = self.strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=self.training.local_batch_size,
-                iterations=len(sizes),
-                epoch=epoch,
-                rng=self.rng("exchange", epoch),
-                importance=importance,
-                places=self.places,
-                held=self.held,
-            )
-        )
+        plan = self.next_plan(shards, importance)
         samples = epoch_samples(shards, drop_last=self.training.drop_last)
         with watch.measure("iterations"):
             total, rows = self._iterations(epoch, samples, progress)
-        if not all(
-            bool(torch.isfinite(weight).all()) for weight in self.network.model.parameters()
-        ):
-            last = len(sizes) - 1
-            raise Diverged(
-                epoch,
-                last,
-                0,
-                self.learning_rate(epoch, last),
-                "a weight, which all ranks share, after the update",
-            )
-        self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
-        self.epochs_done = epoch
+        last = len(sizes) - 1
+        check_weights(self.network.model, epoch, last, self.learning_rate(epoch, last))
+        self.exchanged(plan)
         return EpochOutcome(
             epoch=epoch,
             shards=shards,
@@ -256,7 +203,7 @@ class Emulation:
             importance=importance,
             train_loss=total / (sum(sizes) * self.world_size),
             samples=sum(sizes) * self.world_size,
-            learning_rate=self.learning_rate(epoch, len(sizes) - 1),
+            learning_rate=self.learning_rate(epoch, last),
             iterations=rows,
             importance_s=(watch.seconds["importance"] if self.strategy.inference_pass else 0.0),
             seconds=watch.seconds["iterations"],
@@ -264,9 +211,8 @@ class Emulation:
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """The learning rate of an iteration (from 0) of an epoch (from 1)."""
-        return learning_rate(
-            self.training, self.world_size, epoch, iteration, len(self.batch_sizes)
-        )
+        iterations = len(self.batch_sizes)
+        return learning_rate(self.training, self.world_size, epoch, iteration, iterations)
 
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
         if not self.strategy.needs_importance:
@@ -281,9 +227,8 @@ class Emulation:
         finite = np.isfinite(losses[shards.order])
         if not finite.all():
             rank = int(np.searchsorted(shards.start, int(np.argmin(finite)), side="right")) - 1
-            raise Diverged(
-                epoch, 0, rank, self.learning_rate(epoch, 0), "the inference loss of a sample"
-            )
+            what = "the inference loss of a sample"
+            raise Diverged(epoch, 0, rank, self.learning_rate(epoch, 0), what)
         return losses
 
     def _iterations(
@@ -292,20 +237,15 @@ class Emulation:
         total, rows, begin = 0.0, [], 0
         with self._drawing("dropout", epoch):
             for iteration, size in enumerate(self.batch_sizes):
-                watch = Stopwatch(self.device)
+                watch, part = Stopwatch(self.device), samples[begin : begin + size]
+                rate = self.learning_rate(epoch, iteration)
                 try:
-                    losses = self.step(
-                        samples[begin : begin + size], self.learning_rate(epoch, iteration), watch
-                    )
+                    losses = self.step(part, rate, watch)
                 except _NotFinite as error:
-                    raise Diverged(
-                        epoch, iteration, error.rank, self.learning_rate(epoch, iteration)
-                    ) from None
-                self.last_losses[samples[begin : begin + size]] = losses
+                    raise Diverged(epoch, iteration, error.rank, rate) from None
+                self.last_losses[part] = losses
                 total += float(losses.sum())
-                rows.append(
-                    {f"{name}_s": watch.seconds[name] for name in ("forward", "backward", "update")}
-                )
+                rows.append({f"{n}_s": watch.seconds[n] for n in ("forward", "backward", "update")})
                 begin += size
                 if progress is not None:
                     progress((iteration + 1) / len(self.batch_sizes))
@@ -339,12 +279,11 @@ class Emulation:
         found: Floats = np.empty(samples.shape)
         self.optimizer.zero_grad()
         for first, part in self.network.parts(samples):
+            of_part = found[:, first : first + part.shape[1]]  # a view, filled in
             with watch.measure("forward"):
                 losses = self.network.trained_losses(self.source, first, part, self.epochs_done + 1)
-                found[:, first : first + part.shape[1]] = (
-                    losses.detach().cpu().numpy().reshape(part.shape)
-                )
-            finite = np.isfinite(found[:, first : first + part.shape[1]]).all(axis=0)
+                of_part[:] = losses.detach().cpu().numpy().reshape(part.shape)
+            finite = np.isfinite(of_part).all(axis=0)
             if not finite.all():
                 raise _NotFinite(first + int(np.argmin(finite)))
             with watch.measure("backward"):

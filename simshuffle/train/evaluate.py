@@ -1,22 +1,103 @@
 """Evaluation on test samples, with the batch-norm statistics of every rank, of rank 0, pooled over
-ranks, or of the whole training set."""
+ranks, or of the whole training set. Embeddings learnt without labels are judged by class means."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
 from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
-from simshuffle.train.class_means import ClassMeans
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
 from simshuffle.train.source import Ints, Source
-from simshuffle.train.training import Statistics
+from simshuffle.train.training import Statistics, Training
+
+SAMPLES_OF_A_CLASS = 64
+"""Training samples that a class mean is taken of, at most. Each rank embeds them with its own
+statistics, so few must do; the mean strays by an eighth of what single samples do."""
+
+
+class ClassMeans:
+    """The mean embedding of each class, by rank: of normalised embeddings of training samples as
+    they are, without augmentation, in eval mode.
+
+    Args:
+        network: that embeds; with the statistics of every rank.
+        train: the training samples.
+        order: (N,), in which they are taken: of every class the first `SAMPLES_OF_A_CLASS`.
+        temperature: that cosines are divided by.
+    """
+
+    def __init__(
+        self, network: RankedNetwork, train: Source, order: Ints, temperature: float
+    ) -> None:
+        self._temperature = temperature
+        chosen = chosen_samples(train.targets, order)
+        training = network.model.training
+        network.model.eval()
+        with torch.no_grad():
+            parts = [
+                _of_ranks(network, train, chosen, first, count)
+                for first, count in _ranks_together(network)
+            ]
+        network.model.train(training)
+        self.means = torch.cat(parts)
+        """(M, classes, numbers), of length 1; 0 of a class that has no training samples."""
+
+    def logits(self, outputs: torch.Tensor, first: int = 0, ranks: int = 1) -> torch.Tensor:
+        """Cosines of ``outputs`` (n ranks, numbers) to the class means of their own rank, over the
+        temperature: (n ranks, classes).
+
+        Args:
+            outputs: of the network, the rank being the fastest index.
+            first: lowest rank.
+            ranks: how many.
+        """
+        by_rank = F.normalize(outputs, dim=-1).view(-1, ranks, outputs.shape[-1])
+        cosines = torch.einsum("nrd,rcd->nrc", by_rank, self.means[first : first + ranks])
+        return cosines.reshape(len(outputs), -1) / self._temperature
+
+
+def chosen_samples(targets: Ints, order: Ints) -> Ints:
+    """Of each label in ``targets`` (N,) the first `SAMPLES_OF_A_CLASS` samples in ``order``."""
+    labels = targets[order]
+    by_label = np.argsort(labels, kind="stable")
+    place = np.arange(len(labels)) - np.searchsorted(labels[by_label], labels[by_label])
+    return order[by_label[place < SAMPLES_OF_A_CLASS]]
+
+
+def _ranks_together(network: RankedNetwork) -> list[tuple[int, int]]:
+    """First rank and number of ranks of each part of the network."""
+    most = network.rows_at_once
+    return [(r, min(most, network.world_size - r)) for r in range(0, network.world_size, most)]
+
+
+def _of_ranks(
+    network: RankedNetwork, train: Source, chosen: Ints, first: int, ranks: int
+) -> torch.Tensor:
+    """The class means of the ranks from ``first`` on: (ranks, classes, numbers)."""
+    classes, sums = int(train.targets.max()) + 1, None
+    together = max(1, network.rows_at_once // ranks)
+    for begin in range(0, len(chosen), together):
+        some = chosen[begin : begin + together]
+        outputs, _ = network.outputs(train, first, np.repeat(some[:, None], ranks, axis=1))
+        found = F.normalize(outputs, dim=-1).view(len(some), -1)
+        if sums is None:
+            sums = torch.zeros((classes, found.shape[1]), dtype=found.dtype, device=found.device)
+        sums.index_add_(0, torch.from_numpy(train.targets[some]).to(found.device), found)
+    if sums is None:
+        raise ValueError("no training samples")
+    return F.normalize(sums.view(classes, ranks, -1).transpose(0, 1), dim=-1)
+
+
+# ----------------------------------------------------------------------------------- the evaluation
+
 
 RECALIBRATION_BATCH = 1024
 """Samples of a batch from which statistics are taken anew; there are as many batches as this makes,
@@ -25,16 +106,12 @@ of equal size."""
 
 @dataclass(frozen=True)
 class Score:
-    """What an evaluation found.
+    """What an evaluation found."""
 
-    Attributes:
-        accuracy: share of test samples whose label gets the largest logit. After a contrastive
-            training a logit is the cosine to the mean of a class, over the temperature.
-        loss: mean over the samples; cross-entropy in nats unless the network has another.
-    """
-
+    # share of test samples whose label gets the largest logit. After a contrastive training a logit
+    # is the cosine to the mean of a class, over the temperature.
     accuracy: float
-    loss: float
+    loss: float  # mean over the samples; cross-entropy in nats unless the network has another
 
 
 class Evaluation:
@@ -68,6 +145,27 @@ class Evaluation:
         self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng)
         self.order = order_rng.permutation(len(train))
         self.temperature = temperature
+
+    @classmethod
+    def of(
+        cls,
+        training: Training,
+        test: Source,
+        train: Source,
+        world_size: int,
+        rng: Callable[[str], np.random.Generator],
+    ) -> Evaluation:
+        """That of a training, whose random streams ``rng`` gives by name."""
+        return cls(
+            test,
+            train,
+            statistics=training.statistics,
+            world_size=world_size,
+            own_ranks=training.own_ranks,
+            rng=rng("evaluate"),
+            order_rng=rng("recalibrate"),
+            temperature=training.temperature,
+        )
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
         """The score with each of the statistics. The network stays as it is, in training mode.

@@ -31,13 +31,8 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
             count = max(1, network.rows_at_once // part.shape[1])
             for begin in range(0, len(part), count):
                 some = part[begin : begin + count]
-                found = (
-                    network.losses(source, first, some)[0]
-                    .double()
-                    .cpu()
-                    .numpy()
-                    .reshape(some.shape)
-                )
+                found = network.losses(source, first, some)[0].double().cpu().numpy()
+                found = found.reshape(some.shape)
                 mine = own[begin : begin + count, first : first + part.shape[1]]
                 losses[some[mine]] = found[mine]
     network.model.train()

@@ -1,5 +1,5 @@
-"""Iterations of an epoch: which samples every rank trains on in each, and with which learning rate.
-Emulated and real ranks share it."""
+"""Epochs and their iterations: which samples every rank trains on, what is exchanged, and the
+learning rate. Emulated and real ranks share it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,100 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.exchange import Shards
+from simshuffle.errors import refuse
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangePlan,
+    Places,
+    Shards,
+    ShardsContext,
+    Strategy,
+)
+from simshuffle.spec.rng import stream
 from simshuffle.train.training import Training
 
 Ints = NDArray[np.integer]
+Floats = NDArray[np.float64]
+
+
+class Shuffled:
+    """Who has which sample, epoch after epoch.
+
+    Args:
+        strategy: which rank trains on what, and what is exchanged.
+        training: local batches.
+        num_samples: N.
+        world_size: M.
+        seed: of all that is drawn.
+        places: where the ranks are, for strategies with partners of the same host, leaf switch or
+            rack.
+
+    Attributes:
+        batch_sizes: of the iterations of an epoch.
+        owner: the rank of each sample before the next epoch, (N,); to be set before the first.
+        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
+        epochs_done: epochs.
+
+    Raises:
+        InputError: as of `local_batches`.
+    """
+
+    owner: Ints
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        training: Training,
+        num_samples: int,
+        world_size: int,
+        seed: int,
+        places: Places | None,
+    ) -> None:
+        self.strategy, self.training, self.world_size = strategy, training, world_size
+        self.seed, self.places = seed, places
+        self.batch_sizes = local_batches(num_samples, world_size, training)
+        self.held = strategy.first_held(num_samples)
+        self.epochs_done = 0
+
+    def rng(self, name: str, *numbers: int) -> np.random.Generator:
+        """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
+        return stream(self.seed, name, *numbers)
+
+    def next_shards(self) -> Shards:
+        """Who trains on what in the coming epoch."""
+        epoch = self.epochs_done + 1
+        return self.strategy.epoch_shards(
+            ShardsContext(
+                self.owner,
+                self.world_size,
+                epoch,
+                self.rng("shuffle", epoch),
+                self.seed,
+                self.training.local_batch_size,
+                ranks_per_host=None if self.places is None else self.places.ranks_per_host,
+            )
+        )
+
+    def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
+        """What is exchanged after the coming epoch."""
+        epoch = self.epochs_done + 1
+        return self.strategy.plan(
+            EpochContext(
+                shards,
+                batch_size=self.training.local_batch_size,
+                iterations=len(self.batch_sizes),
+                epoch=epoch,
+                rng=self.rng("exchange", epoch),
+                importance=importance,
+                places=self.places,
+                held=self.held,
+            )
+        )
+
+    def exchanged(self, plan: ExchangePlan) -> None:
+        """The epoch is done, and samples are where its ``plan`` says."""
+        self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
+        self.epochs_done += 1
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
@@ -30,33 +119,22 @@ def local_batches(num_samples: int, world_size: int, training: Training) -> list
     """
     if world_size > num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
-        raise InputError(
-            Problem("world_size", rule, str(world_size), "Use fewer ranks or more data."),
-            "training",
-        )
-    n, b = (
-        samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
-        training.local_batch_size,
-    )
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
+    n = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
+    b = training.local_batch_size
     whole, rest = divmod(n, b)
     sizes = [b] * whole + ([rest] if rest and not training.drop_last else [])
     if not sizes:
         rule = f"with drop_last, must not be more than the {n} samples that a rank has"
-        raise InputError(
-            Problem(
-                "training.local_batch_size", rule, str(b), "Use a smaller one, or drop_last: false."
-            ),
-            "training",
-        )
+        remedy = "Use a smaller one, or drop_last: false."
+        refuse("training.local_batch_size", rule, str(b), remedy, "training")
     return sizes
 
 
 def large_batch_warning(num_samples: int, world_size: int, training: Training) -> str:
     """What is said of a local batch that is larger than the shard of a rank; '' of others."""
-    n, b = (
-        samples_per_rank(num_samples, world_size, drop_last=training.drop_last),
-        training.local_batch_size,
-    )
+    n = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
+    b = training.local_batch_size
     if b <= n:
         return ""
     return (

@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import LayerList
 from simshuffle.train.reading import Reader
 
@@ -42,8 +42,7 @@ def read_layers(
         if value.requires_grad:
             trained[id(values[key])] = values[key]
     if not trained:
-        problem = Problem("module", "has nothing to train", name, "Add a layer.")
-        raise InputError(problem, "layers")
+        refuse("module", "has nothing to train", name, "Add a layer.", "layers")
     try:
         with torch.no_grad(), torch.device("meta"), sdpa_kernel(SDPBackend.MATH):
             empty = tuple(each.to("meta") for each in inputs)

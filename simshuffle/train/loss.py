@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
 
 import torch
 import torch.nn.functional as F
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, refuse
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """The loss of each sample, (n,), given what the model puts out, (n, classes), and the targets,
@@ -27,23 +26,18 @@ def loss_name(loss: Loss) -> str:
 
 
 def check_losses(losses: object, count: int | None = None, source: str = "training") -> None:
-    """See that these are the losses of ``count`` samples; of any number of them if None.
-
-    Raises:
-        InputError: they are not.
-    """
+    """See that these are the losses of ``count`` samples; of any number of them if None, or raise
+    InputError."""
     if isinstance(losses, torch.Tensor) and losses.ndim == 1 and count in {None, len(losses)}:
         return
-    shown = (
-        f"shape {tuple(losses.shape)}"
-        if isinstance(losses, torch.Tensor)
-        else f"a {type(losses).__name__}"
-    )
+    shown = f"a {type(losses).__name__}"
+    if isinstance(losses, torch.Tensor):
+        shown = f"shape {tuple(losses.shape)}"
     rule = (
         f"must be one number for each sample, shape ({'n' if count is None else count},): the"
         " importance of a sample is its own loss, and every rank takes the mean of its own samples"
     )
-    _refuse(rule, shown, "Use reduction='none'; the mean is taken for you.", source)
+    refuse("loss", rule, shown, "Use reduction='none'; the mean is taken for you.", source)
 
 
 def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
@@ -55,7 +49,8 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
     """
     if not callable(loss):
         rule = "must be a function of outputs and targets"
-        _refuse(rule, f"a {type(loss).__name__}", "Use CrossEntropyLoss(reduction='none').")
+        remedy = "Use CrossEntropyLoss(reduction='none')."
+        refuse("loss", rule, f"a {type(loss).__name__}", remedy, "training")
     with torch.enable_grad():
         given = logits.detach().clone().requires_grad_()
         try:
@@ -66,13 +61,13 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
             raise
         except _FAULTS as error:
             shown = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
-            _refuse(f"cannot take them: {error}", shown, "Make model, data and loss fit.")
+            rule, remedy = f"cannot take them: {error}", "Make model, data and loss fit."
+            refuse("loss", rule, shown, remedy, "training")
     if not losses.requires_grad:
-        _refuse("must have a gradient", loss_name(loss), "Compute it with torch's functions alone.")
+        rule, remedy = "must have a gradient", "Compute it with torch's functions alone."
+        refuse("loss", rule, loss_name(loss), remedy, "training")
     if not torch.allclose(losses[:2], first, rtol=1e-4, atol=1e-6, equal_nan=True):
         rule = "of a sample must not depend on the other samples, which may be of other ranks"
-        _refuse(rule, loss_name(loss), "Take out what goes over the whole batch.")
-
-
-def _refuse(rule: str, value: str, remedy: str, source: str = "training") -> NoReturn:
-    raise InputError(Problem("loss", rule, value, remedy), source)
+        refuse(
+            "loss", rule, loss_name(loss), "Take out what goes over the whole batch.", "training"
+        )

@@ -1,15 +1,20 @@
-"""The network of all ranks: one set of weights, and batch-norm statistics for each rank."""
+"""The network of all ranks: one set of weights, and batch-norm statistics for each rank. It is
+tried out on a few samples before it is trained, so that what cannot work is said at once."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.train.batch_norm import (
     RankRows,
     apply_mode,
@@ -17,10 +22,115 @@ from simshuffle.train.batch_norm import (
     set_statistics_momentum,
 )
 from simshuffle.train.contrastive import Contrast
-from simshuffle.train.loss import Loss, cross_entropy
-from simshuffle.train.probe import Probe, try_out
+from simshuffle.train.iterations import local_batches
+from simshuffle.train.loss import Loss, cross_entropy, try_loss
 from simshuffle.train.source import Ints, Source
-from simshuffle.train.training import Training
+from simshuffle.train.training import BatchNorm, Training
+
+_FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
+
+
+@dataclass
+class Probe:
+    """What a trial found."""
+
+    activations: int = 1  # numbers that go in and that the layers put out, for a sample
+    # paths of the batch-norm layers that see one value for each sample and channel
+    flat: list[str] = field(default_factory=list)
+    # whether what the network makes of a rank's samples depends on those of another rank
+    mixes: bool = False
+
+
+def try_out(
+    model: nn.Module,
+    mode: BatchNorm,
+    source: Source,
+    dtype: torch.dtype,
+    device: torch.device,
+    loss: Loss = cross_entropy,
+) -> Probe:
+    """Give two samples of each of two ranks to a copy of ``model`` with batch norm as ``mode``, and
+    what it puts out to ``loss``. Changes neither it nor any random state.
+
+    Raises:
+        InputError: it has nothing to train, cannot take the samples, does not give one row of
+            logits for each, or has fewer logits than there are labels; or as of `try_loss`.
+    """
+    if not any(weight.requires_grad for weight in model.parameters()):
+        rule, remedy = "must have weights that can be trained", "Give it a layer that has some."
+        refuse("model", rule, type(model).__name__, remedy, "training")
+    twin = copy.deepcopy(model)
+    rows = apply_mode(twin, mode, 2)
+    twin.to(device, dtype).train()
+    spread = np.linspace(0, len(source) - 1, 6).astype(np.int64)
+    probe = Probe(activations=max(1, source.batch(spread[:1])[0].numel()))
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.no_grad():
+        hooks = _watch(twin, probe, samples=4)
+        logits = _logits(twin, rows, source, spread[:4])
+        for hook in hooks:
+            hook.remove()
+        other = _logits(twin, rows, source, spread[[0, 4, 2, 5]])
+    largest = int(source.targets.max())
+    if logits.shape[1] <= largest:
+        rule = f"must give a logit for each label; the largest is {largest}"
+        refuse("model", rule, f"{logits.shape[1]} outputs", "Widen its last layer.", "training")
+    try_loss(loss, logits, source.batch(spread[:4])[1])
+    # rank 0 has the same samples in both
+    probe.mixes = bool(((logits - other)[0::2].abs() > 1e-5 * logits.abs().max()).any())
+    return probe
+
+
+def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> torch.Tensor:
+    inputs, _ = source.batch(samples)
+    rows.expect(0, 2, len(samples))
+    torch.manual_seed(0)
+    try:
+        logits = twin(inputs)
+    except InputError:
+        raise
+    except _FAULTS as error:
+        rule = f"cannot take the samples: {error}"
+        raise InputError(
+            Problem("model", rule, f"inputs {tuple(inputs.shape)}", "Make model and data fit."),
+            "training",
+        ) from error
+    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(samples):
+        shown = (
+            f"{tuple(logits.shape)}"
+            if isinstance(logits, torch.Tensor)
+            else f"a {type(logits).__name__}"
+        )
+        rule = f"must give one row of logits for each sample, here ({len(samples)}, classes)"
+        refuse("model", rule, shown, "Wrap it in a module that does.", "training")
+    return logits
+
+
+def _watch(twin: nn.Module, probe: Probe, samples: int) -> list[Any]:
+    """Hooks that fill ``probe`` in while the network runs."""
+
+    def output(_layer: nn.Module, _given: Any, result: Any) -> None:
+        if isinstance(result, torch.Tensor):
+            probe.activations += result.numel() // samples
+
+    def flat(path: str) -> Any:
+        def note(_layer: nn.Module, given: tuple[Any, ...]) -> None:
+            if math.prod(given[0].shape[2:]) == 1:
+                probe.flat.append(path)
+
+        return note
+
+    hooks: list[Any] = [
+        m.register_forward_hook(output)
+        for m in twin.modules()
+        if not any(True for _ in m.children())
+    ]
+    normal = [(path, m) for path, m in twin.named_modules() if isinstance(m, _BatchNorm)]
+    return hooks + [m.register_forward_pre_hook(flat(path or "(model)")) for path, m in normal]
+
+
+# -------------------------------------------------------------------------------------- the network
+
 
 ACTIVATIONS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}
 """Numbers that the layers of a network put out together: larger batches are worked off in parts of
@@ -30,28 +140,19 @@ whole ranks, so that memory does not grow with M. On a CPU such a part stays nea
 
 @dataclass
 class RankedNetwork:
-    """The network of M ranks.
+    """The network of M ranks."""
 
-    Attributes:
-        model: takes a batch of samples of several ranks after ``rows`` was told whose they are.
-        rows: see `RankRows`; without effect where batch norm is not by rank.
-        world_size: M.
-        by_rank: whether there are batch-norm statistics for each rank.
-        whole: whether a batch must stay whole, because what is made of a sample depends on those of
-            other ranks.
-        rows_at_once: samples that are worked off together.
-        loss: of each sample.
-        contrast: of a contrastive training.
-    """
-
+    # takes a batch of samples of several ranks after ``rows`` was told whose they are
     model: nn.Module
-    rows: RankRows
-    world_size: int
-    by_rank: bool
+    rows: RankRows  # see `RankRows`; without effect where batch norm is not by rank
+    world_size: int  # M
+    by_rank: bool  # whether there are batch-norm statistics for each rank
+    # whether a batch must stay whole, because what is made of a sample depends on those of other
+    # ranks
     whole: bool
-    rows_at_once: int
-    loss: Loss = cross_entropy
-    contrast: Contrast | None = None
+    rows_at_once: int  # samples that are worked off together
+    loss: Loss = cross_entropy  # of each sample
+    contrast: Contrast | None = None  # of a contrastive training
 
     @classmethod
     def alone(cls, model: nn.Module, rows_at_once: int) -> RankedNetwork:
@@ -98,22 +199,21 @@ def ranked_network(
     world_size: int,
     training: Training,
     device: torch.device,
-    sizes: list[int],
     loss: Loss = cross_entropy,
     contrast: Contrast | None = None,
 ) -> RankedNetwork:
     """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
     as it is.
 
-    ``sizes`` are the local batch sizes that it will be trained with, and ``loss`` is that of each
-    sample, or ``contrast`` says how it is contrasted with others.
+    It is trained on ``source``; ``loss`` is that of each sample, or ``contrast`` says how it is
+    contrasted with others.
 
     Raises:
         InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
             samples of ranks by something else than batch norm, or batch norm would have to
             normalise single values.
     """
-    dtype = torch_dtype(training)
+    dtype, sizes = torch_dtype(training), local_batches(len(source), world_size, training)
     probe = try_out(model, training.batch_norm, source, dtype, device, loss)
     if probe.mixes and world_size > 1 and training.batch_norm != "sync":
         rule = (
@@ -121,7 +221,7 @@ def ranked_network(
             " depend on those of other ranks"
         )
         remedy = "Take out what goes over the whole batch, or use batch_norm: sync."
-        raise InputError(Problem("model", rule, type(model).__name__, remedy), "training")
+        refuse("model", rule, type(model).__name__, remedy, "training")
     _check_sizes(probe, sizes, world_size, training)
     twin = copy.deepcopy(model)
     set_statistics_momentum(twin, training.statistics_momentum)
@@ -145,10 +245,11 @@ def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Trai
     which = "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
     rule = f"batch norm '{probe.flat[0]}' cannot normalise a single sample, which {which} holds"
     remedy = "Use another local_batch_size, or drop_last: true, or batch_norm: sync or none."
-    raise InputError(
-        Problem(
-            "training.local_batch_size", rule, f"local batches of {sizes[0]} to {sizes[-1]}", remedy
-        ),
+    refuse(
+        "training.local_batch_size",
+        rule,
+        f"local batches of {sizes[0]} to {sizes[-1]}",
+        remedy,
         "training",
     )
 

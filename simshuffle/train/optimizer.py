@@ -8,7 +8,7 @@ from typing import NoReturn
 import torch
 from torch import nn
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.train.training import Training
 
 OptimizerFactory = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
@@ -114,4 +114,4 @@ def _shown(factory: OptimizerFactory) -> str:
 
 def _refuse(rule: str, value: str) -> NoReturn:
     remedy = "For example optimizer=functools.partial(torch.optim.AdamW, lr=1e-3)."
-    raise InputError(Problem("optimizer", rule, value, remedy), "training")
+    refuse("optimizer", rule, value, remedy, "training")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.orders.order import COLUMNS
 
 Loader = DataLoader[Any]
@@ -125,7 +125,7 @@ def _of_epoch(loader: Loader, number: Numbers | None) -> tuple[list[int], list[i
                 given = next(each for each in numbers if type(each) is not int)
                 rule = "every item must have a whole number that stands for the sample"
                 remedy = "Give number=, a function that says it of an item."
-                raise InputError(Problem("number", rule, repr(given)[:60], remedy), "loader")
+                refuse("number", rule, repr(given)[:60], remedy, "loader")
             workers += [worker] * len(numbers)
             samples += numbers
     return workers, samples

@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, refuse
 from simshuffle.exchange import Strategy
 from simshuffle.spec.overrides import related
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
-from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study import engine
 from simshuffle.study.executors import Executor, Local
 from simshuffle.study.progress import study_progress
@@ -42,7 +42,7 @@ from simshuffle.train.optimizer import (
     own_optimizer,
     training_values,
 )
-from simshuffle.train.own_cell import Own, own_cells
+from simshuffle.train.own_cell import Own, argument_of, own_cells
 from simshuffle.train.partition import Partition
 from simshuffle.train.shuffling import request_of
 from simshuffle.train.study import REFERENCES, Study
@@ -111,18 +111,14 @@ def train_study(
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
     _check_alone()
-    asked = own_request(
-        model,
-        train,
-        test,
+    asked = OwnStudy(
+        Own(model, train, test, loss, optimizer),
         strategies=strategies,
         world_size=world_size,
         seeds=seeds,
         partition=partition,
         cluster=cluster,
         over=over,
-        loss=loss,
-        optimizer=optimizer,
         name=name,
         description=description,
         model_name=model_name,
@@ -130,64 +126,68 @@ def train_study(
         version=version,
         kept_in=kept_in,
         device=device,
-        **training,
-    )
+        training=training,
+    ).request()
     executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
     with _progress(progress) as tell, place_of(kept_in) as place:
         return _done(asked, executor, place, tell)
 
 
-def own_request(
-    model: Callable[[], nn.Module],
-    train: Dataset[Any],
-    test: Dataset[Any],
-    *,
-    strategies: Sequence[str | Strategy],
-    world_size: int | Sequence[int],
-    seeds: int | Sequence[int] = 3,
-    partition: str | Partition = "random",
-    cluster: str | None = None,
-    over: Mapping[str, Sequence[Any]] | None = None,
-    loss: Loss = cross_entropy,
-    optimizer: OptimizerFactory | None = None,
-    name: str = "own",
-    description: str = "",
-    model_name: str = "",
-    data_name: str = "",
-    version: str = "",
-    kept_in: str | Path | None = None,
-    device: str = "auto",
-    **training: Any,
-) -> Request[Trainings]:
-    """What is asked of a study of what the caller gives; arguments as of `train_study`.
+@dataclass(frozen=True, kw_only=True)
+class OwnStudy:
+    """A study of what the caller gives: attributes as the arguments of `train_study`."""
 
-    Raises:
-        InputError: an argument is not valid, or a run cannot be trained so.
-    """
-    if kept_in is not None and not version:
-        rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
-        raise InputError(Problem("version", rule, "none", remedy), "train_study")
-    own, where = Own(model, train, test, loss, optimizer), device_named(device).type
-    first = _network(model)
-    if optimizer is not None:
-        training |= training_values(first, optimizer, _given(training, over or {}))
-    study = _study(
-        {
-            "name": name,
-            "description": description,
-            "data": {"kind": "own", "name": data_name or _called(train), "version": version},
-            "model": _model_values(first, own) | {"version": version} | _if_given(name=model_name),
-            "partition": plain_record(partition, "partition"),
-            "cluster": cluster,
+    own: Own = field(kw_only=False)
+    strategies: Sequence[str | Strategy]
+    world_size: int | Sequence[int]
+    seeds: int | Sequence[int] = 3
+    partition: str | Partition = "random"
+    cluster: str | None = None
+    over: Mapping[str, Sequence[Any]] | None = None
+    name: str = "own"
+    description: str = ""
+    model_name: str = ""
+    data_name: str = ""
+    version: str = ""
+    kept_in: str | Path | None = None
+    device: str = "auto"
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    def request(self) -> Request[Trainings]:
+        """What is asked of it.
+
+        Raises:
+            InputError: an argument is not valid, or a run cannot be trained so.
+        """
+        if self.kept_in is not None and not self.version:
+            rule = "is needed where runs are kept"
+            remedy = "Give one, and change it with your code."
+            refuse("version", rule, "none", remedy, "train_study")
+        own, where = self.own, device_named(self.device).type
+        study = _study(self._values(_network(own.model)))
+        cells = own_cells(study, own, self.device if self.device != "auto" else where)
+        asked = request_of(study, cells, where)
+        marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
+        return replace(asked, asked={**asked.asked, "own": marks})
+
+    def _values(self, network: nn.Module) -> dict[str, Any]:
+        """The values of the study's file; of a key that is not set None."""
+        own, over, training = self.own, self.over or {}, dict(self.training)
+        if own.optimizer is not None:
+            training |= training_values(network, own.optimizer, _given(training, over))
+        model = _model_values(network, own) | {"version": self.version}
+        data = {"kind": "own", "name": self.data_name or _called(own.train)}
+        return {
+            "name": self.name,
+            "description": self.description,
+            "data": data | {"version": self.version},
+            "model": model | ({"name": self.model_name} if self.model_name else {}),
+            "partition": plain_record(self.partition, "partition"),
+            "cluster": self.cluster,
             "training": training,
-            "seeds": seeds if isinstance(seeds, int) else list(seeds),
-            "runs": [_block(strategies, world_size, over or {})],
+            "seeds": self.seeds if isinstance(self.seeds, int) else list(self.seeds),
+            "runs": [_block(self.strategies, self.world_size, over)],
         }
-    )
-    cells = own_cells(study, own, device if device != "auto" else where)
-    asked = request_of(study, cells, where)
-    marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
-    return replace(asked, asked={**asked.asked, "own": marks})
 
 
 def _done(
@@ -227,7 +227,7 @@ def _network(model: Callable[[], nn.Module]) -> nn.Module:
         return made
     rule = "must make a torch.nn.Module, a new one for every run"
     shown = f"a {type(model if made is None else made).__name__}"
-    raise InputError(Problem("model", rule, shown, "Pass model=lambda: MyNet()."), "train_study")
+    refuse("model", rule, shown, "Pass model=lambda: MyNet().", "train_study")
 
 
 def _study(raw: dict[str, Any]) -> Study:
@@ -252,8 +252,8 @@ def _argument(path: str) -> str:
     key = path.removeprefix("runs.0.")
     if key == path or key.partition(".")[0] == "world_size":
         return key
-    first, dot, rest = key.partition(".")
-    return f"strategies{dot}{rest}" if first == "exchange" else f"over.{key}"
+    name = argument_of(key)
+    return name if name != key else f"over.{key}"
 
 
 def _block(
@@ -266,7 +266,7 @@ def _block(
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             rule, remedy = "must be a list of values", f"Write [{values!r}]."
-            raise InputError(Problem(f"over.{key}", rule, repr(values), remedy), "train_study")
+            refuse(f"over.{key}", rule, repr(values), remedy, "train_study")
     return {
         "exchange": _plain(several, "strategies"),
         "world_size": [world_size] if isinstance(world_size, int) else list(world_size),
@@ -304,10 +304,6 @@ def _model_values(network: nn.Module, own: Own) -> dict[str, Any]:
     }
 
 
-def _if_given(**values: str) -> dict[str, str]:
-    return {key: value for key, value in values.items() if value}
-
-
 def _called(data: Dataset[Any]) -> str:
     """A name for the data: its class; of a subset that of the whole."""
     return _called(data.dataset) if hasattr(data, "dataset") else type(data).__name__
@@ -323,17 +319,14 @@ def _progress(progress: bool | Progress) -> Iterator[Progress | None]:
 
 
 def _check_alone() -> None:
-    """See that torchrun did not start several processes, each of which would train the whole study.
-
-    Raises:
-        InputError: it did.
-    """
+    """See that torchrun did not start several processes, each of which would train the whole study,
+    or raise InputError."""
     grouped = dist.is_available() and dist.is_initialized()
     count = dist.get_world_size() if grouped else int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1:
         rule = "emulates all ranks in one process"
         remedy = "Start it without torchrun, or use simshuffle.train.distributed.train_study."
-        raise InputError(Problem("train_study", rule, f"{count} processes", remedy), "train_study")
+        refuse("train_study", rule, f"{count} processes", remedy, "train_study")
 
 
 @contextmanager

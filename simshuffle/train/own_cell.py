@@ -13,36 +13,32 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.train.cell import RunCell
-from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.emulate import Materials, warn_of_large_batch, with_first_weights
-from simshuffle.train.iterations import local_batches
+from simshuffle.train.cell import RunCell, named
+from simshuffle.train.emulate import (
+    Materials,
+    check_materials,
+    warn_of_large_batch,
+    with_first_weights,
+)
 from simshuffle.train.loss import Loss, loss_name
-from simshuffle.train.network import ranked_network, torch_dtype
+from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, own_optimizer
-from simshuffle.train.partition import check_ranks
-from simshuffle.train.run import check_order
-from simshuffle.train.shuffling import named, run_label
+from simshuffle.train.shuffling import run_label
 from simshuffle.train.source import DatasetSource
 from simshuffle.train.study import Study
 
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What the caller gives.
+    """What the caller gives."""
 
-    Attributes:
-        model: makes the network; called once for each run, with torch's generator at its seed.
-        train, test: map-style data sets of pairs (input, target).
-        loss: of each sample.
-        optimizer: of the network's parameters; SGD if None.
-    """
-
+    # makes the network; called once for each run, with torch's generator at its seed
     model: Callable[[], nn.Module]
+    # train, test: map-style data sets of pairs (input, target)
     train: Dataset[Any]
     test: Dataset[Any]
-    loss: Loss
-    optimizer: OptimizerFactory | None
+    loss: Loss  # of each sample
+    optimizer: OptimizerFactory | None  # of the network's parameters; SGD if None
 
     def sources(
         self, dtype: torch.dtype, device: torch.device
@@ -58,15 +54,10 @@ class Own:
 
 @dataclass(frozen=True)
 class OwnCell(RunCell):
-    """A run of what the caller gives. It is known again by its ``mark``.
+    """A run of what the caller gives. It is known again by its ``mark``."""
 
-    Attributes:
-        own: model, data, loss and optimiser.
-        mark: stands for them, as far as can be seen from outside: see `mark_of`.
-    """
-
-    own: Own
-    mark: str
+    own: Own  # model, data, loss and optimiser
+    mark: str  # stands for them, as far as can be seen from outside: see `mark_of`
 
     @property
     def key(self) -> Any:
@@ -110,24 +101,14 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
             continue
         seen.add(parts)
         try:
-            check_ranks(len(train), run.world_size)
-            check_order(run, len(train))
-            sizes = local_batches(len(train), run.world_size, run.training)
             dtype = torch_dtype(run.training)
             source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
-            contrast_of(
-                run.training,
-                None,
-                sizes=sizes,
-                world_size=run.world_size,
-                count=len(train),
-                strategy=run.exchange,
-                loss=own.loss,
-            )
-            ranked_network(network, source, run.world_size, run.training, cpu, sizes, own.loss)
+            check_materials(run, network, source, own.loss)
             warn_of_large_batch(len(train), run.world_size, run.training)
         except InputError as error:
-            problems |= dict.fromkeys(_of_argument(problem) for problem in error.problems)
+            problems |= dict.fromkeys(
+                replace(problem, path=argument_of(problem.path)) for problem in error.problems
+            )
     if problems:
         raise InputError(list(problems), "train_study")
     return named(
@@ -135,10 +116,10 @@ def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
     )
 
 
-def _of_argument(problem: Problem) -> Problem:
-    """A problem of a run's key, by the name of the argument."""
-    first, dot, rest = problem.path.partition(".")
-    return replace(problem, path=f"strategies{dot}{rest}") if first == "exchange" else problem
+def argument_of(key: str) -> str:
+    """Which argument of `train_study` a key of a run comes from."""
+    first, dot, rest = key.partition(".")
+    return f"strategies{dot}{rest}" if first == "exchange" else key
 
 
 def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.exchange import initial_owner
 from simshuffle.spec.record import Count, Spec, whole_as_float
 
@@ -39,8 +39,7 @@ class RandomPartition(Spec):
     kind: Literal["random"]
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
-        ranks."""
+        """As `PartitionRule.owner`."""
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
 
@@ -68,8 +67,7 @@ class DirichletPartition(Spec):
     alpha: Concentration
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
-        ranks."""
+        """As `PartitionRule.owner`."""
         sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
         left = np.bincount(label)
@@ -92,8 +90,7 @@ class SortedPartition(Spec):
     kind: Literal["sorted"]
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
-        ranks."""
+        """As `PartitionRule.owner`."""
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
         owner[_by_label(targets, rng)] = np.repeat(np.arange(world_size), sizes)
@@ -114,8 +111,7 @@ class ShardsPartition(Spec):
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32. Raises InputError where there are fewer samples than
-        ranks."""
+        """As `PartitionRule.owner`."""
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
         # the rank of each piece, in the order of labels
@@ -145,9 +141,8 @@ def check_ranks(num_samples: int, world_size: int) -> None:
     """
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
-        raise InputError(
-            Problem("world_size", rule, str(world_size), "Take fewer ranks or more samples."),
-            "partition",
+        refuse(
+            "world_size", rule, str(world_size), "Take fewer ranks or more samples.", "partition"
         )
 
 

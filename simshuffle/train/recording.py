@@ -16,7 +16,7 @@ from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.orders.order import Order
 from simshuffle.studies.training.mixing import effective_number, epoch_kept, epochs_remembered
-from simshuffle.studies.training.record import (
+from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
@@ -184,11 +184,8 @@ class Recorder:
                 ),
                 "importance_s": outcome.importance_s,
                 **{
-                    f"{name}_accuracy": scores[name].accuracy if name in scores else NAN
-                    for name in STATISTICS
-                },
-                **{
-                    f"{name}_loss": scores[name].loss if name in scores else NAN
+                    f"{name}_{of}": getattr(scores[name], of) if name in scores else NAN
+                    for of in ("accuracy", "loss")
                     for name in STATISTICS
                 },
             }

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, refuse
 from simshuffle.exchange import LoaderShuffle, Places, ShardsContext, TrainedExchange
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
@@ -64,43 +64,25 @@ class Run(Spec):
             if self.exchange.needs_places:
                 scope = getattr(self.exchange.exchange_schedule, "partner_scope", "place")
                 rule = f"is needed for partners of the same {scope}"
-                raise InputError(
-                    Problem("cluster", rule, "none", "Name a machine, such as abci."), "run"
-                )
+                refuse("cluster", rule, "none", "Name a machine, such as abci.", "run")
             return None
         path = find(self.cluster, "topologies")
         documents = read_yaml(path)
-        cluster, problems = (
-            validated(documents[0], Cluster)
-            if len(documents) == 1 and isinstance(documents[0], dict)
-            else (None, [])
-        )
+        if len(documents) != 1 or not isinstance(documents[0], dict):
+            rule = "must hold the mapping of one cluster"
+            refuse("", rule, str(path), "See topologies/.", str(path))
+        cluster, problems = validated(documents[0], Cluster)
         if cluster is None or problems:
-            raise InputError(
-                problems
-                or [
-                    Problem(
-                        "", "must hold the mapping of one cluster", str(path), "See topologies/."
-                    )
-                ],
-                str(path),
-            )
+            raise InputError(problems, str(path))
         resources_fit(cluster, self.world_size)
         return Resources(cluster, self.world_size, np.random.default_rng(0)).places
 
 
 def resources_fit(cluster: Cluster, world_size: int) -> None:
-    """See that ``cluster`` has a GPU for each rank.
-
-    Raises:
-        InputError: it has not.
-    """
+    """See that ``cluster`` has a GPU for each rank, or raise InputError."""
     if world_size > cluster.num_gpus:
         rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
-        raise InputError(
-            Problem("world_size", rule, str(world_size), "Use fewer ranks or a larger machine."),
-            "run",
-        )
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
 
 
 def check_order(run: Run, num_samples: int) -> None:

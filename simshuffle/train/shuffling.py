@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.exchange.schedule import AUTHORS
-from simshuffle.studies.training.record import ABSENT
 from simshuffle.studies.training.study import Trainings
-from simshuffle.study.cell import digest_of
-from simshuffle.study.study import Request
-from simshuffle.train.cell import RunCell
+from simshuffle.studies.training.tables import ABSENT
+from simshuffle.study.study import Meta, Request
+from simshuffle.train.cell import RunCell, named
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulate import check_run as check_training
+from simshuffle.train.emulate import device_named
 from simshuffle.train.run import Run
-from simshuffle.train.study import Study
+from simshuffle.train.study import Study, load_study
 from simshuffle.train.training import Training
 
 
@@ -43,6 +44,27 @@ def request_of(study: Study, cells: Mapping[str, RunCell], device: str) -> Reque
     return Request(study.name, trainings, {"study.yaml": study.to_yaml()}, asked)
 
 
+def again(folder: Path, meta: Meta) -> Request[Trainings]:
+    """The request of a result, from its folder; trained on the same kind of device.
+
+    Raises:
+        InputError: its network and data were a program's own, its ranks were processes, or its data
+            or device are not here.
+    """
+    device, name = str(meta["device"]).partition(":")[0], str(meta["study"])
+    rule, remedy = "", "again, and simshuffle compare the two folders."
+    if "own" in meta:
+        rule = "must name its network and data, and these were a program's own"
+        remedy = f"Run that program {remedy}"
+    elif "ranks" in meta:
+        rule = "must be trained on emulated ranks, and these were processes"
+        remedy = f"Train it with torchrun {remedy}"
+    if rule:
+        refuse("", rule, name, remedy, str(folder))
+    device_named(device)
+    return request(load_study(folder / "study.yaml"), device)
+
+
 def cells_of(study: Study, device: str) -> dict[str, RunCell]:
     """The runs of a study by name: strategy, M, seed and what stands for the run, which is the same
     in every study.
@@ -58,14 +80,8 @@ def cells_of(study: Study, device: str) -> dict[str, RunCell]:
     )
 
 
-Kind = TypeVar("Kind", bound=RunCell)
 MEASURED = {"importance_pass"}
 """Keys of a training that only strategies with such a pass follow."""
-
-
-def named(cells: Iterable[Kind]) -> dict[str, Kind]:
-    """Cells by label and what stands for the run."""
-    return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
 
 
 def run_label(run: Run) -> str:

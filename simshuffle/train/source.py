@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.train.data.base import Samples
 
 Ints = NDArray[np.integer]
@@ -125,18 +125,8 @@ class DatasetSource:
         name: str = "dataset",
     ) -> None:
         self._name = name
-        if (
-            isinstance(dataset, IterableDataset)
-            or not hasattr(dataset, "__getitem__")
-            or not hasattr(dataset, "__len__")
-        ):
-            self._refuse(
-                "must be a map-style dataset, with __getitem__ and __len__",
-                type(dataset).__name__,
-                "Wrap it in one.",
-            )
         self.items: Dataset[Any] = dataset
-        self._length, self._dtype, self._device = len(dataset), dtype, device
+        self._length, self._dtype, self._device = length_of(dataset, name), dtype, device
         if not self._length:
             self._refuse("must hold samples", "none", "Check its path.")
         self._item(0)
@@ -228,7 +218,20 @@ class DatasetSource:
         return np.array([self._item(i)[1] for i in range(self._length)], np.int64)
 
     def _refuse(self, rule: str, value: str, remedy: str) -> NoReturn:
-        raise InputError(Problem(self._name, rule, value, remedy), "training")
+        refuse(self._name, rule, value, remedy, "training")
+
+
+def length_of(dataset: object, name: str, source: str = "training") -> int:
+    """Samples of a map-style dataset, which gives them by number.
+
+    Raises:
+        InputError: it is none.
+    """
+    by_number = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
+    if by_number and isinstance(dataset, Sized):
+        return len(dataset)
+    rule = "must be a map-style dataset, with __getitem__ and __len__"
+    refuse(name, rule, type(dataset).__name__, "Wrap it in one.", source)
 
 
 def _whole_number(target: Any) -> int | None:

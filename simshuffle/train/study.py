@@ -15,7 +15,7 @@ import yaml
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.library import by_kind, find, is_file, nearest, read_yaml
 from simshuffle.spec.overrides import (
@@ -108,12 +108,7 @@ class Study(Spec):
 
     def to_yaml(self) -> str:
         """The study as YAML that `load_study` reads back to an equal one."""
-        return yaml.safe_dump(
-            self.model_dump(mode="json", exclude_none=True),
-            sort_keys=False,
-            allow_unicode=True,
-            width=130,
-        )
+        return as_yaml(self)
 
     def all_runs(self) -> list[Run]:
         """Every run once, in the order of the blocks.
@@ -155,7 +150,7 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
         _set(raw, key, value, problems)
     for key in REFERENCES:
         expand(raw, key, REFERENCES, problems)
-    _locate(raw.get("data"), path.parent)
+    locate(raw.get("data"), "path", path.parent)
     if isinstance(raw.get("cluster"), str) and is_file(path.parent / raw["cluster"]):
         raw["cluster"] = str((path.parent / raw["cluster"]).absolute())
     for number, block in enumerate(raw["runs"] if isinstance(raw.get("runs"), list) else []):
@@ -172,6 +167,12 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     return study
 
 
+def as_yaml(study: Spec) -> str:
+    """The values of a study as YAML."""
+    values = study.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=130)
+
+
 def document(path: Path) -> dict[str, Any]:
     """The plain values of a study's file.
 
@@ -183,9 +184,8 @@ def document(path: Path) -> dict[str, Any]:
         given = (
             type(documents[0]).__name__ if len(documents) == 1 else f"{len(documents)} documents"
         )
-        raise InputError(
-            Problem("", "must hold the mapping of one study", given, "See studies/ for examples."),
-            str(path),
+        refuse(
+            "", "must hold the mapping of one study", given, "See studies/ for examples.", str(path)
         )
     return copy.deepcopy(documents[0])
 
@@ -221,19 +221,17 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
         for record in records:
             expand(record, key, REFERENCES, found)
             if key == "data":
-                _locate(record[key], folder)
+                locate(record[key], "path", folder)
         block[key] = [record[key] for record in records]
     problems += [problem.below(path) for problem in found]
 
 
-def _locate(data: Any, folder: Path) -> None:
-    """Make the path of a data set absolute: from the study's folder if it is there, else from the
-    working directory."""
-    if isinstance(data, dict) and isinstance(data.get("path"), str):
-        beside = folder / Path(data["path"]).expanduser()
-        data["path"] = str(
-            (beside if beside.exists() else Path(data["path"]).expanduser()).absolute()
-        )
+def locate(values: Any, key: str, folder: Path) -> None:
+    """Make the path at ``key`` absolute, if there is one: from the study's folder if it is there,
+    else from the working directory."""
+    if isinstance(values, dict) and isinstance(values.get(key), str):
+        given = Path(values[key]).expanduser()
+        values[key] = str((folder / given if (folder / given).exists() else given).absolute())
 
 
 def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:

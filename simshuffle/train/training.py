@@ -118,6 +118,10 @@ class Training(Spec):
         """Of a contrastive loss; None of another."""
         return self.loss.temperature if isinstance(self.loss, Contrastive) else None
 
+    def evaluates(self, epoch: int) -> bool:
+        """Whether the network is evaluated after that epoch, from 1."""
+        return epoch % self.evaluate_every == 0 or epoch == self.epochs
+
     def peak_learning_rate(self, world_size: int) -> float:
         """The learning rate after the warm-up, with ``world_size`` ranks."""
         ratio = world_size * self.local_batch_size / self.reference_batch_size
@@ -132,8 +136,5 @@ class Training(Spec):
         if self.decay == "none":
             return peak
         rest = max(self.epochs - self.warmup_epochs, 1e-12)
-        return (
-            peak
-            * 0.5
-            * (1.0 + math.cos(math.pi * min((progress - self.warmup_epochs) / rest, 1.0)))
-        )
+        gone = min((progress - self.warmup_epochs) / rest, 1.0)
+        return peak * 0.5 * (1.0 + math.cos(math.pi * gone))

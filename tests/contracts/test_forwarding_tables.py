@@ -9,10 +9,10 @@ import pytest
 
 from simshuffle.errors import TopologyError
 from simshuffle.fabrics.network import of_network
-from simshuffle.fabrics.opensm import table_of
 from simshuffle.routing import DModK, Fabric, ForwardingTables, MinHop
 from simshuffle.routing.forwarding_tables import TableRouter, Tables
 from simshuffle.topology.graph import attach_storage
+from tests.contracts.test_opensm import compare
 from tests.strategies import abci, fat_tree, switch_tree
 
 NETWORKS = {
@@ -34,7 +34,7 @@ def tables_of(router):
     fabric = router.fabric
     cabling = fabric.cabling
     port_of = np.append(cabling.ports.ravel(), 0)
-    table = table_of(router)
+    table = compare.table_of(router)
     table[fabric.at, np.arange(len(fabric.at))] = fabric.eject
     owners = cabling.names
     places = [

@@ -28,7 +28,7 @@ from simshuffle.exchange import (
 )
 from simshuffle.exchange import importance as importance_module
 from simshuffle.exchange.importance import Selection, rank_importance, selected
-from simshuffle.exchange.partners.matching import couples, sorted_pairs
+from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated

@@ -17,7 +17,7 @@ from simshuffle.plan.epochs import (
     sample_nbytes,
     staging_seconds,
 )
-from simshuffle.plan.summary import exchange_nbytes, exchange_samples
+from simshuffle.plan.findings import exchange_nbytes, exchange_samples
 from simshuffle.scenario.scenario import Scenario, load_scenario
 
 STRATEGIES = [

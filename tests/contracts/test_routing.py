@@ -25,11 +25,10 @@ from simshuffle.routing import (
     SModK,
     routing_of,
 )
-from simshuffle.routing.d_mod_k import stands_in_levels
 from simshuffle.routing.minimal import MinimalRouter
 from simshuffle.topology import FatTree
 from simshuffle.topology.base import Interconnect
-from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.cabling import Cabling, SwitchGraph, directed_links
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -38,9 +37,14 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
-from simshuffle.topology.links import directed_links
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees
+
+
+def stands_in_levels(graph):
+    """Whether D-mod-K knows the routes between the switches of a graph."""
+    return SwitchGraph(Cabling.of(graph)).stand_in_levels()
+
 
 Ints = NDArray[np.int32]
 HEIGHT = {"host": 0, "leaf": 1, "level2": 2, "fbb": 2, "level3": 3, "spine": 4, "storage": 5}

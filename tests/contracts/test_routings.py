@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from simshuffle.errors import TopologyError
+from simshuffle.network.deadlock import ChannelDependencies
 from simshuffle.network.flows import Links
-from simshuffle.network.packet.deadlock import ChannelDependencies
-from simshuffle.network.packet.network import PacketNetwork
+from simshuffle.network.packet import PacketNetwork
 from simshuffle.plan.resources import Resources
 from simshuffle.routing import (
     Adaptive,
@@ -34,10 +34,10 @@ from simshuffle.routing import (
     UpDown,
     Valiant,
 )
-from simshuffle.routing.d_mod_k import stands_in_levels
 from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import HopByHop
 from simshuffle.spec.library import by_kind
+from simshuffle.topology.cabling import Cabling, SwitchGraph
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
@@ -105,7 +105,7 @@ def fabrics(graphs: dict[str, Any]) -> dict[str, Fabric]:
 def is_known(rule: RoutingRule, name: str, graph: Any) -> bool:
     """Whether a routing is known for a network, by what its description says."""
     if isinstance(rule, DModK | SModK):
-        return stands_in_levels(graph)
+        return SwitchGraph(Cabling.of(graph)).stand_in_levels()
     groups = members_of_groups(graph)
     if isinstance(rule, DimensionOrder):
         return bool(groups)

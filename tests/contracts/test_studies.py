@@ -19,7 +19,7 @@ import simshuffle.studies
 from simshuffle.cli import main
 from simshuffle.cli.show import show
 from simshuffle.errors import InputError
-from simshuffle.results import style
+from simshuffle.results import canvas
 from simshuffle.results.export import exported
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.studies import kinds, read_folder, study_of
@@ -29,7 +29,7 @@ from simshuffle.study.made import contents as content
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
-from tests.drawn import faults
+from tests.drawn import faults, laid_out
 from tests.studies_tiny import TINY
 
 NAMES = [*TINY]
@@ -108,8 +108,9 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
 @pytest.mark.parametrize("made", [name for name in NAMES if name != "toy"], indirect=True)
 def test_figures_fit_a_column_and_their_words_can_be_read(made: Made) -> None:
     for name, figure in made[0].figures(made[2]).items():
-        assert figure.get_figwidth() == COLUMN_INCHES
-        assert [f"{name}: {fault}" for fault in faults(figure)] == []
+        drawn = laid_out(figure)
+        assert drawn.get_figwidth() == COLUMN_INCHES
+        assert [f"{name}: {fault}" for fault in faults(drawn)] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
@@ -238,17 +239,17 @@ def test_a_meta_file_with_other_values_is_refused_or_does_without(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Figures are laid out, and what a file would say of itself is a text; none is written."""
-    monkeypatch.setattr(style, "save", laid_out)
+    monkeypatch.setattr(canvas, "save", not_written)
     other = copied(made[3], tmp_path / "other")
     meta = json.loads((other / "meta.json").read_text(encoding="utf-8"))
     for key in made[2].meta:
         (other / "meta.json").write_text(json.dumps({**meta, key: value}), encoding="utf-8")
-        status = main(["plot", str(other)])
+        status = main(["results", "plot", str(other)])
         assert status in {0, 2}
         assert status == 0 or capsys.readouterr().err
 
 
-def laid_out(figure: Figure, stem: Path, about: str) -> list[Path]:
+def not_written(figure: Figure, stem: Path, about: str) -> list[Path]:
     assert isinstance(about, str)
     figure.draw_without_rendering()
     return [stem]

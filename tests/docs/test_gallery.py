@@ -52,9 +52,9 @@ def test_every_figure_has_its_command_and_its_time():
 
 def test_what_the_page_says_of_local_storage_is_what_the_figure_shows():
     said = re.search(
-        r"DeepCAM does on (\d+) of the (\d+)\s+machines, CosmoFlow on (\d+), the subset"
+        r"DeepCAM does on (\d+) of the (\d+) machines, CosmoFlow on (\d+), the subset"
         r" of ImageNet-21K on (\d+)",
-        PAGE,
+        " ".join(PAGE.split()),
     )
     rows = storage.table(())
     whole = rows[rows["fits"] == "whole"].groupby("data_set").size()

@@ -20,7 +20,9 @@ def made():
 
 
 def test_the_pages_are_what_the_code_says(made):
-    assert {path.name for path in FOLDER.iterdir()} == set(made)
+    others = {path.name for path in FOLDER.glob("validation*.md")}
+    others |= {"loaders.md", "smpi.md", "speed.md"}  # by benchmarks; the first is held by a test
+    assert {path.name for path in FOLDER.iterdir()} - others == set(made)
     for name, text in made.items():
         there = (FOLDER / name).read_text(encoding="utf-8")
         assert there == text, f"docs/reference/{name} is stale: make reference"
@@ -62,7 +64,7 @@ def test_a_key_has_its_unit_default_range_and_line(made):
 
 
 def test_every_verb_is_there_with_its_options(made):
-    for row in ("## topology import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
+    for row in ("## machine import\n", "simshuffle run SCENARIO... [OPTIONS]", "| `--out` |"):
         assert row in made["verbs.md"], row
     assert "--quiet" not in made["verbs.md"].partition("\n## run\n")[2]
 

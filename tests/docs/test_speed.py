@@ -1,4 +1,4 @@
-"""docs/speed.md has a row for every case of benchmarks/speed.py, and places to write them to."""
+"""docs/reference/speed.md has a row for every case of benchmarks/speed.py, in their order."""
 
 import importlib
 import re

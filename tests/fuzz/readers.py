@@ -24,15 +24,15 @@ from simshuffle.fabrics.lfts import read_tables, tables_of
 from simshuffle.fabrics.network import graphml
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
-from simshuffle.network.replay.case import read_case
-from simshuffle.network.replay.replay import replay
+from simshuffle.network.case import read_case
+from simshuffle.network.replay import replay
+from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
 from simshuffle.plan.verdict import tables, verdict
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
-from simshuffle.scenario.machine import machine_files
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
@@ -376,8 +376,7 @@ def _filtering_study(rng: random.Random, _: Path) -> Input:
 
 
 def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
-
-    from simshuffle.train.filtering import load_study
+    from simshuffle.studies.filtering.record import load_study
 
     load_study(str(folder / "s.yaml"), assignments(arguments)).to_yaml()
 

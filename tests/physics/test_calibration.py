@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from simshuffle.allreduce.ring import Ring
-from simshuffle.studies.calibrate.collectives import all_to_all, allreduce
+from simshuffle.studies.calibrate.collectives import all_to_all, allreduce, point_to_point
 from simshuffle.studies.calibrate.fit import (
     mean_interval,
     median_interval,
@@ -17,11 +17,9 @@ from simshuffle.studies.calibrate.fit import (
     saturation,
     variation,
 )
-from simshuffle.studies.calibrate.messages import point_to_point
-from simshuffle.studies.calibrate.rows import Row, as_table
-from simshuffle.studies.calibrate.step_times import Network, uncontended
 from simshuffle.studies.calibrate.storage import opens, transfers
-from simshuffle.studies.calibrate.training import training
+from simshuffle.studies.calibrate.tables import Row, as_table
+from simshuffle.studies.calibrate.training import Network, training, uncontended
 
 SIZES = [float(1 << k) for k in range(3, 31, 3)]
 SEEDS = 400

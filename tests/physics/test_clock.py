@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.fluid import FluidNetwork
 from simshuffle.sim.barrier import Barrier, succeed_after
 from simshuffle.sim.clock import NetworkClock
 from tests.explicit import finish_times

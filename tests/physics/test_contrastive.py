@@ -18,16 +18,14 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange import ImportancePair, LocalShuffle, Strategy
 from simshuffle.train import Emulation, Training, check_run
-from simshuffle.train.class_means import ClassMeans, chosen_samples
-from simshuffle.train.contrastive import info_nce
+from simshuffle.train.contrastive import Views, info_nce
 from simshuffle.train.data import Augmentation, Samples
-from simshuffle.train.evaluate import Evaluation, score
+from simshuffle.train.evaluate import ClassMeans, Evaluation, chosen_samples, score
 from simshuffle.train.models import Mlp
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, RankedNetwork
 from simshuffle.train.run import Run
 from simshuffle.train.source import ArraySource
 from simshuffle.train.study import load_study
-from simshuffle.train.views import Views
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 IMAGE = Augmentation((1, 2, 3), shift=1, contrast=0.4, noise=0.7)

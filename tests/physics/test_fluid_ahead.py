@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
-from simshuffle.network.fluid.ahead import LARGE
-from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.fluid import FluidNetwork
+from simshuffle.network.fluid_ahead import LARGE
 
 
 def test_it_looks_no_farther_ahead_than_it_has_come() -> None:

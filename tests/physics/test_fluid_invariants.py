@@ -1,4 +1,4 @@
-"""What holds inside the fluid network after every event (simshuffle/network/fluid/check.py): on
+"""What holds inside the fluid network after every event (tests/fluid_check.py): on
 random networks, on a dense all-to-all, and what is found when one thing is out of step."""
 
 import math
@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
-from simshuffle.network.fluid import check
-from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.fluid import FluidNetwork
+from tests import fluid_check as check
 from tests.physics.test_dense import all_to_all, dense
 
 CAPS = (0.05, 0.3, 1.0, math.inf)

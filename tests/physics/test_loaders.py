@@ -1,4 +1,4 @@
-"""What loaders do, on one shape: docs/loaders.md says it, and its numbers are those."""
+"""What loaders do, on one shape: docs/reference/loaders.md has the numbers, and they are those."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from simshuffle.studies.loader.asking import request
 from simshuffle.studies.loader.tables import STORED
 from simshuffle.studies.loader.verb import LoaderOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "loaders.md"
 SHAPE = LoaderOptions(samples=4096, shards=128, nodes=4, gpus=2, workers=2, batch_size=8, epochs=3)
 NBYTES = 4096 * 100_000
 RANK_PAIRS, BATCH_PAIRS = 511 / 4095, 7 / 4095

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simshuffle.errors import ScenarioError, TopologyError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
-from simshuffle.network.fluid.network import FluidNetwork
+from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
 from simshuffle.network.shared import shared_network
 from simshuffle.plan.packets import expected_packets

@@ -1,7 +1,8 @@
 """Runs that read from an object store, worked out by hand.
 
 8 hosts with one GPU; 10 iterations of 10 samples of 100 kB, without randomness. A request waits 100
-ms for its first byte, and a connection has 100 MB/s: 101 ms for a sample. Law: docs/model.md.
+ms for its first byte, and a connection has 100 MB/s: 101 ms for a sample.
+Law: docs/model-storage.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Allreduces beside the backward pass, worked out by hand: two ranks on two hosts of one switch.
 
-Laws and sources: docs/model.md, Allreduce beside the backward pass.
+Laws and sources: docs/model-allreduce.md, Allreduce beside the backward pass.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The page cache against a true LRU cache, simulated sample by sample: what every host reads,
 sends, stores and removes, in its order; and this cache against libCacheSim, a simulator of others.
 
-The law and its derivation: docs/model.md.
+The law and its derivation: docs/model-storage.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simshuffle.network import Fluid
-from simshuffle.network.replay.case import read_case
+from simshuffle.network.case import read_case
 from tests.explicit import finish_times
 
 CASES = sorted((Path(__file__).parent.parent / "golden" / "simgrid").glob("*.json.gz"))

@@ -2,7 +2,7 @@
 them costs an epoch.
 
 8 hosts with one GPU on one switch of 10 GB/s; 10 iterations of 10 samples of 100 kB, without
-randomness. Laws and sources: docs/model.md.
+randomness. Laws and sources: docs/model-storage.md.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.network.case import read_case
 from simshuffle.network.flows import Flows, Links
-from simshuffle.network.fluid.network import FluidNetwork
-from simshuffle.network.fluid.symmetry import MOST_ROUNDS, Partition, finish_times, quotient, refine
-from simshuffle.network.replay.case import read_case
+from simshuffle.network.fluid import FluidNetwork
+from simshuffle.network.fluid_symmetry import MOST_ROUNDS, Partition, finish_times, quotient, refine
 from tests import reference
 
 CASES = sorted((Path(__file__).parent.parent / "golden" / "simgrid").glob("*.json.gz"))

@@ -18,12 +18,12 @@ from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangePlan
 from simshuffle.studies import testbed
 from simshuffle.studies.testbed import namespaces
-from simshuffle.studies.testbed.bed import Bed, Shape
+from simshuffle.studies.testbed.network import LeafSpine, Shape
 from simshuffle.studies.testbed.patterns import GLOO, PATTERNS, QUESTIONS, of_plan, partial_plan
 from simshuffle.studies.testbed.predict import HEADERS, Overhead, finish_times, fitted, makespan
 from simshuffle.studies.testbed.tables import verdict
 
-BED = Bed(Shape())
+BED = LeafSpine(Shape())
 RATE = 5e6  # bytes/s
 SIZE = 7_000_000  # divisible by the seven other hosts
 PERFECT = Overhead(1.0, 0.0)
@@ -95,7 +95,7 @@ def test_barriers_add_up_the_slowest_of_each_step():
 
 
 @pytest.mark.parametrize("name", list(PATTERNS))
-@pytest.mark.parametrize("bed", [BED, Bed(Shape(4, 4, 2))], ids=["8 hosts", "16 hosts"])
+@pytest.mark.parametrize("bed", [BED, LeafSpine(Shape(4, 4, 2))], ids=["8 hosts", "16 hosts"])
 def test_every_host_sends_what_the_questions_suppose(name, bed):
     pattern = PATTERNS[name](bed, 1_000_000, 1)
     sent = np.bincount(pattern.src, pattern.nbytes, bed.shape.hosts)

@@ -2,7 +2,7 @@
 
 Trees: Sanders, Speck & Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 scan", Parallel Computing 35 (2009). Latency and the choice between ring and trees: NCCL's tuning
-model, v2.7.8 (docs/model.md).
+model, v2.7.8 (docs/model-allreduce.md).
 """
 
 from __future__ import annotations

@@ -14,17 +14,21 @@ from scipy import stats
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
-from simshuffle.studies.time_to_accuracy.claims import (
+from simshuffle.studies.time_to_accuracy.comparison import (
     AtFraction,
+    Beaten,
+    beaten,
+    clopper_pearson,
     needs_less,
     not_below,
+    on_front,
     paired,
+    pareto,
     same,
     sentences,
 )
-from simshuffle.studies.time_to_accuracy.front import Beaten, beaten, on_front, pareto
 from simshuffle.studies.time_to_accuracy.join import joined
-from simshuffle.studies.time_to_accuracy.learned import Learned, Study
+from simshuffle.studies.time_to_accuracy.learned import Learned, Study, Trained
 from simshuffle.studies.time_to_accuracy.replay import (
     busiest_cable,
     end_of_epoch,
@@ -32,10 +36,8 @@ from simshuffle.studies.time_to_accuracy.replay import (
     requests_until,
     weights,
 )
-from simshuffle.studies.time_to_accuracy.scale import Scaled, Trained, scaled
-from simshuffle.studies.time_to_accuracy.simulated import Setting, mean_of
+from simshuffle.studies.time_to_accuracy.simulated import Scaled, Setting, mean_of, scaled
 from simshuffle.studies.time_to_accuracy.tables import SETTING_COLUMNS, SIMULATED_COLUMNS, Tables
-from simshuffle.studies.time_to_accuracy.targets import clopper_pearson
 from simshuffle.studies.time_to_accuracy.text import report, slower
 from tests.small import small
 

@@ -1,5 +1,5 @@
 """The smallest cases in which a better machine, or more to do, does the unexpected: each worked out
-by hand. docs/model.md, "Anomalies", explains them."""
+by hand. docs/model-bounds.md, "Anomalies", explains them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import simpy
 
 from simshuffle.network import Packet
-from simshuffle.network.packet.limits import TICK
+from simshuffle.network.packet_records import TICK
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simpy_network import SimpyNetwork

@@ -1,8 +1,8 @@
 """Relations between runs that must hold whatever the scenario: on random small ones, half of them
 extreme.
 
-Where a relation holds only nearly, the tolerance is stated, and docs/model.md, "Anomalies", says
-why. Its smallest cases are in test_anomalies.py.
+Where a relation holds only nearly, the tolerance is stated, and docs/model-bounds.md, "Anomalies",
+says why. Its smallest cases are in test_anomalies.py.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ CHANGES: dict[str, tuple[float, float]] = {
         ],
         (0.5, ROUNDING),
     ),
-    # see docs/model.md, "Anomalies"
+    # see docs/model-bounds.md, "Anomalies"
     "cluster.host.cores": (2, 0.1),
     "workload.loader/threads": (2, 0.1),
     "workload.loader/prefetch": (2, 1 / 3),

@@ -19,19 +19,21 @@ from simshuffle.exchange import (
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.intervals import estimate, holm
-from simshuffle.studies.training.record import (
+from simshuffle.studies.training.study import STUDY
+from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.tables import (
     PLANS,
     STATISTICS,
     TABLES,
+    Tables,
+    collect,
     outcome_of,
 )
-from simshuffle.studies.training.study import STUDY
-from simshuffle.studies.training.summary import summary
-from simshuffle.studies.training.tables import Tables, collect
 from simshuffle.studies.training.text import report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
+from tests.drawn import laid_out
 from tests.trained import description, record, recorded, saved
 
 # --------------------------------------------------------------------------------------- statistics
@@ -232,6 +234,7 @@ def test_summary_and_report_have_both_and_compare_the_last():
 
 
 def texts_of(figure):
+    figure = laid_out(figure)
     legend = figure.legends[0].get_title().get_text()
     return legend, figure.get_supylabel().replace("\n", " ")
 

@@ -75,7 +75,7 @@ def nothing_is_done(monkeypatch):
         module, function = name.split(".")
         target = importlib.import_module(f"simshuffle.study.{module}")
         monkeypatch.setattr(target, function, reached)
-    replay = importlib.import_module("simshuffle.network.replay.replay")
+    replay = importlib.import_module("simshuffle.network.replay")
     monkeypatch.setattr(replay, "replay", reached)
     measure = importlib.import_module("simshuffle.studies.testbed.measure")
     monkeypatch.setattr(measure, "measure_all", reached)

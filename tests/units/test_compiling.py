@@ -1,5 +1,6 @@
 """When compiled code is loaded, when it is compiled anew, and how it finds its arrays."""
 
+import json
 import logging
 import os
 import subprocess
@@ -11,12 +12,20 @@ import pytest
 
 from simshuffle import load_scenario, run
 from simshuffle.cli.common import reset_volume, set_volume
-from simshuffle.network import Analytic, Fluid, Packet, compiling
+from simshuffle.network import (
+    Analytic,
+    Fluid,
+    Packet,
+    compiling,
+    fluid_posting,
+    fluid_shares,
+    fluid_transfers,
+)
+from simshuffle.network import packet_kernel as kernel
+from simshuffle.network.addresses import at_address, words
 from simshuffle.network.compiling import entry, fingerprint
-from simshuffle.network.fluid import posting, shares, transfers
-from simshuffle.network.held import holder, words
-from simshuffle.network.packet import kernel
 from simshuffle.network.shared import make_ready
+from tests.plain_kernels import ENDS
 
 
 def loaded(code):
@@ -38,7 +47,7 @@ def loaded(code):
 @pytest.mark.parametrize(
     "code",
     [
-        "import simshuffle.network.shared, simshuffle.network.replay.case",
+        "import simshuffle.network.shared, simshuffle.network.case",
         "from simshuffle.scenario.scenario import load_scenario; load_scenario('quickstart')",
         "from simshuffle.cli import main; main(['check', 'quickstart'])",
         "from simshuffle.cli import main; main(['list'])",
@@ -137,7 +146,8 @@ def test_that_something_is_compiled_is_not_said_to_who_wants_errors_alone(caplog
 def test_what_was_made_ready_is_all_that_a_run_needs(model):
     """A kernel that a run calls with other types would be compiled while it runs."""
     make_ready(model)
-    kernels: Any = [posting.post, transfers.advance, transfers.complete, shares.settle]
+    kernels: Any = [fluid_posting.post, fluid_transfers.advance]
+    kernels += [fluid_transfers.complete, fluid_shares.settle]
     kernels += [kernel.advance] if model == Packet() else []
     ready = [list(kernel.signatures) for kernel in kernels]
     values = {"sweep": {}, "world_size": 4, "epochs": 1, "workload.dataset.num_samples": 256}
@@ -169,7 +179,7 @@ def table(rows=0, columns=0):
     )
 
 
-table_at = holder(table)
+table_at = at_address(table)
 
 
 @entry
@@ -187,6 +197,17 @@ def test_compiled_code_reads_and_writes_the_arrays_that_python_holds():
         assert fill_in(at.ctypes.data, 1) == held.values[-1, 0]
         assert held.records[1].item() == (held.values[1, -1], 1 + rows * columns)
         assert not held.records[[0, 2]]["link"].any()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("model", sorted(ENDS))
+def test_the_kernels_as_plain_python_give_the_same_to_the_last_bit(model, seed):
+    """The slow twin: the same functions without numba, with arrays found by ctypes."""
+    words = [sys.executable, "-m", "tests.plain_kernels", model, str(seed)]
+    done = subprocess.run(words, capture_output=True, check=True, text=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert len(found) >= 40
+    assert found == ENDS[model](seed)
 
 
 def test_only_whole_arrays_can_be_held():

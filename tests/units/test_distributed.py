@@ -27,9 +27,8 @@ from simshuffle.train.distributed import (
     ShardDataset,
     data_parallel,
 )
-from simshuffle.train.distributed.checking import faults
-from simshuffle.train.distributed.codec import decode, encode
-from simshuffle.train.distributed.store import FolderStore
+from simshuffle.train.distributed.carrying import faults
+from simshuffle.train.distributed.storage import FolderStore, decode, encode
 from simshuffle.train.distributed.transport import messages_of
 from tests.preloaded import fork_ranks, run_ranks
 

@@ -8,7 +8,8 @@ import yaml
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.scenario.dlio import read_dlio, write_dlio_drafts
+from simshuffle.new.dlio import read_dlio
+from simshuffle.new.files import write_drafts
 from simshuffle.scenario.scenario import load_scenario
 
 ONE_SAMPLE_A_FILE = {
@@ -81,7 +82,7 @@ def changed(plain, **dotted):
 
 def scenario_of(folder, plain, **machine):
     given = {"hosts": "2", "gpus": "4", **machine}
-    (path, _), warnings = write_dlio_drafts(folder / "mine", written(folder, plain), given)
+    (path, _), warnings = write_drafts(folder / "mine", given, written(folder, plain))
     return load_scenario(path), warnings
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from simshuffle.exports.export import export
 from simshuffle.exports.program import program
-from simshuffle.exports.simgrid import WIDTH, options, routes_of
+from simshuffle.exports.simgrid import WIDTH, routes_of, smpi_options
 from simshuffle.exports.source import Source
 from simshuffle.plan.resources import Resources
 from tests.small import small
@@ -113,7 +114,7 @@ def test_hosts_and_commands_are_whole(made, folder, zone):
     assert hosts == [f"rank-{rank}" for rank in range(made.world_size)]
     assert [host.get("id") for host in zone.iter("host")] == hosts
     readme = (folder / "README.txt").read_text(encoding="utf-8")
-    assert all(option in readme for option in options())
+    assert all(option in readme for option in smpi_options())
 
 
 def test_a_pair_whose_route_changes_is_counted(scenario, made):
@@ -122,8 +123,7 @@ def test_a_pair_whose_route_changes_is_counted(scenario, made):
     rank = int(np.flatnonzero(step.sends)[0])
     other = step.route.copy()
     other[rank, 0] += 1
-    twice = [step, type(step)(**{**vars(step), "route": other})]
-    changed = type(made)(**{**vars(made), "steps": twice})
+    changed = replace(made, steps=[step, replace(step, route=other)])
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
     routes, different = routes_of(changed, resources)
     assert different == 1

@@ -21,8 +21,7 @@ from simshuffle.fabrics.network import graphml, of_network
 from simshuffle.fabrics.rates import LANE_GBIT, bandwidth_of, rate_of
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.fabrics.slurm import expanded
-from simshuffle.scenario.machine import machine_of
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.custom import Custom
 from tests.strategies import fat_tree

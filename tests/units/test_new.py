@@ -14,9 +14,10 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.cli import new as verb
 from simshuffle.errors import InputError
-from simshuffle.scenario import draft
-from simshuffle.scenario.draft import drafts, write_drafts
-from simshuffle.scenario.questions import BY_NAME, QUESTIONS, answered
+from simshuffle.new import draft
+from simshuffle.new.draft import drafts
+from simshuffle.new.files import write_drafts
+from simshuffle.new.questions import BY_NAME, QUESTIONS, answered
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity
 

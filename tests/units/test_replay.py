@@ -28,9 +28,9 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.network.analytic import alone
-from simshuffle.network.order import latest_ends
-from simshuffle.network.replay.case import Case, read_case, write_case
-from simshuffle.network.replay.replay import network_model, relative_errors, replay
+from simshuffle.network.case import Case, read_case, write_case
+from simshuffle.network.flows import latest_ends
+from simshuffle.network.replay import network_model, relative_errors, replay
 
 CASES = Path(__file__).parent.parent / "golden" / "simgrid"
 SHARED = CASES / "two_share_down.json.gz"
@@ -212,7 +212,7 @@ def test_a_compressed_table_holds_the_same_and_is_the_same_every_time(capsys):
 
 def test_a_long_table_is_written_in_pieces(monkeypatch, capsys):
     assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
-    monkeypatch.setattr("simshuffle.network.replay.replay._ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("simshuffle.network.replay._ROWS_AT_ONCE", 10)
     whole = capsys.readouterr().out
     assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
     assert capsys.readouterr().out == whole
@@ -327,7 +327,7 @@ def test_a_written_case_is_read_back_to_the_last_bit(tmp_path_factory, case, nam
 
 
 def test_long_lists_are_written_in_pieces(monkeypatch):
-    monkeypatch.setattr("simshuffle.network.replay.case._AT_ONCE", 2)
+    monkeypatch.setattr("simshuffle.network.case._AT_ONCE", 2)
     before = read_case(put(VALID))
     write_case(
         "copy.json",
@@ -609,7 +609,7 @@ def test_a_path_with_a_zero_byte_is_refused():
 
 
 def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, refused):
-    monkeypatch.setattr("simshuffle.network.replay.columns.MOST_HOPS", 9)
+    monkeypatch.setattr("simshuffle.network.case_columns.MOST_HOPS", 9)
     assert (
         "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
         in refused(put(VALID))
@@ -876,7 +876,7 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it
         yield "flow,finish_s\n"
         raise error
 
-    monkeypatch.setattr("simshuffle.network.replay.replay.csv_rows", failing)
+    monkeypatch.setattr("simshuffle.network.replay.csv_rows", failing)
     assert main(["replay", str(SHARED), "--out", name]) == status
     assert list(folder.iterdir()) == []
     Path(name).write_bytes(b"old")

@@ -48,26 +48,35 @@ def settings(study):
 # ---------------------------------------------------------------------------------- the reference
 
 
-def section(title):
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-    return re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE)[1]
+def rows(title):
+    """Those of a table of docs/reference/study-keys.md: key, value, default, range, meaning."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "study-keys.md"
+    found = re.search(
+        rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)",
+        page.read_text("utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    return [line[2:-2].split(" | ") for line in found[1].splitlines() if line.startswith("| `")]
 
 
 def test_every_key_of_training_is_documented_with_its_default():
-    rows = re.findall(r"^\| `(\w+)` \| `(.*?)` \| (.+) \|$", section("Keys of `training`"), re.M)
-    documented = {key: yaml.safe_load(default) for key, default, _ in rows}
-    assert documented == Training().model_dump(mode="json")
-    assert [key for key, _, _ in rows] == list(Training.model_fields)
-    for key, _, meaning in rows:  # every choice of a key is named
-        annotation = Training.model_fields[key].annotation
-        choices = [value for value in get_args(annotation) if isinstance(value, str)]
-        assert all(f"`{value}`" in meaning for value in choices), key
+    found = rows("training")
+    assert [cells[0].strip("`") for cells in found] == list(Training.model_fields)
+    defaults = Training().model_dump(mode="json")
+    shown = {cells[0].strip("`"): cells[2].strip("`") for cells in found}
+    left_out = {key for key, default in shown.items() if not default}
+    assert left_out == {"statistics_momentum", "loss", "statistics"}  # in words
+    for key in shown.keys() - left_out:
+        assert yaml.safe_load(shown[key]) == defaults[key], key
+    for name, value, *_ in found:  # every choice of a key is named
+        annotation = Training.model_fields[name.strip("`")].annotation
+        choices = [choice for choice in get_args(annotation) if isinstance(choice, str)]
+        assert all(f"`{choice}`" in value for choice in choices), name
 
 
 def test_every_key_of_a_study_is_documented():
-    table = section("Studies").split("| key | values |")[1].split("\n\n")[0]
-    named = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
-    assert sorted(key for keys in named for key in keys) == sorted(Study.model_fields)
+    found = {cells[0].strip("`") for cells in rows("kind: shuffling")}
+    assert found == Study.model_fields.keys() - {"kind"}
 
 
 # --------------------------------------------------------------------------------------------- runs

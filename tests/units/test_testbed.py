@@ -28,22 +28,22 @@ from simshuffle.studies.testbed import (
     hosts,
     measure,
     namespaces,
-    settings,
     tables,
 )
-from simshuffle.studies.testbed.bed import Bed, Shape, checked
 from simshuffle.studies.testbed.hosts import Measured, Processors
 from simshuffle.studies.testbed.measure import Measurement, Run
+from simshuffle.studies.testbed.network import LeafSpine, Shape, checked
 from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
 from simshuffle.studies.testbed.study import STUDY, request
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests import measured
+from tests.drawn import laid_out, rows_of
 from tests.measured import DATE, runs_of
 
-BED = Bed(Shape())
-WIDER = Bed(Shape(leaves=4, hosts_per_leaf=4, spines=2))
+BED = LeafSpine(Shape())
+WIDER = LeafSpine(Shape(leaves=4, hosts_per_leaf=4, spines=2))
 
 
 # ------------------------------------------------------------------------------ routes and commands
@@ -273,7 +273,7 @@ def test_what_breaks_a_limit_is_refused_before_anything_is_built(
     arguments, said, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(settings, "has_torch", lambda: True)
+    monkeypatch.setattr(measure, "has_torch", lambda: True)
     assert main(["testbed", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -282,12 +282,12 @@ def test_what_breaks_a_limit_is_refused_before_anything_is_built(
 def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with_the_reason(
     monkeypatch,
 ):
-    monkeypatch.setattr(settings, "has_torch", lambda: False)
-    assert settings.chosen(["opposite"], quick=False) == (
+    monkeypatch.setattr(measure, "has_torch", lambda: False)
+    assert measure.chosen(["opposite"], quick=False) == (
         ("single_short", "single", "opposite"),
         {},
     )
-    names, left_out = settings.chosen([], quick=False)
+    names, left_out = measure.chosen([], quick=False)
     assert set(names) == set(PATTERNS) - set(GLOO)
     assert left_out == dict.fromkeys(GLOO, "not measured: torch is missing")
 
@@ -327,7 +327,7 @@ def test_runs_that_were_held_up_do_not_count_if_others_do():
     assert held_up([1.0], 0.0, 0.03, 1.0, 0.0)
     assert held_up([1.0], 0.0, 0.0, 1.0, 0.06)
     assert not held_up([1.0], 0.9, 0.01, 1.0, 0.0)
-    wanted = settings.Settings(
+    wanted = measure.Settings(
         nbytes=1_000_000, repetitions=2, patterns=("single_short", "single", "opposite")
     )
     good, bad = runs_of(wanted), runs_of(wanted, times=9.0, late=99.0)
@@ -340,7 +340,7 @@ def test_runs_that_were_held_up_do_not_count_if_others_do():
 
 
 def test_runs_that_were_held_up_count_each_where_no_other_is_left():
-    wanted = settings.Settings(
+    wanted = measure.Settings(
         nbytes=1_000_000, repetitions=1, patterns=("single_short", "single", "opposite")
     )
     runs = [*runs_of(wanted, late=99.0), *runs_of(wanted, times=2.0, late=99.0)]
@@ -491,11 +491,15 @@ def test_the_text_says_what_was_fitted_and_what_was_held_up():
 
 
 def test_the_figure_has_units_and_every_pattern_that_was_measured():
-    figure = figures.testbed_figure(measured.result().tables["patterns"])
+    chart = figures.testbed_chart(measured.result().tables["patterns"])
+    figure = laid_out(chart)
     left, right = figure.axes
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     assert left.get_xlabel() == "makespan (s)" and "%" in right.get_xlabel()
     assert len(left.get_yticklabels()) == len(PATTERNS) - len(GLOO)
+    known = measured.result().tables["patterns"].query("reason == ''")
+    assert rows_of(chart, "bar")["x2"].tolist() == known["predicted_s"].tolist()
+    assert rows_of(chart, "point")["x"].tolist() == known["measured_s"].tolist()
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.fabrics.figure import fabric_figure, save_figure
-from simshuffle.fabrics.patterns import PATTERNS, host_ports, pattern_loads
-from simshuffle.fabrics.survey import Survey
+from simshuffle.fabrics.survey import PATTERNS, Survey, host_ports, pattern_loads
 from simshuffle.routing import DModK, Fabric, MinHop
 from simshuffle.routing.loads import loads, uniform_loads
 from tests.examples import ROUTINGS, TOPOLOGIES

@@ -20,16 +20,15 @@ import yaml
 from simshuffle.cli import main
 from simshuffle.errors import SimulationError
 from simshuffle.exchange.recording import read_plans
-from simshuffle.studies.training.record import STATISTICS
+from simshuffle.studies.filtering.cells import ExtractionCell, RetrainingCell
 from simshuffle.studies.training.study import STUDY as KIND
+from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
 from simshuffle.study.attempt import Lost
 from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.train.cell import RunCell
-from simshuffle.train.filtering.extraction import ExtractionCell
-from simshuffle.train.filtering.retraining import RetrainingCell
 from simshuffle.train.own_cell import OwnCell
 
 STUDY = {

@@ -23,7 +23,7 @@ from simshuffle.exchange import (
     PartialLocalShuffle,
 )
 from simshuffle.spec.library import by_kind
-from simshuffle.studies.training.record import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
+from simshuffle.studies.training.tables import EPOCH_COLUMNS, IMPORTANCE_COLUMNS, ITERATION_COLUMNS
 from simshuffle.study.store import TABLE
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
 from simshuffle.train.cell import RunCell

@@ -25,9 +25,9 @@ from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
 from simshuffle.studies.time_to_accuracy import time_to_accuracy
-from simshuffle.studies.time_to_accuracy.join import Prepared, request
+from simshuffle.studies.time_to_accuracy.join import Join, request
 from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
-from simshuffle.studies.training.record import (
+from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
     ITERATION_COLUMNS,
@@ -148,10 +148,10 @@ def of_scale(**values: Any) -> Scenario:
     )
 
 
-def prepare(folder: Path, scenario: Scenario, **options: Any) -> Prepared:
+def prepare(folder: Path, scenario: Scenario, **options: Any) -> Join:
     """What is asked of the study."""
     prepared = request(folder, scenario, **options).values
-    assert isinstance(prepared, Prepared)
+    assert isinstance(prepared, Join)
     return prepared
 
 

@@ -5,6 +5,7 @@ import csv
 import io
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -15,21 +16,23 @@ from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.against import (
+from simshuffle.studies.validation.predict import TRAFFIC, traffic
+from simshuffle.studies.validation.rows import assignments, read_rows
+from simshuffle.studies.validation.runs import PARTS, Parts, load, parts_of
+
+ROOT = Path(__file__).parent.parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+from paradl import (  # noqa: E402
     REPORTED,
     accuracy,
     by_strategy,
     markdown_means,
     markdown_points,
     points,
+    published,
 )
-from simshuffle.studies.validation.oracle import QUANTITIES, Parts, parts_of
-from simshuffle.studies.validation.predict import TRAFFIC, traffic
-from simshuffle.studies.validation.published import published
-from simshuffle.studies.validation.rows import assignments, read_rows
-from simshuffle.studies.validation.runs import load
 
-ROOT = Path(__file__).parent.parent.parent
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
 SCENARIO = "validation/hybrid-abci-2020"
 EVERY = [row for row in read_rows(shipped("validation")) if row.set in SETS]
@@ -151,7 +154,7 @@ def test_the_scenario_has_what_was_fitted_of_its_own_strategy(every):
 
 def test_the_quantities_of_an_iteration():
     parts = Parts(iterations=10, compute=2.0, communication=1.0, handed=0.5, read=4.0)
-    seconds = {name: parts.quantity(name) for name in QUANTITIES}
+    seconds = {name: parts.quantity(name) for name in PARTS}
     assert seconds == {
         "compute": 20,
         "communication": 10,
@@ -184,7 +187,7 @@ def test_spatial_parallelism_in_proportion_to_its_factor_and_bandwidth():
 
 
 def test_data_parallelism_is_what_a_run_of_it_takes():
-    """Against the run of abci-chainer-2020 in docs/validation.md: 298 s."""
+    """Against the run of abci-chainer-2020 in docs/reference/validation.md: 298 s."""
     values = {
         "world_size": "64",
         "workload.model": "vgg16",
@@ -256,12 +259,12 @@ def test_the_means_leave_fitted_points_out():
 
 
 def test_the_page_shows_what_comes_out(results):
-    page = (ROOT / "docs" / "validation-parallelism.md").read_text(encoding="utf-8")
     table = points(results)
-    for name, expected in (
-        ("against means", markdown_means(table)),
-        ("against points", markdown_points(table)),
+    for folder, name, expected in (
+        (ROOT / "docs", "against means", markdown_means(table)),
+        (ROOT / "docs" / "reference", "against points", markdown_points(table)),
     ):
+        page = (folder / "validation-parallelism.md").read_text(encoding="utf-8")
         (shown,) = re.findall(rf"<!-- {name} -->\n\n(.*?)\n\n<!-- end -->", page, re.DOTALL)
         assert shown == expected
 

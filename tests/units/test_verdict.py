@@ -10,7 +10,7 @@ import yaml
 from simshuffle.cli import main
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import START, effort
-from simshuffle.plan.unusual import USUAL, Usual, warnings
+from simshuffle.plan.findings import USUAL, Usual, warnings
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import CATALOG, shipped, shipped_names
 from simshuffle.spec.units import UnitError, parse_quantity

@@ -56,7 +56,7 @@ REFUSED = {
 
 
 def trained(raw: dict[str, Any], place: Path) -> tuple[Study[Any], Request[Any]]:
-    from simshuffle.train.again import requested
+    from simshuffle.studies.filtering.request import requested
 
     place.mkdir(parents=True)
     (place / "study.yaml").write_text(json.dumps(raw))
@@ -140,7 +140,7 @@ def test_a_folder_that_holds_too_little_says_what_to_do(
     folder_of: Callable[[str], Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["verify", str(folder_of(kind)), "-q"]) == 2
+    assert main(["results", "verify", str(folder_of(kind)), "-q"]) == 2
     said = capsys.readouterr().err
     assert all(words in said for words in REFUSED[kind])
 
@@ -155,7 +155,7 @@ def folder(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
 
 def told(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     capsys.readouterr()
-    status = main(["verify", str(folder), "--processes", "1", "-q", *options])
+    status = main(["results", "verify", str(folder), "--processes", "1", "-q", *options])
     out = capsys.readouterr()
     return status, out.out + out.err
 
@@ -322,7 +322,7 @@ def test_stopped_it_leaves_nothing(folder: Path, tmp_path: Path, number: signal.
     code = (
         "import sys, time; from simshuffle.study import engine; from simshuffle.cli import main\n"
         "engine.run = lambda *of, **more: (print('begun', flush=True), time.sleep(60))\n"
-        f"sys.exit(main(['verify', {str(folder)!r}]))"
+        f"sys.exit(main(['results', 'verify', {str(folder)!r}]))"
     )
     environment = {**os.environ, "TMPDIR": str(room)}
     process = subprocess.Popen(

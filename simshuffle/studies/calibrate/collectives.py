@@ -1,4 +1,6 @@
-"""Laws of collectives, from nccl-tests or OSU tables.
+"""Laws of messages and of collectives, from nccl-tests or OSU tables.
+
+A message between two ranks: t = a + n / B (Hockney, Parallel Computing 20, 1994).
 
 Allreduce on a ring of p ranks on H hosts (Patarasuk and Yuan, JPDC 2009; steps as NCCL's tuning
 counts them): t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2 (p-1)/p n / B. This is what
@@ -13,24 +15,28 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.units import Dimension
-from simshuffle.studies.calibrate.findings import (
+from simshuffle.studies.calibrate.fit import Fit, relative_fit
+from simshuffle.studies.calibrate.parameter import (
     Findings,
-    basis,
+    Parameter,
     for_people,
     log_curve,
     mean_error,
     residuals,
     sentences,
+    sources,
 )
-from simshuffle.studies.calibrate.fit import Fit, Floats, relative_fit
-from simshuffle.studies.calibrate.messages import NO_BANDWIDTH, NO_LATENCY
-from simshuffle.studies.calibrate.parameter import Parameter
 
+LATENCY = "cluster.message_passing.latency"
+BANDWIDTH = "cluster.message_passing.stream_bandwidth"
+NO_LATENCY = "the data need no latency; its interval cannot be given"
+NO_BANDWIDTH = (
+    "the times do not grow with the size; no bandwidth was fitted. Measure larger messages."
+)
 LEAST_SHARE = 0.2
 """Share of the time that must be transfer for a size to become a point of the bandwidth curve."""
 LEAST_POINTS = 3
@@ -87,13 +93,6 @@ def allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
     return out
 
 
-def _factors(rows: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
-    """Steps inside hosts, steps between hosts, and bytes over the bus bandwidth, of each row."""
-    p, h = rows["ranks"].to_numpy(float), rows["hosts"].to_numpy(float)
-    inter = 2 * (h - 1)
-    return 2 * (p - 1) - inter, inter, 2 * (p - 1) / p * rows["nbytes"].to_numpy(float)
-
-
 def _side(
     out: Findings, side: Side, rows: pd.DataFrame, used: pd.Series, intra_latency: float | None
 ) -> float | None:
@@ -105,7 +104,9 @@ def _side(
                 " fitted."
             )
         return None
-    intra, inter, bus = _factors(rows)
+    p, h, nbytes = (rows[name].to_numpy(float) for name in ("ranks", "hosts", "nbytes"))
+    inter, bus = 2 * (h - 1), 2 * (p - 1) / p * nbytes
+    intra = 2 * (p - 1) - inter
     note, offset, steps = "", np.zeros(len(rows)), intra + inter
     if side is INTER and (intra > 0).any():
         if intra_latency is None:
@@ -115,73 +116,60 @@ def _side(
             )
         else:
             offset, steps = intra * intra_latency, inter
-    y, chosen = rows["seconds"].to_numpy(float), used.to_numpy(bool)
-    ring = _Ring(np.column_stack([steps, bus])[chosen], y[chosen], offset[chosen], rows[used])
-    latency = _latency(out, ring, [INTRA.latency, INTER.latency] if note else [side.latency], note)
-    bandwidth = _bandwidth(out, side, ring, latency)
+    taken = rows.assign(steps=steps, bus=bus, offset=offset)[used]
+    latency = _latency(out, taken, [INTRA.latency, INTER.latency] if note else [side.latency], note)
+    bandwidth = _bandwidth(out, side, taken, latency)
     with np.errstate(divide="ignore"):
-        transfer = bus / np.array([bandwidth(n) for n in rows["nbytes"]]) if bandwidth else 0.0
-    fitted = offset + steps * latency + transfer
-    out.residuals.append(residuals(rows, f"ring {side.name}", "s", y, fitted, chosen))
+        transfer = bus / np.array([bandwidth(n) for n in nbytes]) if bandwidth else 0.0
+    fitted, y = offset + steps * latency + transfer, rows["seconds"].to_numpy(float)
+    out.residuals.append(residuals(rows, f"ring {side.name}", "s", y, fitted, used))
     return latency
 
 
-class _Ring(NamedTuple):
-    """Rows to fit: steps and bytes over the bus bandwidth (n, 2), measured times (n,), the part of
-    them that is known (n,)."""
-
-    x: Floats
-    y: Floats
-    offset: Floats
-    rows: pd.DataFrame
-
-    def part(self, chosen: NDArray[np.bool_]) -> _Ring:
-        """Some of the rows."""
-        return _Ring(self.x[chosen], self.y[chosen], self.offset[chosen], self.rows[chosen])
-
-    def fit(self) -> tuple[Fit, float]:
-        """The law with one latency and one bandwidth, and its mean error."""
-        fit = relative_fit(self.x, self.y, self.offset)
-        return fit, mean_error(self.y, fit.fitted)
+def _ring(rows: pd.DataFrame) -> tuple[Fit, float]:
+    """The law of a ring with one latency (of ``steps``) and one bandwidth (of ``bus`` bytes) beside
+    the ``offset`` that is known, and its mean error."""
+    y = rows["seconds"].to_numpy(float)
+    x = np.column_stack([rows["steps"], rows["bus"]])
+    fit = relative_fit(x, y, rows["offset"].to_numpy(float))
+    return fit, mean_error(y, fit.fitted)
 
 
-def _latency(out: Findings, ring: _Ring, keys: list[str], note: str) -> float:
+def _latency(out: Findings, rows: pd.DataFrame, keys: list[str], note: str) -> float:
     """The latency of a step: from all rows, or where one bandwidth does not fit them, from the
     short ones."""
-    fit, error = ring.fit()
-    short = ring.part(ring.y <= SHORT * ring.y.min())
-    if error > MISFIT and short.rows["nbytes"].nunique() > 1:
-        ring, (fit, error) = short, short.fit()
+    fit, error = _ring(rows)
+    short = rows[rows["seconds"] <= SHORT * rows["seconds"].min()]
+    if error > MISFIT and short["nbytes"].nunique() > 1:
+        rows, (fit, error) = short, _ring(short)
         why = "from the shortest messages, since no single bandwidth fits all sizes"
         note = sentences(note, why)
     if fit.value[0] == 0:
         note = sentences(note, NO_LATENCY)
-    of = basis(ring.rows, error, *OVER)
     out.parameters += [
-        Parameter(key, *fit.coefficient(0), Dimension.SECONDS, **of, note=note) for key in keys
+        Parameter.of(rows, error, OVER, key, fit.coefficient(0), Dimension.SECONDS, note)
+        for key in keys
     ]
     return float(fit.value[0])
 
 
-def _bandwidth(out: Findings, side: Side, ring: _Ring, latency: float) -> Curve | None:
+def _bandwidth(out: Findings, side: Side, rows: pd.DataFrame, latency: float) -> Curve | None:
     """The bus bandwidth: one for all sizes where that fits, else a curve over the size of the
     message; None if there is none."""
-    fit, error = ring.fit()
+    fit, error = _ring(rows)
     if fit.value[1] == 0:
         out.notes.append(f"allreduce {side.name}: {NO_BANDWIDTH}")
         return None
-    of = basis(ring.rows, error, *OVER)
-    single = Parameter(side.bandwidth, *fit.inverse(1), Dimension.BANDWIDTH, **of)
-    transfer = ring.y - ring.offset - ring.x[:, 0] * latency
-    long = transfer >= LEAST_SHARE * ring.y
-    most = ring.part(long)
+    key, bandwidth = side.bandwidth, Dimension.BANDWIDTH
+    single = Parameter.of(rows, error, OVER, key, fit.inverse(1), bandwidth)
+    transfer = rows["seconds"] - rows["offset"] - rows["steps"] * latency
+    most = rows.assign(rate=rows["bus"] / transfer)[transfer >= LEAST_SHARE * rows["seconds"]]
     name = f"bus bandwidth {side.name}"
-    if most.rows["nbytes"].nunique() < LEAST_POINTS:
+    if most["nbytes"].nunique() < LEAST_POINTS:
         out.parameters.append(single)
     else:
-        curve = log_curve(most.rows["nbytes"].to_numpy(float), most.x[:, 1] / transfer[long])
-        of = basis(most.rows, curve.error, *OVER)
-        by_size = Parameter(side.bandwidth, *curve[:3], Dimension.BANDWIDTH, **of)
+        curve = log_curve(*most[["nbytes", "rate"]].to_numpy(float).T)
+        by_size = Parameter.of(most, curve.error, OVER, key, curve[:3], bandwidth)
         if error > MISFIT:
             other = f"{name}, one for all sizes"
             out.parameters += [by_size, for_people(single, "does not fit all sizes", other)]
@@ -205,11 +193,47 @@ def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
     chosen = used.to_numpy(bool)
     fit = relative_fit(x[chosen], y[chosen])
     out.residuals.append(residuals(rows, "all to all", "s", y, x @ fit.value, chosen))
-    of = basis(rows[used], mean_error(y[chosen], fit.fitted), "world_size", "message_size")
-    found = [Parameter("all to all: latency", *fit.coefficient(0), Dimension.SECONDS, **of)]
+    about = rows[used], mean_error(y[chosen], fit.fitted), ("world_size", "message_size")
+    name, seconds = "all to all: latency", Dimension.SECONDS
+    found = [Parameter.of(*about, name, fit.coefficient(0), seconds)]
     if fit.value[1] > 0:
         name = "all to all: bandwidth of a rank"
-        found.append(Parameter(name, *fit.inverse(1), Dimension.BANDWIDTH, **of))
+        found.append(Parameter.of(*about, name, fit.inverse(1), Dimension.BANDWIDTH))
     note = "for comparison only: the exchange is simulated message by message"
     out.parameters += [for_people(parameter, note) for parameter in found]
+    return out
+
+
+def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
+    """Latency of a message from ``latency`` (osu_latency); bandwidth from ``stream`` (osu_bw), or
+    where that is empty from ``latency``.
+
+    osu_latency times one message at a time, osu_bw a window of many; there n / bandwidth is the
+    time of a message, and its constant part is the rate at which messages are sent, not a latency.
+    """
+    out = Findings()
+    for given, streaming in ((latency, False), (stream, True)):
+        # an empty message tells the latency of a shorter path in some libraries
+        rows = given[given["nbytes"] > 0]
+        if rows.empty:
+            continue
+        nbytes, rate, seconds = rows[["nbytes", "rate", "seconds"]].to_numpy(float).T
+        y = nbytes / rate if streaming else seconds
+        fit = relative_fit(np.column_stack([np.ones(len(rows)), nbytes]), y)
+        about = rows, mean_error(y, fit.fitted), ("message_size",)
+        if streaming:
+            fitted = nbytes / fit.fitted
+            out.residuals.append(residuals(rows, "stream of messages", "B/s", rate, fitted))
+        else:
+            out.residuals.append(residuals(rows, "message", "s", y, fit.fitted))
+            note = NO_LATENCY if fit.value[0] == 0 else ""
+            found = Parameter.of(*about, LATENCY, fit.coefficient(0), Dimension.SECONDS, note)
+            out.parameters.append(found)
+        if fit.value[1] == 0:
+            out.notes.append(f"{sources(rows)}: {NO_BANDWIDTH}")
+            continue
+        why = "of one message at a time; osu_bw was given too, and is of a stream"
+        earlier = [for_people(p, why) if p.key == BANDWIDTH else p for p in out.parameters]
+        found = Parameter.of(*about, BANDWIDTH, fit.inverse(1), Dimension.BANDWIDTH)
+        out.parameters = [*earlier, found]
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,20 +81,33 @@ class Source:
             raise self.bad(line, f"{what} must be a whole number", text)
         return int(value)
 
-    def ranks_of_collective(self, listed: int = 0) -> int:
-        """The ranks that the file lists, or else those that the caller gave.
+    def cells(self, line: int, text: str, columns: Sequence[str], *, more: int = 0) -> list[str]:
+        """The cells of a row below a head of ``columns``, of which ``more`` have no name.
+
+        Raises:
+            InputError: they are not as many.
+        """
+        cells, wanted = text.split(), len(columns) + more
+        if len(cells) != wanted:
+            rule = f"must be a row with the {wanted} columns {' '.join(columns)}"
+            raise self.bad(line, rule, text)
+        return cells
+
+    def layout(self, listed: Sequence[str] = ()) -> tuple[int, float]:
+        """Ranks of a collective and hosts that they fill, from the host of each rank that the file
+        lists, or else as the caller gave them.
 
         Raises:
             InputError: there are none, or fewer than 2.
         """
-        ranks = listed or self.ranks
+        ranks = len(listed) or self.ranks
         if not ranks:
             rule = "does not say how many ranks took part"
             raise self.bad(0, rule, remedy="Add --ranks N, and --hosts H.")
         if ranks < 2:
             rule = "a collective needs at least 2 ranks"
             raise self.bad(0, rule, str(ranks), "Leave the file out, or correct --ranks.")
-        return ranks
+        return ranks, len(set(listed)) or self.hosts
 
 
 def bad_file(path: Path, rule: str, value: str = "", remedy: str = "", line: int = 0) -> InputError:
@@ -128,3 +141,27 @@ def read_text(path: Path) -> str:
         rule, remedy = "must be text in UTF-8", "Save it as UTF-8."
         raise bad_file(path, rule, "other bytes", remedy, line) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def sources(
+    paths: Sequence[str | Path], ranks: int | None = None, hosts: int | None = None
+) -> list[Source]:
+    """The texts of all files.
+
+    Args:
+        paths: the files.
+        ranks, hosts: for files that do not say it; None if not known.
+
+    Raises:
+        InputError: a file cannot be read, there is none, or two have the same name.
+    """
+    names = [Path(path).name for path in paths]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        rule, value = "files must have different names", ", ".join(twice)
+        raise InputError(Problem("", rule, value, "Rename one of them."), "calibrate")
+    if not names:
+        rule = "needs at least one measurement file"
+        raise InputError(Problem("", rule, "none", "Name one."), "calibrate")
+    given = ranks or 0, math.nan if hosts is None else float(hosts)
+    return [Source(Path(path), read_text(Path(path)), *given) for path in paths]

@@ -26,8 +26,8 @@ _ITERATIONS = 100
 _EXACT = 1e-9
 _NOTHING_KNOWN = 50.0  # half a width of a factor e^50: such an interval says nothing
 Floats = NDArray[np.float64]
-Ends = tuple[float | None, float | None]
-"""Of an interval; None for both where there is none."""
+Estimate = tuple[float, float, float]
+"""A value and the ends of its interval; nan for both where there is none."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,14 @@ class Fit:
     high: Floats
     fitted: Floats
 
-    def coefficient(self, place: int) -> tuple[float, float | None, float | None]:
-        """One coefficient and the ends of its interval."""
-        return float(self.value[place]), *interval(self.low[place], self.high[place])
+    def coefficient(self, place: int) -> Estimate:
+        """One coefficient."""
+        return float(self.value[place]), float(self.low[place]), float(self.high[place])
 
-    def inverse(self, place: int) -> tuple[float, float | None, float | None]:
-        """1 over one coefficient that is not 0, and the ends of its interval."""
-        return float(1 / self.value[place]), *interval(1 / self.high[place], 1 / self.low[place])
-
-
-def interval(low: float, high: float) -> Ends:
-    """Both ends, or None for both where one is no number."""
-    known = np.isfinite(low) and np.isfinite(high)
-    return (float(low), float(high)) if known else (None, None)
+    def inverse(self, place: int) -> Estimate:
+        """1 over one coefficient that is not 0."""
+        value, low, high = self.coefficient(place)
+        return 1 / value, 1 / high, 1 / low
 
 
 def relative_fit(x: Floats, y: Floats, offset: Floats | None = None) -> Fit:
@@ -141,7 +136,7 @@ def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]
     are too few."""
     if count - 1 < LEAST_DOF or not np.isfinite(spread):
         return np.nan, np.nan
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1)) * spread / np.sqrt(count)
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * spread / np.sqrt(count))
     return mean - half, mean + half
 
 
@@ -177,7 +172,7 @@ def median_interval(values: Floats) -> tuple[float, float]:
     return float(ordered[r - 1]), float(ordered[count - r])
 
 
-def variation(values: Floats) -> tuple[float, float, float]:
+def variation(values: Floats) -> Estimate:
     """Standard deviation over mean of log-normal values, and its interval.
 
     s^2 is the variance of the logarithms, and s^2 (n - 1) / sigma^2 is chi-squared; the ratio is

@@ -1,7 +1,9 @@
-"""nccl-tests: the table on standard output, and the JSON of ``-J``.
+"""Readers of nccl-tests: the table on standard output, and the JSON of ``-J``.
 
 Sizes are bytes, times microseconds, bandwidths 1e9 bytes/s (``src/common.cu`` and ``src/util.cu``
 of github.com/NVIDIA/nccl-tests). The out-of-place and the in-place time of a size are two rows.
+
+All raise InputError, with the line.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from simshuffle.studies.calibrate.files import Source
-from simshuffle.studies.calibrate.rows import Row
+from simshuffle.studies.calibrate.tables import Row
 
-TOOL = "nccl-tests"
 AGAIN, FAILED = "Run it again.", "Leave the failed run out."
 OPERATIONS = {"all_reduce_perf": "all_reduce", "alltoall_perf": "all_to_all"}
 _PREFIX = re.compile(r"^(?:\[[\d,]+\]<std(?:out|err)>:?|\s*\d+:)\s?")
@@ -24,83 +26,63 @@ _NOISE = re.compile(r"NCCL|INFO|WARN")
 _TIMES = ("time", "cputime")
 
 
+@dataclass
 class _Table:
-    """What has been read of one table so far."""
+    """What has been read of one table so far: its test, the host of each rank, the columns, whether
+    rows follow, and the cells of each by its line."""
 
-    def __init__(self) -> None:
-        self.test = ""
-        self.hosts: dict[int, str] = {}
-        self.columns: list[str] = []
-        self.open = False
-        self.rows: list[tuple[int, list[str]]] = []
+    test: str = ""
+    hosts: dict[int, str] = field(default_factory=dict)
+    columns: list[str] = field(default_factory=list)
+    open: bool = False
+    rows: dict[int, list[str]] = field(default_factory=dict)
 
 
-def read(source: Source) -> list[Row]:
-    """The rows of all tables in the output of nccl-tests.
-
-    Raises:
-        InputError: with the line.
-    """
+def table(source: Source) -> Iterator[Row]:
+    """The rows of all tables in the output of nccl-tests."""
     tables = [_Table()]
     for number, raw in source.lines():
-        line = _PREFIX.sub("", raw)
+        line, last = _PREFIX.sub("", raw), tables[-1]
         if line.startswith("#"):
             _comment(tables, line)
-        elif line.strip() and tables[-1].open and not _NOISE.search(line):
-            tables[-1].rows.append((number, _cells(source, number, line, tables[-1].columns)))
-    out = [row for table in tables for row in _rows(source, table)]
-    if not out:
-        head = "#  size  count  type  redop  root  time  algbw  busbw"
-        raise source.bad(0, f"must hold rows of an nccl-tests table below '{head}'")
-    return out
+        elif line.strip() and last.open and not _NOISE.search(line):
+            stamped = last.columns[-1] == "timestamp"  # which has a blank in it
+            last.rows[number] = source.cells(number, line, last.columns, more=stamped)
+    for of in tables:
+        if of.rows:
+            yield from _rows(source, of)
 
 
 def _comment(tables: list[_Table], line: str) -> None:
     words = line[1:].split()
-    if (test := _TEST.match(line)) or line.startswith(("# nThread", "# nccl-tests version")):
-        if tables[-1].rows:
-            tables.append(_Table())
-        tables[-1].test = test[1] if test else tables[-1].test
+    test, header = _TEST.match(line), words[:2] == ["size", "count"]
+    begins = test or header or line.startswith(("# nThread", "# nccl-tests version"))
+    if begins and tables[-1].rows:
+        tables.append(_Table())
+    last = tables[-1]
+    if test:
+        last.test = test[1]
     elif device := _DEVICE.match(line):
-        tables[-1].hosts[int(device[1][:9])] = device[2]
-    elif words[:2] == ["size", "count"]:
-        if tables[-1].rows:
-            tables.append(_Table())
-        tables[-1].columns, tables[-1].open = words, True
+        last.hosts[int(device[1][:9])] = device[2]
+    elif header:
+        last.columns, last.open = words, True
     elif "bounds" in words:
-        tables[-1].open = False
-
-
-def _cells(source: Source, number: int, line: str, columns: list[str]) -> list[str]:
-    cells = line.split()
-    wanted = len(columns) + (columns[-1] == "timestamp")
-    if len(cells) != wanted:
-        rule = f"must be a row with the {wanted} columns {' '.join(columns)}"
-        raise source.bad(number, rule, line)
-    return cells
+        last.open = False
 
 
 def _rows(source: Source, table: _Table) -> Iterator[Row]:
-    if not table.rows:
-        return
-    ranks = source.ranks_of_collective(len(table.hosts))
-    hosts = len(set(table.hosts.values())) or source.hosts
-    for number, cells, found in _halves(table):
-        wrong = found.get("#wrong", "0")
-        if wrong not in {"0", "N/A"} and source.number(number, wrong, "#wrong") > 0:
-            raise source.bad(number, "must have no wrong values (#wrong)", wrong, FAILED)
-        time = next(found[name] for name in _TIMES if name in found)
-        test = table.test or _guess(source, number, table.columns, cells, ranks)
-        yield _row(source, number, test, ranks, hosts, cells[0], time)
-
-
-def _halves(table: _Table) -> Iterator[tuple[int, list[str], dict[str, str]]]:
-    """Each row twice: with the columns of the out-of-place run, then those of the in-place run."""
+    """Each row twice: of the out-of-place run, then of the in-place run."""
+    ranks, hosts = source.layout(list(table.hosts.values()))
     starts = [place for place, name in enumerate(table.columns) if name in _TIMES]
-    for number, cells in table.rows:
+    for number, cells in table.rows.items():
         for start, end in zip(starts, [*starts[1:], len(table.columns)], strict=True):
-            columns = table.columns[start:end]
-            yield number, cells, dict(zip(columns, cells[start:end], strict=True))
+            found = dict(zip(table.columns[start:end], cells[start:end], strict=True))
+            wrong = found.get("#wrong", "0")
+            if wrong not in {"0", "N/A"} and source.number(number, wrong, "#wrong") > 0:
+                raise source.bad(number, "must have no wrong values (#wrong)", wrong, FAILED)
+            test = table.test or _guess(source, number, table.columns, cells, ranks)
+            time = found[table.columns[start]]
+            yield _row(source, number, test, ranks, hosts, cells[0], time)
 
 
 def _guess(source: Source, number: int, columns: list[str], cells: list[str], ranks: int) -> str:
@@ -108,8 +90,8 @@ def _guess(source: Source, number: int, columns: list[str], cells: list[str], ra
     told, by its bus bandwidth."""
     found = dict(zip(reversed(columns), reversed(cells[: len(columns)]), strict=False))
     size = source.number(number, cells[0], "size")
-    times = (source.number(number, found[name], "time") for name in _TIMES if name in found)
-    time = next(times, 0.0)
+    times = [found[name] for name in _TIMES if name in found]
+    time = source.number(number, times[0], "time")
     bus = source.number(number, found.get("busbw", "0"), "busbw")
     ratio = bus * 1e9 * time * 1e-6 / size if size else 0.0
     expected = 2 * (ranks - 1) / ranks
@@ -137,44 +119,38 @@ def _row(
     seconds = source.positive(number, time, "time (us)") * 1e-6
     # alltoall_perf counts what a rank sends to all ranks, itself among them
     each = nbytes / ranks if operation == "all_to_all" else float(nbytes)
-    return Row(source.name, number, TOOL, operation, ranks, hosts, each, seconds)
+    return Row(source.name, number, "nccl-tests", operation, ranks, hosts, each, seconds)
 
 
-# --------------------------------------------------------------------------------------------- JSON
-
-
-def read_json(source: Source) -> list[Row]:
-    """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result.
-
-    Raises:
-        InputError: with the line where it is no JSON, or the number of the result.
-    """
+def document(source: Source) -> Iterator[Row]:
+    """The rows of the file that ``-J FILE`` writes; ``line`` is the number of the result."""
     try:
-        document = json.loads(source.text)
+        found = json.loads(source.text)
     except json.JSONDecodeError as error:
         rule, remedy = f"must be JSON: {error.msg}", "Was the run cut short? Run it again."
         raise source.bad(error.lineno, rule, remedy=remedy) from None
     except (RecursionError, ValueError) as error:
         raise source.bad(0, "must be JSON", str(error), AGAIN) from None
-    results = document.get("results") if isinstance(document, dict) else None
-    if not isinstance(results, list) or not results:
-        rule, remedy = "must hold a list 'results'", "Name a file that nccl-tests -J wrote."
-        raise source.bad(0, rule, remedy=remedy)
-    config = document.get("config")
-    devices = config.get("devices") if isinstance(config, dict) else None
-    listed = devices if isinstance(devices, list) else []
-    names = [str(device.get("hostname")) for device in listed if isinstance(device, dict)]
-    ranks, hosts = source.ranks_of_collective(len(names)), len(set(names)) or source.hosts
-    arguments = document.get("args")
-    program = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
-    return [
-        row
-        for number, result in enumerate(results, 1)
-        for row in _json_rows(source, number, result, program, ranks, hosts)
-    ]
+    results = _list(found, "results")
+    if not results:
+        return
+    devices = [of for of in _list(_value(found, "config"), "devices") if isinstance(of, dict)]
+    ranks, hosts = source.layout([str(of.get("hostname")) for of in devices])
+    program = str(next(iter(_list(found, "args")), ""))
+    for number, result in enumerate(results, 1):
+        yield from _of_result(source, number, result, program, ranks, hosts)
 
 
-def _json_rows(
+def _value(of: Any, key: str) -> Any:
+    return of.get(key) if isinstance(of, dict) else None
+
+
+def _list(of: Any, key: str) -> list[Any]:
+    value = _value(of, key)
+    return value if isinstance(value, list) else []
+
+
+def _of_result(
     source: Source, number: int, result: Any, program: str, ranks: int, hosts: float
 ) -> Iterator[Row]:
     if not isinstance(result, dict):

@@ -1,17 +1,20 @@
-"""A parameter that was fitted, with its interval; as a table and back."""
+"""A parameter that was fitted, with its interval, as a table and back; and what the laws that fit
+them share: what each rests on, residuals, notes, curves."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.tables import DIMENSIONS, PARAMETERS
+from simshuffle.studies.calibrate.fit import Floats, pooled_half_widths
+from simshuffle.studies.calibrate.tables import DIMENSIONS, PARAMETERS, RESIDUALS
 
 DIGITS = 5
 """Significant digits of what is written; no measurement is as exact as that."""
@@ -19,6 +22,8 @@ DIGITS = 5
 Points = tuple[tuple[float, float], ...]
 """A curve: places and values, ascending."""
 Value = float | Points
+_SAME = ("key", "residual", "rows", "source", "note", "model")
+"""Columns of the table that are attributes."""
 Over = dict[str, tuple[float, float]]
 """Lowest and highest of each quantity that something was measured over."""
 
@@ -55,6 +60,26 @@ class Parameter:
     model: str = ""
     usable: bool = True
 
+    @classmethod
+    def of(
+        cls,
+        rows: pd.DataFrame,
+        residual: float,
+        over: Sequence[str],
+        key: str,
+        estimate: tuple[Value, Value, Value],
+        dimension: Dimension | None,
+        note: str = "",
+        model: str = "",
+    ) -> Parameter:
+        """What was fitted to ``rows``, measured over the quantities ``over``; ``estimate`` is the
+        value and the ends of its interval, which it has not where one of them is nan."""
+        value, *ends = estimate
+        low, high = ends if all(map(_is_finite, ends)) else (None, None)
+        spans = {name: span(rows[COLUMNS[name]]) for name in over}
+        basis = spans, residual, len(rows), sources(rows)
+        return cls(key, value, low, high, dimension, *basis, note, model)
+
     def plain(self, value: Value | None) -> Any:
         """``value`` as a scenario file holds it: text with a unit, a number, or the points of a
         curve; None stays None."""
@@ -65,6 +90,11 @@ class Parameter:
             points = {_text(x, place): _text(y, self.dimension) for x, y in value}
             return {"points": points, "interpolation": "log"}
         return _text(value, self.dimension)
+
+
+def _is_finite(value: Value) -> bool:
+    values = [y for _, y in value] if isinstance(value, tuple) else [value]
+    return bool(np.isfinite(values).all())
 
 
 def _text(value: float, dimension: Dimension | None) -> Any:
@@ -79,28 +109,23 @@ def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PARAMETERS.columns))
 
 
-def _rows(number: int, p: Parameter) -> list[dict[str, Any]]:
-    places = [x for x, _ in p.value] if isinstance(p.value, tuple) else [math.nan]
-    values, lows, highs = (
-        [y for _, y in value]
-        if isinstance(value, tuple)
-        else [math.nan if value is None else value] * len(places)
-        for value in (p.value, p.low, p.high)
-    )
-    over = {f"{name}_low": low for name, (low, _) in p.over.items()}
-    over |= {f"{name}_high": high for name, (_, high) in p.over.items()}
-    shared = {
+def _rows(number: int, p: Parameter) -> Iterator[dict[str, Any]]:
+    """A row for each point of a curve, and one for a single value."""
+    shared = {name: getattr(p, name) for name in _SAME} | {
         "number": number,
-        "key": p.key,
         "unit": p.dimension.unit if p.dimension else "",
-        **over,
-        **{name: getattr(p, name) for name in ("residual", "rows", "source", "note", "model")},
         "in_scenario": p.usable,
     }
-    return [
-        {**shared, "place": place, "value": value, "low": low, "high": high}
-        for place, value, low, high in zip(places, values, lows, highs, strict=True)
-    ]
+    for name, (low, high) in p.over.items():
+        shared |= {f"{name}_low": low, f"{name}_high": high}
+    for at in range(len(p.value) if isinstance(p.value, tuple) else 1):
+        place, row = math.nan, dict(shared)
+        for name, value in (("value", p.value), ("low", p.low), ("high", p.high)):
+            if isinstance(value, tuple):
+                place, row[name] = value[at]
+            else:
+                row[name] = math.nan if value is None else value
+        yield row | {"place": place}
 
 
 def parameters_of(table: pd.DataFrame) -> list[Parameter]:
@@ -116,14 +141,9 @@ def _parameter(rows: pd.DataFrame) -> Parameter:
         values = rows[column].tolist()
         if math.isnan(values[0]):
             return None
-        curve = tuple(zip(places, values, strict=True))
-        return values[0] if math.isnan(places[0]) else curve
+        return values[0] if math.isnan(places[0]) else tuple(zip(places, values, strict=True))
 
-    over = {
-        name: (float(first[f"{name}_low"]), float(first[f"{name}_high"]))
-        for name in QUANTITIES
-        if pd.notna(first[f"{name}_low"])
-    }
+    ends = {name: (first[f"{name}_low"], first[f"{name}_high"]) for name in QUANTITIES}
     found = value("value")
     assert found is not None  # noqa: S101 - the schema wants it
     return Parameter(
@@ -132,7 +152,7 @@ def _parameter(rows: pd.DataFrame) -> Parameter:
         value("low"),
         value("high"),
         DIMENSIONS.get(first["unit"]),
-        over,
+        {name: (float(low), float(high)) for name, (low, high) in ends.items() if pd.notna(low)},
         float(first["residual"]),
         int(first["rows"]),
         first["source"],
@@ -140,3 +160,106 @@ def _parameter(rows: pd.DataFrame) -> Parameter:
         first["model"],
         bool(first["in_scenario"]),
     )
+
+
+# ----------------------------------------------------------------------------------- what laws find
+
+COLUMNS = {
+    "world_size": "ranks",
+    "hosts": "hosts",
+    "clients": "ranks",
+    "local_batch_size": "batch",
+    "message_size": "nbytes",
+    "file_size": "nbytes",
+}
+"""The column of the measurements that has each quantity."""
+
+
+@dataclass
+class Findings:
+    """What the laws have found so far."""
+
+    parameters: list[Parameter] = field(default_factory=list)
+    residuals: list[pd.DataFrame] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, other: Findings) -> None:
+        """Take over what another law has found."""
+        self.parameters += other.parameters
+        self.residuals += other.residuals
+        self.notes += other.notes
+
+
+def sources(rows: pd.DataFrame) -> str:
+    """Files and tool of the rows, such as 'a.txt, b.txt (nccl-tests)'."""
+    return f"{', '.join(dict.fromkeys(rows['source']))} ({', '.join(dict.fromkeys(rows['tool']))})"
+
+
+def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """The rows of each combination of values in ``columns``, ascending, with those values."""
+    for key, rows in table.groupby(list(columns), sort=True):
+        yield tuple(key) if isinstance(key, tuple) else (key,), rows
+
+
+def span(values: Any) -> tuple[float, float]:
+    """Lowest and highest of some values."""
+    return float(np.min(values)), float(np.max(values))
+
+
+def for_people(parameter: Parameter, note: str, key: str = "") -> Parameter:
+    """The same for people only, with the reason; under another name if ``key`` gives one."""
+    return replace(parameter, usable=False, note=note, key=key or parameter.key)
+
+
+def sentences(*notes: str) -> str:
+    """Those notes that say something, as one."""
+    return "; ".join(filter(None, notes))
+
+
+def residuals(
+    rows: pd.DataFrame, law: str, unit: str, measured: Floats, fitted: Floats, used: Any = True
+) -> pd.DataFrame:
+    """A table `RESIDUALS`; ``rows`` gives the columns that it has in common with the
+    measurements."""
+    relative = fitted / measured - 1
+    out = rows.assign(
+        law=law, unit=unit, measured=measured, fitted=fitted, relative=relative, used=used
+    )
+    return out[list(RESIDUALS.columns)].reset_index(drop=True)
+
+
+def mean_error(measured: Floats, fitted: Floats | float) -> float:
+    """Mean of \\|fitted / measured - 1\\|."""
+    return float(np.abs(fitted / measured - 1).mean())
+
+
+class LogCurve(NamedTuple):
+    """Points of a curve with the ends of their intervals (nan where the rows are too few), and the
+    mean relative error of the rows about them."""
+
+    points: Points
+    low: Points
+    high: Points
+    error: float
+
+
+def log_curve(x: Floats, y: Floats) -> LogCurve:
+    """A point for each distinct ``x``: the geometric mean of its ``y``.
+
+    The spread of the logarithms within a place, pooled over all places, gives the intervals (t
+    distribution, rows - places degrees of freedom).
+
+    Args:
+        x, y: (n,) positive.
+    """
+    logs = np.log(y)
+    places, index, counts = np.unique(x, return_inverse=True, return_counts=True)
+    means = np.bincount(index, logs) / counts
+    left = logs - means[index]
+    half = pooled_half_widths(left, counts)
+
+    def points(values: Floats) -> Points:
+        return tuple(zip(places.tolist(), np.exp(values).tolist(), strict=True))
+
+    error = float(np.abs(np.expm1(-left)).mean())
+    return LogCurve(points(means), points(means - half), points(means + half), error)

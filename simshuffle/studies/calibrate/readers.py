@@ -1,65 +1,73 @@
-"""Which reader takes which file: recognised by what the file holds, or named by the caller."""
+"""The kinds of measurement files: how each is recognised, and what reads it."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.studies.calibrate import epochs, ior, mdtest, nccl, osu
-from simshuffle.studies.calibrate.files import Source, read_text
-from simshuffle.studies.calibrate.rows import Row
+from simshuffle.studies.calibrate import logs, nccl
+from simshuffle.studies.calibrate.files import Source
+from simshuffle.studies.calibrate.tables import Row
 
-READERS: dict[str, Callable[[Source], list[Row]]] = {
-    "nccl-tests": nccl.read,
-    "nccl-json": nccl.read_json,
-    "osu": osu.read,
-    "ior": ior.read,
-    "mdtest": mdtest.read,
-    "epochs": epochs.read,
+_COLUMNS = "#  size  count  type  redop  root  time  algbw  busbw"
+
+_NAME = r'(?:.*,)?[ \t"]*{}[ \t"]*(?:,|$)'  # of a column, in a line of CSV
+
+
+class Reader(NamedTuple):
+    """One kind of files: what only such a file holds, what reads it, and the rule and the remedy
+    for one without rows."""
+
+    sign: re.Pattern[str]
+    read: Callable[[Source], Iterator[Row]]
+    rule: str
+    remedy: str = "Write the file again."
+
+
+READERS = {
+    "nccl-tests": Reader(
+        re.compile(r"#.*\b(?:algbw|nThread|Collective test starting)\b"),
+        nccl.table,
+        f"must hold rows of an nccl-tests table below '{_COLUMNS}'",
+    ),
+    "nccl-json": Reader(
+        re.compile(r'\A\s*\{(?s:.*)"results"'),
+        nccl.document,
+        "must hold a list 'results'",
+        "Name a file that nccl-tests -J wrote.",
+    ),
+    "osu": Reader(
+        re.compile(r"^\s*#\s*OSU MPI", re.MULTILINE),
+        logs.osu,
+        "must hold rows below '# OSU MPI ... Test v...' and '# Size ...'",
+    ),
+    "ior": Reader(
+        re.compile(r"^\s*(?:IOR-\d|access\s+bw\(MiB/s\))", re.MULTILINE),
+        logs.ior,
+        "must hold rows 'read' or 'write' below 'access    bw(MiB/s) ...'",
+        "Run IOR without -q.",
+    ),
+    "mdtest": Reader(
+        re.compile(r"^\s*(?:SUMMARY rate|mdtest-\d)", re.MULTILINE),
+        logs.mdtest,
+        "must hold 'File read' or 'File stat' with a rate above 0 below 'SUMMARY rate:'",
+        "Run mdtest with -E.",
+    ),
+    "epochs": Reader(
+        re.compile(rf"\A\n*(?={_NAME.format('gpus')}){_NAME.format('epoch_s')}", re.MULTILINE),
+        logs.epochs,
+        "must have a line for each epoch below the names of the columns",
+        "Add them.",
+    ),
 }
-"""Readers by kind of file."""
-_SIGNS = {
-    "osu": re.compile(r"^\s*#\s*OSU MPI", re.MULTILINE),
-    "mdtest": re.compile(r"^\s*(?:SUMMARY rate|mdtest-\d)", re.MULTILINE),
-    "ior": re.compile(r"^\s*(?:IOR-\d|access\s+bw\(MiB/s\))", re.MULTILINE),
-    "nccl-tests": re.compile(r"#.*\b(?:algbw|nThread|Collective test starting)\b"),
-    "nccl-json": re.compile(r'\A\s*\{(?s:.*)"results"'),
-}
+"""By kind. Where several signs are found, the first of `_ORDER` counts."""
+_ORDER = ("epochs", "osu", "mdtest", "ior", "nccl-tests", "nccl-json")
 
 
 def recognise(text: str) -> str | None:
     """The kind of a file by what it holds; None if it is of none."""
-    first = text.lstrip("\n").partition("\n")[0]
-    if {"gpus", "epoch_s"} <= {name.strip().strip('"') for name in first.split(",")}:
-        return "epochs"
-    return next((kind for kind, sign in _SIGNS.items() if sign.search(text)), None)
-
-
-def sources(
-    paths: Sequence[str | Path], ranks: int | None = None, hosts: int | None = None
-) -> list[Source]:
-    """The texts of all files.
-
-    Args:
-        paths: the files.
-        ranks, hosts: for files that do not say it; None if not known.
-
-    Raises:
-        InputError: a file cannot be read, there is none, or two have the same name.
-    """
-    names = [Path(path).name for path in paths]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    rule, value, remedy = "needs at least one measurement file", "none", "Name one."
-    if twice:
-        rule, value = "files must have different names", ", ".join(twice)
-        remedy = "Rename one of them."
-    if twice or not names:
-        raise InputError(Problem("", rule, value, remedy), "calibrate")
-    told = (ranks or 0, math.nan if hosts is None else float(hosts))
-    return [Source(Path(path), read_text(Path(path)), *told) for path in paths]
+    return next((kind for kind in _ORDER if READERS[kind].sign.search(text)), None)
 
 
 def rows_of(source: Source, kind: str | None = None) -> list[Row]:
@@ -74,4 +82,8 @@ def rows_of(source: Source, kind: str | None = None) -> list[Row]:
         rule = f"must be output of {', '.join(READERS)}"
         remedy = "Name its kind with --as KIND, or leave the file out."
         raise source.bad(1, rule, first or "nothing", remedy)
-    return READERS[found](source)
+    reader = READERS[found]
+    rows = list(reader.read(source))
+    if not rows:
+        raise source.bad(0, reader.rule, remedy=reader.remedy)
+    return rows

@@ -1,15 +1,21 @@
 """What this host pays for a sample: reading, decoding, pickling, encoding and writing it, measured
-on files of a data set, as a fragment that a scenario includes."""
+on files of a data set, as a fragment that a scenario includes. Images are decoded, other files are
+copied as arrays are."""
 
 from __future__ import annotations
 
+import importlib
+import io
+import os
 import pickle
 import platform
+import struct
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +23,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from simshuffle.errors import InputError, Problem
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.sample_files import (
-    ArrayCoder,
-    Coder,
-    ImageCoder,
-    SampleFiles,
-    chosen,
-    decoded,
-    made,
-    refused,
-)
 from simshuffle.version import __version__
 
 Clock = Callable[[], float]
@@ -37,6 +34,33 @@ ZEROED = 4 << 20
 RANKS = 2048
 """In the list that is shuffled."""
 _DATASET, _SCHEDULE = "workload.dataset", "workload.exchange.schedule"
+IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm"}
+"""Suffixes of files that are decoded."""
+MOST_FILES, FEWEST_FILES = 300, 10
+MOST_BYTES = 600_000_000
+"""Of the files that are measured; of larger ones fewer are taken, but not less than
+`FEWEST_FILES`."""
+MOST_LISTED = 200_000
+"""Files of a folder that are looked at; there may be millions."""
+_UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, EOFError, KeyError)
+"""What Pillow raises at a file that is no image or a broken one, or that it cannot write."""
+
+
+@dataclass(frozen=True)
+class SampleFiles:
+    """Files of one suffix.
+
+    Attributes:
+        paths: a random choice, which is measured.
+        sizes: bytes of all that were looked at.
+        images: whether they are decoded.
+        own: whether they are a user's, and were not made.
+    """
+
+    paths: list[Path]
+    sizes: list[int]
+    images: bool
+    own: bool
 
 
 @dataclass(frozen=True)
@@ -46,28 +70,26 @@ class Cost:
     Attributes:
         key: dotted key of a scenario.
         value: of a duration the median; else the mean, or what it says.
-        spread: lower and upper quartile of a duration; None of what is no duration.
-        dimension: of all of them, in SI units.
+        spread: lower and upper quartile of a duration; None of what is no duration, but bytes.
         what: was measured.
     """
 
     key: str
     value: float
     spread: tuple[float, float] | None
-    dimension: Dimension
     what: str
 
     @property
     def text(self) -> str:
         """The value with its unit."""
-        return readable(self.value, self.dimension)
+        return readable(self.value, Dimension.SECONDS if self.spread else Dimension.NBYTES)
 
     @property
     def note(self) -> str:
         """What was measured, and its spread."""
         if self.spread is None:
             return self.what
-        low, high = (readable(end, self.dimension, 3) for end in self.spread)
+        low, high = (readable(end, Dimension.SECONDS, 3) for end in self.spread)
         return f"{self.what}; quartiles {low} and {high}"
 
 
@@ -121,85 +143,69 @@ def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> Sa
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         try:
-            files = made(Path(scratch)) if folder is None else chosen(folder)
-            return SampleCosts(_measured(files, Path(scratch, "written"), clock), files)
+            files = photographs(Path(scratch)) if folder is None else files_below(folder)
+            return SampleCosts(_costs(files, Path(scratch, "written"), clock), files)
         except OSError as error:
             rule = f"cannot be used: {error.strerror or error}"
             remedy = "Name a folder of files that can be read."
-            raise refused(rule, str(error.filename or folder or scratch), remedy) from None
+            raise folder_error(rule, str(error.filename or folder or scratch), remedy) from None
 
 
-class _Stopwatch:
-    """Durations in s by name."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._seconds: dict[str, list[float]] = defaultdict(list)
-
-    def time(self, name: str, action: Callable[..., Any], *arguments: Any) -> Any:
-        """What the action returns."""
-        begin = self._clock()
-        result = action(*arguments)
-        self._seconds[name].append(self._clock() - begin)
-        return result
-
-    def seconds(self, *names: str) -> NDArray[np.float64]:
-        """Durations of actions that belong together: (n,) their sums."""
-        together: NDArray[np.float64] = np.sum([self._seconds[name] for name in names], axis=0)
-        return together
-
-
-def _measured(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
+def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
     """All costs, of which those that are in proportion to the size of a file are for the mean
     one."""
-    coder: Coder = ImageCoder() if files.images else ArrayCoder()
-    watch, sizes, values = _Stopwatch(clock), [], []
-    for path in files.paths:  # into the page cache; and what cannot be used is found
-        values.append(coder.nbytes(decoded(coder, path.read_bytes(), path)))
-    shuffled, state = list(range(RANKS)), np.random.RandomState(1)
+    coder = ImageCoder() if files.images else ArrayCoder()
+    taken: dict[str, list[float]] = defaultdict(list)
+
+    def timed(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
+        begin = clock()
+        result = action(*arguments)
+        taken[name].append(clock() - begin)
+        return result
+
+    # into the page cache; and what cannot be used is found
+    pixels = np.mean([coder.nbytes(sample_of(coder, path)) for path in files.paths])
+    sizes, shuffled, state = [], list(range(RANKS)), np.random.RandomState(1)
     for path in files.paths:
-        data = watch.time("read", path.read_bytes)
+        data = timed("read", path.read_bytes)
         sizes.append(len(data))
-        sample = watch.time("decode", coder.decode, data)
-        watch.time("pickle", _pickled, sample)
-        again = watch.time("encode", coder.encode, sample)
-        watch.time("write", target.write_bytes, again)
-        watch.time("remove", target.unlink)
-        watch.time("zero", _zeroed)
-        watch.time("draw", state.shuffle, shuffled)
+        sample = timed("decode", coder.decode, data)
+        timed("pickle", _pickled, sample)
+        again = timed("encode", coder.encode, sample)
+        timed("write", target.write_bytes, again)
+        timed("remove", target.unlink)
+        timed("zero", _zeroed)
+        timed("draw", state.shuffle, shuffled)
+    seconds = {name: np.array(values) for name, values in taken.items()}
     mean = float(np.mean(files.sizes))
-    scale = mean / np.array(sizes)
-    pixels = float(np.mean(values))
-
-    def cost(key: str, seconds: NDArray[np.float64], what: str) -> Cost:
-        low, middle, high = np.percentile(seconds, [25, 50, 75])
-        return Cost(key, float(middle), (float(low), float(high)), Dimension.SECONDS, what)
-
+    scale = mean / np.array(sizes)  # what grows with a file is of the mean one
     image = "image to RGB, by Pillow" if files.images else "a copy of the bytes"
-    sizes_of = [
+    own = [
         ("sample_size.mean", mean, f"mean of {len(files.sizes)} files"),
         ("sample_size.std", float(np.std(files.sizes)), "and the standard deviation"),
-        ("decoded_size.mean", pixels, "mean bytes of the decoded values"),
+        ("decoded_size.mean", float(pixels), "mean bytes of the decoded values"),
     ]
-    return [
-        *(
-            Cost(f"{_DATASET}.{key}", value, None, Dimension.NBYTES, what)
-            for key, value, what in sizes_of
-            if files.own
-        ),
-        cost(f"{_DATASET}.decode", scale * watch.seconds("decode"), image),
-        cost(f"{_DATASET}.encode", scale * watch.seconds("encode"), "and back"),
-        cost(f"{_SCHEDULE}.read", watch.seconds("read"), "open, read and close a cached file"),
-        cost(f"{_SCHEDULE}.pickle", scale * watch.seconds("pickle"), "a decoded sample"),
-        cost(f"{_SCHEDULE}.zero_buffer", watch.seconds("zero"), f"{ZEROED >> 20} MiB"),
-        cost(
+    found = [
+        (f"{_DATASET}.decode", scale * seconds["decode"], image),
+        (f"{_DATASET}.encode", scale * seconds["encode"], "and back"),
+        (f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"),
+        (f"{_SCHEDULE}.pickle", scale * seconds["pickle"], "a decoded sample"),
+        (f"{_SCHEDULE}.zero_buffer", seconds["zero"], f"{ZEROED >> 20} MiB"),
+        (
             f"{_SCHEDULE}.write",
-            scale * watch.seconds("encode", "write"),
+            scale * (seconds["encode"] + seconds["write"]),
             "encode a sample and write the file",
         ),
-        cost(f"{_SCHEDULE}.remove", watch.seconds("remove"), "unlink a file"),
-        cost(f"{_SCHEDULE}.draw", watch.seconds("draw") / RANKS, f"a rank of {RANKS} in a shuffle"),
+        (f"{_SCHEDULE}.remove", seconds["remove"], "unlink a file"),
+        (f"{_SCHEDULE}.draw", seconds["draw"] / RANKS, f"a rank of {RANKS} in a shuffle"),
     ]
+    sizes_found = [Cost(f"{_DATASET}.{key}", value, None, what) for key, value, what in own]
+    return [*(sizes_found if files.own else []), *(_duration(*of) for of in found)]
+
+
+def _duration(key: str, seconds: NDArray[np.float64], what: str) -> Cost:
+    low, middle, high = np.percentile(seconds, [25, 50, 75]).tolist()
+    return Cost(key, middle, (low, high), what)
 
 
 def _pickled(sample: Any) -> bytes:
@@ -208,3 +214,130 @@ def _pickled(sample: Any) -> bytes:
 
 def _zeroed() -> None:
     np.zeros(ZEROED, np.uint8).fill(0)
+
+
+class ArrayCoder:
+    """Bytes are the values of an array, and are copied."""
+
+    def decode(self, data: bytes) -> bytearray:
+        """A copy."""
+        return bytearray(data)
+
+    def encode(self, sample: bytearray) -> bytes:
+        """Another copy."""
+        return bytes(sample)
+
+    def nbytes(self, sample: bytearray) -> int:
+        """As many as in the file."""
+        return len(sample)
+
+
+class ImageCoder:
+    """Images by Pillow, decoded to RGB as the authors' exchange does."""
+
+    def __init__(self) -> None:
+        self._image = pillow()
+        self._format = "JPEG"
+
+    def decode(self, data: bytes) -> Any:
+        """The image."""
+        opened = self._image.open(io.BytesIO(data))
+        self._format = opened.format
+        image = opened.convert("RGB")
+        image.load()
+        return image
+
+    def encode(self, sample: Any) -> bytes:
+        """The bytes in the format of the image that was decoded last, with Pillow's defaults."""
+        return _saved(sample, self._format)
+
+    def nbytes(self, sample: Any) -> int:
+        """A byte for each colour of a pixel."""
+        return 3 * int(sample.width) * int(sample.height)
+
+
+def _saved(image: Any, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def pillow() -> Any:
+    """The module of images.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError:
+        remedy = "pip install 'simshuffle[train]', or name a folder of files that are no images."
+        raise folder_error("decoding images needs Pillow", "no Pillow", remedy) from None
+
+
+def folder_error(rule: str, value: str, remedy: str) -> InputError:
+    """The error about the folder."""
+    return InputError(Problem("FOLDER", rule, value, remedy), "probe")
+
+
+def sample_of(coder: ImageCoder | ArrayCoder, path: Path) -> Any:
+    """The sample of a file, which can also be encoded.
+
+    Raises:
+        InputError: it cannot.
+    """
+    data = path.read_bytes()
+    try:
+        sample = coder.decode(data)
+        coder.encode(sample)
+    except _UNREADABLE as error:
+        rule = f"must hold files that can be decoded and encoded ({error})"
+        raise folder_error(rule, str(path), "Leave it out.") from None
+    return sample
+
+
+def files_below(folder: Path) -> SampleFiles:
+    """Files of the commonest suffix below a folder.
+
+    Raises:
+        InputError: there are none.
+    """
+    if not folder.is_dir():
+        raise folder_error("must be a folder of files", str(folder), "Name that of your data set.")
+    listed = [(path, path.stat().st_size) for path in islice(_paths(folder), MOST_LISTED)]
+    suffixes = Counter(path.suffix.lower() for path, size in listed if size)
+    if not suffixes:
+        raise folder_error(
+            "must hold files that are not empty", str(folder), "Name another folder."
+        )
+    suffix = suffixes.most_common(1)[0][0]
+    found = [(path, size) for path, size in listed if size and path.suffix.lower() == suffix]
+    sizes = [size for _, size in found]
+    count = min(MOST_FILES, max(FEWEST_FILES, MOST_BYTES * len(sizes) // sum(sizes)), len(found))
+    places = np.random.default_rng(0).choice(len(found), count, replace=False)
+    return SampleFiles([found[i][0] for i in places], sizes, suffix in IMAGES, own=True)
+
+
+def _paths(folder: Path) -> Iterator[Path]:
+    """All files below a folder, in the same order every time."""
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (path for name in sorted(names) if (path := Path(root, name)).is_file())
+
+
+def photographs(folder: Path) -> SampleFiles:
+    """Photographs of 500 x 375 pixels, imitated by smooth noise, as JPEGs of about 110 kB that are
+    written to ``folder``."""
+    image = pillow()
+    rng = np.random.default_rng(0)
+    coarse = image.fromarray(rng.integers(0, 256, (94, 125, 3), np.uint8))
+    photograph = coarse.resize((500, 375), image.Resampling.BICUBIC)
+
+    def jpeg(quality: int) -> bytes:
+        return _saved(photograph, "JPEG", quality=quality)
+
+    data = min(map(jpeg, range(60, 100, 2)), key=lambda data: abs(len(data) - 110_000))
+    paths = [folder / f"{number}.jpg" for number in range(MOST_FILES)]
+    for path in paths:
+        path.write_bytes(data)
+    return SampleFiles(paths, [len(data)] * len(paths), images=True, own=False)

@@ -14,10 +14,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.spec.units import Dimension
-from simshuffle.studies.calibrate.findings import (
+from simshuffle.studies.calibrate.fit import mean_interval, saturation
+from simshuffle.studies.calibrate.parameter import (
     Findings,
-    basis,
+    Parameter,
     for_people,
+    groups,
     log_curve,
     mean_error,
     residuals,
@@ -25,9 +27,6 @@ from simshuffle.studies.calibrate.findings import (
     sources,
     span,
 )
-from simshuffle.studies.calibrate.fit import interval, mean_interval, saturation
-from simshuffle.studies.calibrate.parameter import Parameter
-from simshuffle.studies.calibrate.rows import groups
 
 STORAGES = {"pfs": "cluster.parallel_file_system", "ssd": "cluster.ssd"}
 """What can have been measured, and its key in a scenario."""
@@ -67,9 +66,9 @@ def transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
         if shared and operation == "read":
             _by_hosts(out, of[take])
         if shared and math.isfinite(slope):
-            about = basis(of[take], mean_error(rate[take], fitted[take]), "clients")
+            about = of[take], mean_error(rate[take], fitted[take]), ["clients"]
             name = f"{operation} bandwidth of a client"
-            alone = Parameter(name, slope, None, None, Dimension.BANDWIDTH, **about)
+            alone = Parameter.of(*about, name, (slope, math.nan, math.nan), Dimension.BANDWIDTH)
             note = "for comparison only: what one client reads or writes alone"
             out.parameters.append(for_people(alone, note))
     return out
@@ -88,10 +87,10 @@ def _ceiling(
         ceiling, note = float(np.exp(np.log(rate[flat]).mean())), STILL_RISES
     logs = np.log(rate[flat])
     deviation = float(np.std(logs, ddof=1)) if len(logs) > 1 else math.nan
-    ends = interval(*np.exp(mean_interval(float(logs.mean()), deviation, len(logs))).tolist())
-    of = basis(rows, mean_error(rate[flat], ceiling), "clients")
-    of["rows"] = int(flat.sum())
-    return Parameter(key, ceiling, *ends, Dimension.BANDWIDTH, **of, note=note)
+    low, high = np.exp(mean_interval(float(logs.mean()), deviation, len(logs))).tolist()
+    about = rows, mean_error(rate[flat], ceiling), ["clients"]
+    found = Parameter.of(*about, key, (ceiling, low, high), Dimension.BANDWIDTH, note)
+    return replace(found, rows=int(flat.sum()))
 
 
 def _by_hosts(out: Findings, rows: pd.DataFrame) -> None:
@@ -106,9 +105,9 @@ def _by_hosts(out: Findings, rows: pd.DataFrame) -> None:
     taken = pd.concat(best)
     hosts, rate = taken[["hosts", "rate"]].to_numpy(float).T
     curve = log_curve(hosts, rate / hosts)
-    of = basis(taken, curve.error, "hosts")
     key = f"{STORAGES['pfs']}.client_bandwidth"
-    out.parameters.append(Parameter(key, *curve[:3], Dimension.BANDWIDTH, **of))
+    found = Parameter.of(taken, curve.error, ["hosts"], key, curve[:3], Dimension.BANDWIDTH)
+    out.parameters.append(found)
 
 
 def opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
@@ -165,10 +164,11 @@ def _rate(rows: pd.DataFrame, key: str, *, inverse: bool = False) -> Parameter:
     mean, spread, count = _pooled(rows)
     low, high = mean_interval(mean, spread, count)
     quantities = ["clients"] + ["file_size"] * bool(rows["nbytes"].notna().all())
-    of = basis(rows, mean_error(rows["rate"].to_numpy(float), mean), *quantities)
-    of["rows"] = count
+    error = mean_error(rows["rate"].to_numpy(float), mean)
     if inverse:
-        ends = interval(1 / high, 1 / low) if low > 0 else (None, None)
-        return Parameter(key, 1 / mean, *ends, Dimension.SECONDS, **of)
-    ends = interval(max(low, 0.0), high) if math.isfinite(low) else (None, None)
-    return Parameter(key, mean, *ends, Dimension.FREQUENCY, **of)
+        ends = (1 / high, 1 / low) if low > 0 else (math.nan, math.nan)
+        estimate, dimension = (1 / mean, *ends), Dimension.SECONDS
+    else:
+        estimate, dimension = (mean, max(low, 0.0), high), Dimension.FREQUENCY
+    found = Parameter.of(rows, error, quantities, key, estimate, dimension)
+    return replace(found, rows=count)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import pandas as pd
+
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.spec.units import Dimension
 from simshuffle.study.schema import Schema, amount, count, flag, real, text
@@ -96,3 +102,28 @@ PARAMETERS = Schema(
 )
 """A row for each parameter, or for each point of one that is a curve."""
 STORED = {"parameters": PARAMETERS, "measurements": MEASUREMENTS, "residuals": RESIDUALS}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number; attributes as in `MEASUREMENTS`."""
+
+    source: str
+    line: int
+    tool: str
+    operation: str
+    ranks: int
+    hosts: float = math.nan
+    nbytes: float = math.nan
+    seconds: float = math.nan
+    rate: float = math.nan
+    count: int = 1
+    spread: float = math.nan
+    model: str = ""
+    epoch: int = 0
+    batch: int = 0
+
+
+def as_table(rows: Iterable[Row]) -> pd.DataFrame:
+    """The rows as a table with the columns of `MEASUREMENTS`."""
+    return pd.DataFrame([asdict(row) for row in rows], columns=list(MEASUREMENTS.columns))

@@ -1,16 +1,95 @@
-"""A calibration on a terminal."""
+"""A calibration as text: its tables on a terminal, and the YAML fragment that a scenario
+includes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import yaml
 from rich.table import Table
 
 from simshuffle.results.console import new_table
+from simshuffle.scenario.calibrated import QUANTITIES, Calibrated
 from simshuffle.scenario.calibrated import shown as shown_place
-from simshuffle.studies.calibrate.fragment import shown
+from simshuffle.spec.units import format_quantity, readable
 from simshuffle.studies.calibrate.parameter import Parameter
+from simshuffle.version import __version__
+
+FRAGMENT = "calibration.yaml"
+MODELS = "models"
+"""Folder of what holds for one model only, where several were measured."""
+
+
+def fragments(parameters: Sequence[Parameter]) -> dict[str, str]:
+    """All fragments by the path in the folder: `FRAGMENT`, and where several models were measured,
+    one more in `MODELS` with the step times of each."""
+    models = sorted({p.model for p in parameters if p.usable and p.model})
+    if len(models) < 2:
+        return {FRAGMENT: as_yaml(parameters)}
+    out = {FRAGMENT: as_yaml([p for p in parameters if not (p.usable and p.model)])}
+    for model in models:
+        of = [p for p in parameters if p.usable and p.model == model]
+        out[f"{MODELS}/{model}.yaml"] = as_yaml(of)
+    return out
+
+
+def as_yaml(parameters: Sequence[Parameter]) -> str:
+    """The fragment: ``values`` by dotted key, and in ``calibrated`` what is known of each. What no
+    scenario has a key for is a comment."""
+    usable = [p for p in parameters if p.usable]
+    document = {
+        "values": {p.key: p.plain(p.value) for p in usable},
+        "calibrated": [
+            record(p).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+            | {"confidence": 0.95}
+            for p in usable
+        ],
+    }
+    others = [
+        f"#   {p.key}: {shown(p, p.value)}{f' ({p.note})' if p.note else ''}"
+        for p in parameters
+        if not p.usable
+    ]
+    if others:
+        others.insert(0, "# Measured too, but a scenario has no key for it:")
+    head = (
+        f"# Written by simshuffle {__version__} calibrate. Name it under 'include:' in a scenario"
+        " (docs/calibrate.md)."
+    )
+    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
+    return "\n".join([head, *others, body])
+
+
+def record(parameter: Parameter) -> Calibrated:
+    """What the scenario keeps of a parameter."""
+    return Calibrated(
+        key=parameter.key,
+        value=parameter.plain(parameter.value),
+        low=parameter.plain(parameter.low),
+        high=parameter.plain(parameter.high),
+        over={name: [_place(name, end) for end in ends] for name, ends in parameter.over.items()},
+        residual=None if math.isnan(parameter.residual) else float(f"{parameter.residual:.3g}"),
+        source=parameter.source,
+        model=parameter.model,
+        note=parameter.note,
+    )
+
+
+def _place(name: str, value: float) -> Any:
+    if dimension := QUANTITIES[name]:
+        return format_quantity(value, dimension)
+    return int(value) if value.is_integer() else value
+
+
+def shown(parameter: Parameter, value: Any) -> str:
+    """A value for people, with its unit; the points of a curve from the first to the last."""
+    if value is None:
+        return "-"
+    if isinstance(value, tuple):
+        return " … ".join(shown(parameter, y) for y in (value[0][1], value[-1][1]))
+    return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"
 
 
 def parts(parameters: Sequence[Parameter], notes: Sequence[str]) -> list[Table | str]:

@@ -12,7 +12,8 @@ quarter of the epochs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,23 @@ import pandas as pd
 
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.calibrate.collectives import INTER, INTRA, OVER, Side
-from simshuffle.studies.calibrate.findings import (
+from simshuffle.studies.calibrate.fit import (
+    Estimate,
+    Floats,
+    median_interval,
+    relative_fit,
+    variation,
+)
+from simshuffle.studies.calibrate.parameter import (
     Findings,
-    basis,
+    Parameter,
+    Value,
     for_people,
+    groups,
     mean_error,
     residuals,
     sources,
 )
-from simshuffle.studies.calibrate.fit import relative_fit, variation
-from simshuffle.studies.calibrate.parameter import Parameter, Value
-from simshuffle.studies.calibrate.rows import groups
-from simshuffle.studies.calibrate.step_times import Network, step_times, uncontended
 from simshuffle.studies.calibrate.storage import STORAGES
 
 BOUND = 0.5
@@ -41,6 +47,25 @@ STEADY_FROM = 2
 """The first epoch that counts as steady: caches are cold before."""
 FLAT = 1.25
 """A rate of samples that grows by less than this factor while the GPUs double does not grow."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a log does not say about its model: the entry of the catalog that it trained, and how an
+    iteration divides.
+
+    Attributes:
+        name: entry of the catalog of models.
+        gradient_nbytes: bytes of gradients.
+        accelerator: key of the step times.
+        update_s: seconds of an iteration that are neither forward nor backward pass, from the
+            catalog.
+    """
+
+    name: str
+    gradient_nbytes: float
+    accelerator: str
+    update_s: float
 
 
 def training(
@@ -77,7 +102,7 @@ def training(
         of = rows[(rows["model"] == model) & (rows["ranks"] == 1) & used]
         several = runs[runs["model"].eq(model) & runs["ranks"].gt(1) & runs["used"]]
         if len(of):
-            step_times(out, of, network, bool(len(several) and several["bound"].all()))
+            _step_times(out, of, network, bool(len(several) and several["bound"].all()))
     fitted = runs[runs["used"] & runs["bus_bandwidth"].notna()]
     for model in networks:
         if not (runs["model"].eq(model) & runs["ranks"].eq(1)).any():
@@ -91,6 +116,73 @@ def training(
     _opens(out, runs[runs["used"]], rows)
     _jitter(out, rows[used])
     return out
+
+
+def uncontended(values: Floats) -> float:
+    """Mean of the fastest quarter, at least one."""
+    ordered = np.sort(values)
+    return float(ordered[: math.ceil(len(ordered) / 4)].mean())
+
+
+def _step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool) -> None:
+    """Forward and backward pass of a sample, 1:2 as in the catalog, from the median iteration on
+    one GPU.
+
+    Where all runs on several GPUs wait for samples (``bound``), the one on a single GPU may, too;
+    the notes say so.
+    """
+    if bound:
+        out.notes.append(
+            f"{network.name}: all runs on several GPUs wait for samples; the one on one GPU may,"
+            " too."
+        )
+    name, largest = network.name, rows["batch"].max()
+    for (batch,), of in groups(rows, "batch"):
+        values = of["seconds"].to_numpy(float)
+        median, ends = float(np.median(values)), median_interval(values)
+        about = of, mean_error(values, median), ["local_batch_size"]
+        for what, estimate in (
+            ("median", (median, *ends)),
+            ("uncontended", (uncontended(values), math.nan, math.nan)),
+        ):
+            key = f"{name}: iteration on one GPU, {what}"
+            found = Parameter.of(*about, key, estimate, Dimension.SECONDS, model=name)
+            out.parameters.append(for_people(found, ""))
+        fitted = np.full(len(of), median)
+        out.residuals.append(residuals(of, "iteration on one GPU", "s", values, fitted))
+        if median <= network.update_s:
+            out.notes.append(
+                f"{name}: an iteration takes less than the update of the catalog; no step times"
+                " were fitted."
+            )
+            continue
+        if rows["batch"].nunique() > 1:
+            out.notes.append(
+                f"{name}: several batch sizes on one GPU; the step times are of the largest,"
+                f" {largest}."
+            )
+        if batch == largest:
+            out.parameters += _passes(network, (median, *ends), int(batch), about)
+
+
+def _passes(
+    network: Network,
+    iteration: Estimate,
+    batch: int,
+    about: tuple[pd.DataFrame, float, Sequence[str]],
+) -> Iterator[Parameter]:
+    """Forward pass, backward pass and update; of the median iteration and the ends of its
+    interval."""
+    key = f"workload.model.accelerators.{network.accelerator}"
+    seconds = Dimension.SECONDS
+    note = f"of {readable(iteration[0], seconds)} less the update, split 1:2"
+    for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
+        value, low, high = ((s - network.update_s) * share / batch for s in iteration)
+        estimate = (value, low if low > 0 else math.nan, high)
+        yield Parameter.of(*about, f"{key}.{name}", estimate, seconds, note, network.name)
+    estimate, note = (network.update_s, math.nan, math.nan), "from the catalog, not measured"
+    update = Parameter.of(*about, f"{key}.update", estimate, seconds, note, network.name)
+    yield replace(update, residual=math.nan, rows=0, source="catalog")
 
 
 def _runs(
@@ -140,7 +232,7 @@ def _bandwidth(
             f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below {BOUND:.0%}"
             " of the log's highest."
         )
-    points: list[tuple[float, float, float | None, float | None]] = []
+    points: list[tuple[float, float, float, float]] = []
     measured, predicted = [np.empty(0)], [np.empty(0)]
     taken = fitted[~fitted["bound"]]
     for (nbytes,), of in groups(taken, "nbytes"):
@@ -156,24 +248,21 @@ def _bandwidth(
         out.residuals.append(residuals(same, law, "s", best, model, used))
     if not points:
         return
-    about = basis(taken, mean_error(np.concatenate(measured), np.concatenate(predicted)), *OVER)
-    about["source"] = sources(rows[rows["model"].isin(set(taken["model"]))])
+    error = mean_error(np.concatenate(measured), np.concatenate(predicted))
     note = "latency and waiting for the slowest rank are inside"
-    found = (side.bandwidth, *_shaped(points), Dimension.BANDWIDTH)
-    out.parameters.append(Parameter(*found, **about, note=note))
+    shaped, bandwidth = _shaped(points), Dimension.BANDWIDTH
+    found = Parameter.of(taken, error, OVER, side.bandwidth, shaped, bandwidth, note)
+    of_logs = sources(rows[rows["model"].isin(set(taken["model"]))])
+    out.parameters.append(replace(found, source=of_logs))
 
 
-def _shaped(
-    points: Sequence[tuple[float, float, float | None, float | None]],
-) -> tuple[Value, Value | None, Value | None]:
-    """One bandwidth for one size of gradients, else a curve over the size; with its interval if all
-    points have one."""
-    if len(points) == 1:
+def _shaped(points: Sequence[tuple[float, float, float, float]]) -> tuple[Value, Value, Value]:
+    """One bandwidth for one size of gradients, else a curve over the size."""
+    sizes, *estimate = zip(*points, strict=True)
+    if len(sizes) == 1:
         return points[0][1:]
-    lows, highs = (tuple((p[0], end) for p in points if (end := p[k]) is not None) for k in (2, 3))
-    complete = len(lows) == len(points)
-    ends = (lows, highs) if complete else (None, None)
-    return tuple(p[:2] for p in points), *ends
+    value, low, high = (tuple(zip(sizes, ends, strict=True)) for ends in estimate)
+    return value, low, high
 
 
 def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -198,10 +287,10 @@ def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
         flat, lower = rates.nlargest(1, "rate"), True
     model, value = str(flat["model"].iloc[0]), float(flat["rate"].max())
     taken = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat["ranks"]))]
-    about = basis(taken, mean_error(flat["rate"].to_numpy(float), value), "clients")
-    key = f"{STORAGES['pfs']}.open_rate"
+    about = taken, mean_error(flat["rate"].to_numpy(float), value), ["clients"]
+    key, estimate = f"{STORAGES['pfs']}.open_rate", (value, math.nan, math.nan)
     note = f"{model}: one file a sample; runs that wait for samples, and more GPUs do not help"
-    found = Parameter(key, value, None, None, Dimension.FREQUENCY, **about, note=note)
+    found = Parameter.of(*about, key, estimate, Dimension.FREQUENCY, note)
     if lower:
         why = f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
         found = for_people(found, why, "rate of samples of runs that wait for them")
@@ -215,12 +304,12 @@ def _jitter(out: Findings, rows: pd.DataFrame) -> None:
     for (model,), of in groups(alone, "model"):
         single = of[of["count"] == 1]
         taken = single if len(single) > 2 else of
-        value, low, high = variation(taken["seconds"].to_numpy(float))
-        if not math.isfinite(value):
+        estimate = variation(taken["seconds"].to_numpy(float))
+        if not math.isfinite(estimate[0]):
             out.notes.append(f"{model}: too few epochs on one GPU for the jitter.")
             continue
-        about = basis(taken, math.nan, "local_batch_size")
-        found = Parameter("workload.jitter.compute", value, low, high, None, **about)
+        about = taken, math.nan, ["local_batch_size"], "workload.jitter.compute"
+        found = Parameter.of(*about, estimate, None)
         if len(single) < 3 or alone["model"].nunique() > 1:
             key = f"{model}: variation between {'iterations' if len(single) > 2 else 'epochs'}"
             note = (

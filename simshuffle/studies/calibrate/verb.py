@@ -82,7 +82,7 @@ def request(options: CalibrationOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def _fragments(result: Result, folder: Path, options: CalibrationOptions) -> Iterable[str]:
-    from simshuffle.studies.calibrate.fragment import FRAGMENT, MODELS  # noqa: PLC0415 - YAML
+    from simshuffle.studies.calibrate.text import FRAGMENT, MODELS  # noqa: PLC0415 - YAML
 
     for name in (FRAGMENT, *(f"{MODELS}/{name}" for name in result.files_in[MODELS])):
         yield f"Include in a scenario: {folder / name}"

@@ -1,49 +1,25 @@
 """The study behind ``simshuffle train`` where a training set is filtered: extractions, and then
 trainings on what the filters leave.
 
-What makes the cells comes with the request (`simshuffle.train.filtering.pipeline`), so that results
-are read and drawn without torch.
+Cells and tables come with the request (`simshuffle.studies.filtering.request`), which needs torch;
+results are read and drawn without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import TypedDict
 
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
 from simshuffle.studies.filtering.text import parts, report
-from simshuffle.study.cell import Cell
-from simshuffle.study.study import Derived, Outcomes, Result, Study
+from simshuffle.study.study import Derived, Result, Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-class Filtering(Protocol):
-    """A study as what it does."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What ``meta.json`` says of it: study, description and device."""
-
-    @property
-    def extractions(self) -> Mapping[str, Cell]:
-        """The networks that filter, by name."""
-
-    def retrainings(self, outcomes: Outcomes) -> Mapping[str, Cell]:
-        """The trainings on what the filters leave, by name.
-
-        Raises:
-            InputError: they leave too little.
-            SimulationError: the filter that is used is not there.
-        """
-
-    def tables(self, outcomes: Outcomes) -> FilterTables:
-        """The tables of both; errors as of `retrainings`."""
+    from simshuffle.studies.filtering.request import Filtering
 
 
 class Says(TypedDict):
@@ -60,7 +36,7 @@ def _json(result: Result) -> dict[str, Any]:
     return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(FilterTables(**result.tables))
 
 
@@ -86,8 +62,8 @@ STUDY: Study[Filtering] = Study(
     as_json=_json,
     facts=lambda filtering, outcomes, tables: filtering.facts,
     says=Says,
-    again="simshuffle.train.again:again",
-    decides=("simshuffle.train.filtering.pipeline",),
+    again="simshuffle.studies.filtering.request:again",
+    decides=("simshuffle.studies.filtering.request",),
     partial=True,
     versions=("numpy", "pandas", "torch", "scikit-learn"),
 )

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.studies.training.intervals import Estimate, estimate, holm
+from simshuffle.studies.training.intervals import Estimate, estimate
+from simshuffle.studies.training.summary import compared, comparison_columns, correct
 from simshuffle.studies.training.tables import STATUS
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
@@ -86,22 +87,11 @@ RUN_COLUMNS = {
 """Columns of runs.csv and their meaning."""
 
 
-def _comparison_columns(name: str) -> dict[str, str]:
+def _against(name: str) -> dict[str, str]:
     data = {"full": "the full data", "random": "randomly filtered data"}[name]
-    return {
-        f"{name}_pairs": f"seeds that this setting and {data} have in common",
-        f"{name}_difference": (
-            f"mean over these seeds of the accuracy less that on {data}, batch size and learning"
-            " rate being the same"
-        ),
-        f"{name}_low": "lower end of its 95 % interval",
-        f"{name}_high": "upper end",
-        f"{name}_p": "p-value of the paired t-test, two-sided",
-        f"{name}_p_holm": (
-            f"the same after Holm's correction over all comparisons of this subset with {data} that"
-            " are as much 'chosen'"
-        ),
-    }
+    less = f"on {data}, batch size and learning rate being the same"
+    family = f"of this subset with {data} that are as much 'chosen'"
+    return comparison_columns(name, data, less, family)
 
 
 AGAINST = {"network": ("full", "random"), "random": ("full",), "full": ()}
@@ -113,8 +103,8 @@ SUMMARY_COLUMNS = {
     "accuracy": "mean over seeds, share of the test samples",
     "low": "lower end of its 95 % interval by Student's t; empty for one seed",
     "high": "upper end",
-    **_comparison_columns("full"),
-    **_comparison_columns("random"),
+    **_against("full"),
+    **_against("random"),
 }
 """Columns of summary.csv and their meaning."""
 COLUMNS = {
@@ -214,9 +204,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         for subset in SUBSETS:
             for chosen in (True, False):
                 family = (table["subset"] == subset) & (table["chosen"] == chosen)
-                table.loc[family, f"{against}_p_holm"] = holm(
-                    table.loc[family, f"{against}_p"].astype(float).tolist()
-                )
+                correct(table, against, family)
     return table
 
 
@@ -250,20 +238,9 @@ def _row(
     row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
     for name in ("full", "random"):
         other = by_setting.get((name, size, rate), {}) if name in AGAINST[subset] else {}
-        row |= _difference(
-            name, estimate([values[seed] - other[seed] for seed in values if seed in other])
-        )
+        paired = [values[seed] - other[seed] for seed in values if seed in other]
+        row |= compared(name, estimate(paired))
     return row
-
-
-def _difference(name: str, found: Estimate) -> dict[str, Any]:
-    return dict(
-        zip(
-            _comparison_columns(name),
-            (found.n, found.mean, found.low, found.high, found.p, math.nan),
-            strict=True,
-        )
-    )
 
 
 def reductions(filters: pd.DataFrame) -> dict[str, tuple[Estimate, Estimate]]:

@@ -11,20 +11,34 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, reductions, summary
 from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.wording import (
+    RISK,
+    WIDTH,
+    Row,
+    as_lines,
+    as_table,
+    found,
+    mean,
+    percent,
+    run_counts,
+    starred,
+)
 
-WIDTH = 110
-RISK = 0.05
-"""p-values below it, after Holm's correction, are called a difference."""
 PAIRS = (("network", "random"), ("network", "full"), ("random", "full"))
+GAP_NAMES = ["batch", *(f"{a} - {b}" for a, b in PAIRS)]
+REDUCTION = "Amount of data reduction (mean over seeds, 95 % interval)"
+ACCURACY = "Test accuracy"
+BEST = (
+    "at the learning rate that is best for the full data at each batch size (mean, 95 % interval)"
+)
+GAPS = "Differences in points (paired by seed; 95 % interval; * p < 0.05 after Holm's correction"
 NAMES = {
     "full": "the full data",
     "network": "network-filtered data",
     "random": "randomly filtered data",
 }
-Row = Mapping[Any, Any]
 
 
 def report(tables: FilterTables, meta: Mapping[str, Any]) -> str:
@@ -43,7 +57,10 @@ def report(tables: FilterTables, meta: Mapping[str, Any]) -> str:
     ]
     if len(settings):
         chosen = settings[settings["chosen"]].sort_values("batch_size")
-        sections += [_accuracy(chosen), _verdict(chosen), _all_rates(settings)]
+        title = f"{ACCURACY} in percent, {BEST}"
+        names = ["batch", "rate", *SUBSETS]
+        sections.append(as_lines(title, names, _accuracy_rows(chosen), 7, 8, 18, 18, 18))
+        sections += [_verdict(chosen), _all_rates(settings)]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -53,43 +70,16 @@ def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table
     yield _head(tables, meta)
     yield _troubles(tables.runs)
     if len(tables.filters):
-        yield _reduction_table(tables.filters)
+        title = f"{REDUCTION}; * what it leaves is trained on"
+        names = ["test accuracy in %", "samples left out in %"]
+        rows = [[f"{name}{mark}", *cells] for name, *cells, mark in _reduction_rows(tables.filters)]
+        yield as_table(title, ["extractor"], names, rows)
     settings = summary(tables.runs)
     if len(settings):
-        yield from _accuracy_tables(settings[settings["chosen"]].sort_values("batch_size"))
-
-
-def _reduction_table(filters: pd.DataFrame) -> Table:
-    table = new_table(
-        "Amount of data reduction (mean over seeds, 95 % interval); * what it leaves is trained on",
-        ["extractor"],
-        ["test accuracy in %", "samples left out in %"],
-    )
-    for name, (share, accuracy) in reductions(filters).items():
-        used = bool(filters.loc[filters["extractor"] == name, "used"].any())
-        cells = (_percent(of.mean, of.half) for of in (accuracy, share))
-        table.add_row(f"{name}{' *' if used else ''}", *cells)
-    return table
-
-
-def _accuracy_tables(chosen: pd.DataFrame) -> Iterator[Table]:
-    accuracy = new_table(
-        "Test accuracy in %, at the learning rate that is best for the full data at each batch size"
-        " (mean, 95 % interval)",
-        [],
-        ["batch", "rate", *SUBSETS],
-    )
-    gaps = new_table(
-        "Differences in points (paired by seed; 95 % interval; * p < 0.05 after Holm's correction)",
-        [],
-        ["batch", *(f"{a} - {b}" for a, b in PAIRS)],
-    )
-    for size in dict.fromkeys(chosen["batch_size"]):
-        rows = chosen[chosen["batch_size"] == size]
-        rate = f"{rows['learning_rate'].iloc[0]:g}"
-        accuracy.add_row(str(size), rate, *(_cell(rows, subset) for subset in SUBSETS))
-        gaps.add_row(str(size), *(_gap(rows, *pair).rstrip() for pair in PAIRS))
-    yield from (accuracy, gaps)
+        chosen = settings[settings["chosen"]].sort_values("batch_size")
+        names = ["batch", "rate", *SUBSETS]
+        yield as_table(f"{ACCURACY} in %, {BEST}", [], names, _accuracy_rows(chosen))
+        yield as_table(f"{GAPS})", [], GAP_NAMES, _gap_rows(chosen))
 
 
 def _filled(text: str) -> str:
@@ -103,17 +93,7 @@ def _filled(text: str) -> str:
 
 
 def _head(tables: FilterTables, meta: Mapping[str, Any]) -> str:
-    counts = tables.runs["status"].value_counts().to_dict()
-    ended = ", ".join(
-        f"{counts[status]} {status}"
-        for status in ("done", "failed", "lost", "missing")
-        if status in counts
-    )
-    seeds = sorted(set(tables.runs["seed"]))
-    lines = [
-        str(meta.get("description", "")),
-        f"{len(tables.runs)} runs: {ended}. Seeds: {', '.join(str(seed) for seed in seeds)}.",
-    ]
+    lines = [str(meta.get("description", "")), run_counts(tables.runs)]
     return "\n".join(
         [f"Study {meta.get('study', '')}", *(_filled(line) for line in lines if line.strip())]
     )
@@ -129,20 +109,22 @@ def _troubles(runs: pd.DataFrame) -> str:
     )
 
 
+def _reduction_rows(filters: pd.DataFrame) -> list[list[str]]:
+    """What each extractor takes for noise, as Table I of Gahlot et al.: its name, test accuracy,
+    samples left out, and ' *' if it is used."""
+    rows = []
+    for name, (share, accuracy) in reductions(filters).items():
+        used = bool(filters.loc[filters["extractor"] == name, "used"].any())
+        cells = (percent(of.mean, of.low, of.high) for of in (accuracy, share))
+        rows.append([name, *cells, " *" if used else ""])
+    return rows
+
+
 def _reduction(filters: pd.DataFrame) -> str:
-    """What each extractor takes for noise, as Table I of Gahlot et al."""
     if not len(filters):
         return ""
-    lines = [
-        "Amount of data reduction (mean over seeds, 95 % interval)",
-        f"  {'extractor':<16}{'test accuracy':>18}{'samples left out':>22}",
-    ]
-    for name, (share, accuracy) in reductions(filters).items():
-        mark = " *" if bool(filters.loc[filters["extractor"] == name, "used"].any()) else ""
-        lines.append(
-            f"  {name:<16}{_percent(accuracy.mean, accuracy.half):>18}"
-            f"{_percent(share.mean, share.half):>22}{mark}"
-        )
+    names = ["extractor", "test accuracy", "samples left out", ""]
+    lines = [as_lines(REDUCTION, names, _reduction_rows(filters), -16, 18, 22, 0)]
     used = filters[filters["used"]]
     right = [
         estimate(used[name].dropna().tolist()).mean for name in ("noise_accuracy", "kept_accuracy")
@@ -169,63 +151,46 @@ def _eps(tables: FilterTables) -> str:
         .sort_index()
     )
     names = [name for name in dict.fromkeys(tables.eps["extractor"]) if name in means]
-    lines = [
-        "Share left out against eps of DBSCAN (scikit-learn's default is 0.5)",
-        "  " + f"{'eps':>6}" + "".join(f"{n:>16}" for n in names),
+    rows = [
+        [f"{eps:g}", *(f"{100 * row[name]:.1f} %" for name in names)]
+        for eps, row in means.iterrows()
     ]
-    for eps, row in means.iterrows():
-        lines.append(f"  {eps:>6g}" + "".join(f"{100 * row[name]:>14.1f} %" for name in names))
-    return "\n".join(lines)
+    title = "Share left out against eps of DBSCAN (scikit-learn's default is 0.5)"
+    return as_lines(title, ["eps", *names], rows, 6, *[16] * len(names))
 
 
-def _accuracy(chosen: pd.DataFrame) -> str:
-    lines = [
-        "Test accuracy in percent, at the learning rate that is best for the full data at each"
-        " batch size (mean, 95 % interval)"
-    ]
-    lines.append(f"  {'batch':>7}{'rate':>8}" + "".join(f"{name:>18}" for name in SUBSETS))
+def _of_subset(rows: pd.DataFrame, subset: str) -> Row | None:
+    return next(iter(rows[rows["subset"] == subset].to_dict("records")), None)
+
+
+def _by_size(chosen: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for size in dict.fromkeys(chosen["batch_size"]):
-        rows = chosen[chosen["batch_size"] == size]
-        cells = [_cell(rows, subset) for subset in SUBSETS]
-        lines.append(
-            f"  {size:>7}{rows['learning_rate'].iloc[0]:>8g}"
-            + "".join(f"{cell:>18}" for cell in cells)
-        )
-    return "\n".join(lines)
+        yield str(size), chosen[chosen["batch_size"] == size]
 
 
-def _cell(rows: pd.DataFrame, subset: str) -> str:
-    found = rows[rows["subset"] == subset].to_dict("records")
-    return (
-        _percent(found[0]["accuracy"], (found[0]["high"] - found[0]["low"]) / 2) if found else "-"
-    )
+def _accuracy_rows(chosen: pd.DataFrame) -> list[list[str]]:
+    """Batch size, learning rate, and the accuracy with each of `SUBSETS`."""
+    out = []
+    for size, rows in _by_size(chosen):
+        cells = (mean(row) if (row := _of_subset(rows, name)) else "-" for name in SUBSETS)
+        out.append([size, f"{rows['learning_rate'].iloc[0]:g}", *cells])
+    return out
 
 
-def _verdict(chosen: pd.DataFrame) -> str:
-    lines = [
-        "Differences in points (paired by seed; 95 % interval; * p < 0.05 after Holm's correction"
-        " over the batch sizes)"
-    ]
-    lines.append(f"  {'batch':>7}" + "".join(f"{f'{a} - {b}':>22}" for a, b in PAIRS))
-    for size in dict.fromkeys(chosen["batch_size"]):
-        rows = chosen[chosen["batch_size"] == size]
-        lines.append(f"  {size:>7}" + "".join(f"{_gap(rows, *pair):>22}" for pair in PAIRS))
-    lines += [_filled(_sentence(chosen, *pair)) for pair in PAIRS]
-    return "\n".join(lines)
+def _gap_rows(chosen: pd.DataFrame) -> list[list[str]]:
+    """Batch size, and the difference of each of `PAIRS`."""
+    return [[size, *(_gap(rows, *pair) for pair in PAIRS)] for size, rows in _by_size(chosen)]
 
 
 def _gap(rows: pd.DataFrame, subset: str, against: str) -> str:
-    found = rows[rows["subset"] == subset].to_dict("records")
-    if not found or not found[0][f"{against}_pairs"]:
-        return "-"
-    row = found[0]
-    mark = " *" if row[f"{against}_p_holm"] < RISK else "  "
-    return (
-        _percent(
-            row[f"{against}_difference"], (row[f"{against}_high"] - row[f"{against}_low"]) / 2, "+"
-        )
-        + mark
-    )
+    row = _of_subset(rows, subset)
+    return starred(row, against) if row and row[f"{against}_pairs"] else "-"
+
+
+def _verdict(chosen: pd.DataFrame) -> str:
+    title = f"{GAPS} over the batch sizes)"
+    lines = [as_lines(title, GAP_NAMES, _gap_rows(chosen), 7, 22, 22, 22)]
+    return "\n".join([*lines, *(_filled(_sentence(chosen, *pair)) for pair in PAIRS)])
 
 
 def _sentence(chosen: pd.DataFrame, subset: str, against: str) -> str:
@@ -238,12 +203,12 @@ def _sentence(chosen: pd.DataFrame, subset: str, against: str) -> str:
         return f"{what}: too few seeds to tell."
     sizes: dict[str, list[str]] = {"better": [], "worse": []}
     for row in rows:
-        if row[f"{against}_p_holm"] < RISK:
+        if found(row, against):
             sizes["better" if row[f"{against}_difference"] > 0 else "worse"].append(
                 str(row["batch_size"])
             )
-    parts = [f"{word} at batch size {', '.join(found)}" for word, found in sizes.items() if found]
-    rest = len(rows) - sum(len(found) for found in sizes.values())
+    parts = [f"{word} at batch size {', '.join(those)}" for word, those in sizes.items() if those]
+    rest = len(rows) - sum(len(those) for those in sizes.values())
     parts += (
         [
             f"no difference found at {'all' if rest == len(rows) else 'the other'} {rest} of"
@@ -276,8 +241,3 @@ def _all_rates(settings: pd.DataFrame) -> str:
             )
         )
     return "\n".join(lines)
-
-
-def _percent(mean: float, half: float, sign: str = "") -> str:
-    """A share and half the width of its interval, in percent."""
-    return f"{100 * mean:{sign}.1f}" + ("" if math.isnan(half) else f" ± {100 * half:.1f}")

@@ -4,9 +4,9 @@ recorded."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,15 +14,14 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
-from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, nearest
+from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape
 from simshuffle.studies.loader.store import store_of
-from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.study.options import COMMAND_LINE, own_values
-from simshuffle.study.study import Meta, Request
+from simshuffle.study.study import Request
 
 SAMPLES, SHARDS, SAMPLE_NBYTES = 16_384, 64, 100_000
 """By default: samples, shards, and bytes of a sample."""
@@ -30,6 +29,9 @@ MOST_NBYTES = 2**53
 ROOM = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
 single shard that two nodes share would drive out all others in turn."""
+if TYPE_CHECKING:
+    from simshuffle.studies.loader.verb import LoaderOptions
+
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
@@ -46,7 +48,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
             rule = "cannot be combined with --check"
             problem = Problem("--order", rule, options.order[0], "Leave one out.")
             raise InputError(problem, COMMAND_LINE)
-        return _of_file(options.check, options.check.stem, options)
+        return of_file(options.check, options.check.stem, options)
     named = {name: order_of(name) for name in options.order}
     shape = _shape(options, _Readers(4, 4, 2, 3))
     orders = named or defaults(shape)
@@ -60,16 +62,8 @@ def _stored(options: LoaderOptions) -> dict[str, Any]:
     return {k: v for k, v in own_values(options).items() if k not in {"check", "order"}}
 
 
-def again(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
-    """The request of a result, from its folder."""
-    plain = meta["asked"]
-    options = LoaderOptions(**plain["shape"])
-    if plain["order_file"] is None:
-        return request(replace(options, order=tuple(plain["orders"])))
-    return _of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
-
-
-def _of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
+def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
+    """What is asked for: the order of a file, under that name."""
     unit = next((each for each in UNITS if each == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"

@@ -23,7 +23,8 @@ from simshuffle.orders.mixing import (
     position_entropy,
     shards_of_batches,
 )
-from simshuffle.orders.order import EpochOrder, Ints, Order, Unit
+from simshuffle.orders.order import EpochOrder, Order, Unit
+from simshuffle.spec.arrays import Ints64
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.shape import Shape
 from simshuffle.studies.loader.tables import STORED, WINDOWS
@@ -53,7 +54,7 @@ class Source(Protocol):
     def block(self) -> int:
         """Samples of a block, where blocks are fetched."""
 
-    def places(self, shape: Shape) -> Ints:
+    def places(self, shape: Shape) -> Ints64:
         """(N,) where each sample is stored."""
 
     def epochs(self, shape: Shape) -> list[EpochOrder]:
@@ -85,7 +86,7 @@ class DrawnOrder:
         """As for `Source`."""
         return self.order.block
 
-    def places(self, shape: Shape) -> Ints:
+    def places(self, shape: Shape) -> Ints64:
         """As for `Source`."""
         return self.order.places(shape.data, shape.seed)
 
@@ -120,7 +121,7 @@ class FileOrder:
         """As for `Source`."""
         return order_file.read(self.path).epochs
 
-    def places(self, shape: Shape) -> Ints:
+    def places(self, shape: Shape) -> Ints64:
         """As for `Source`: where its number says."""
         return np.arange(shape.samples)
 
@@ -200,7 +201,7 @@ def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[d
     return rows
 
 
-def window_rows(orders: Sequence[EpochOrder], shard: Ints, shape: Shape) -> list[dict[str, Any]]:
+def window_rows(orders: Sequence[EpochOrder], shard: Ints64, shape: Shape) -> list[dict[str, Any]]:
     """The rows of `windows` without the loader; ``shard`` is (N,) that of each sample."""
     readers = shape.readers
     found = [along(shards_of_batches(order, shard, readers), WINDOWS) for order in orders]

@@ -15,7 +15,8 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.orders.order import COLUMNS, EpochOrder, Ints
+from simshuffle.orders.order import COLUMNS, EpochOrder
+from simshuffle.spec.arrays import Ints64
 
 MOST = {"epoch": 100_000, "rank": 2**20, "worker": 4096, "position": 2**28, "sample": 2**28}
 """No number of these columns is as large."""
@@ -76,7 +77,7 @@ def read(path: Path) -> RecordedOrder:
     return _recorded(columns)
 
 
-def _recorded(columns: dict[str, Ints]) -> RecordedOrder:
+def _recorded(columns: dict[str, Ints64]) -> RecordedOrder:
     by_epoch = np.argsort(columns["epoch"], kind="stable")
     ends = np.cumsum(np.bincount(columns["epoch"]))[:-1]
     rows = np.split(by_epoch, ends)
@@ -117,7 +118,7 @@ def _not_whole(values: pd.Series[Any], name: str) -> Iterator[Problem]:
         yield Problem(f"row {row + 1}: {name}", rule, given[:60], f"Correct the {name}.")
 
 
-def _gaps_of_epochs(columns: dict[str, Ints]) -> Problem | None:
+def _gaps_of_epochs(columns: dict[str, Ints64]) -> Problem | None:
     known = np.unique(columns["epoch"])
     wanted = np.arange(len(known))
     if (known == wanted).all():
@@ -128,7 +129,7 @@ def _gaps_of_epochs(columns: dict[str, Ints]) -> Problem | None:
     return Problem(f"row {row + 1}: epoch", rule, str(known[place]), "Number them so.")
 
 
-def _gaps_of_ranks(columns: dict[str, Ints]) -> Problem | None:
+def _gaps_of_ranks(columns: dict[str, Ints64]) -> Problem | None:
     """Ranks that an epoch has no rows of."""
     epochs, ranks = int(columns["epoch"].max()) + 1, int(columns["rank"].max()) + 1
     if epochs * ranks > 4 * len(columns["rank"]) + 2**20:  # most have none, and memory is short
@@ -145,7 +146,7 @@ def _gaps_of_ranks(columns: dict[str, Ints]) -> Problem | None:
     return Problem(f"row {row + 1}: rank", rule, "", remedy)
 
 
-def _gaps_of_positions(columns: dict[str, Ints]) -> Problem | None:
+def _gaps_of_positions(columns: dict[str, Ints64]) -> Problem | None:
     """Positions of a worker that are missing, or there twice."""
     rows = np.lexsort(tuple(columns[name] for name in ("position", "worker", "rank", "epoch")))
     owner = np.stack([columns[name][rows] for name in ("epoch", "rank", "worker")])
@@ -166,7 +167,7 @@ def _gaps_of_positions(columns: dict[str, Ints]) -> Problem | None:
     return Problem(f"row {rows[place] + 1}: position", rule, str(position[place]), remedy)
 
 
-def _unequal_epochs(columns: dict[str, Ints]) -> Problem | None:
+def _unequal_epochs(columns: dict[str, Ints64]) -> Problem | None:
     counts = np.bincount(columns["epoch"])
     if (counts == counts[0]).all():
         return None

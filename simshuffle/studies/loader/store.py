@@ -10,22 +10,10 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.validation import validated
 from simshuffle.storage.object_store import ObjectStore
-from simshuffle.study.schema import Schema, amount, text
+from simshuffle.studies.loader.tables import OF_STORE
 
 S3 = "s3"
 """A store of which nothing else is said."""
-LIMITS = ("connections", "requests", "bandwidth")
-OF_STORE = Schema(
-    {
-        "loader": text("name of the loader's order"),
-        "first_s": amount("s that the requests of the first epoch take at least"),
-        "last_s": amount("the same of the last epoch"),
-        "limit": text("what of the store binds in the first epoch", *LIMITS),
-        "first_usd": amount("US dollars for the requests and bytes of the first epoch"),
-        "last_usd": amount("the same of the last epoch"),
-    },
-    key=("loader",),
-)
 
 
 def store_of(written: str) -> ObjectStore:

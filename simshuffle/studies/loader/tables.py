@@ -17,45 +17,74 @@ STORED = {
                 "what is fetched at once: sample, block or shard", "sample", "block", "shard"
             ),
             "first_requests": count(
-                "requests to the remote storage in the first epoch", empty=True
+                "requests to the remote storage in the first epoch",
+                empty=True,
+                head="requests\nfirst",
             ),
-            "first_nbytes": count("bytes of these", empty=True),
-            "last_requests": count("requests in the last epoch", empty=True),
-            "last_nbytes": count("bytes of these", empty=True),
+            "first_nbytes": count("bytes of these", empty=True, head="bytes\nfirst", look="bytes"),
+            "last_requests": count("requests in the last epoch", empty=True, head="requests\nlast"),
+            "last_nbytes": count("bytes of these", empty=True, head="bytes\nlast", look="bytes"),
             "hit_rate": share(
-                "share of the samples of the last epoch that were on their node already", empty=True
+                "share of the samples of the last epoch that were on their node already",
+                empty=True,
+                head="hits\nlast",
+                look=".1fpercent",
             ),
-            "held_nbytes": count("the most bytes that one node held at once", empty=True),
+            "held_nbytes": count(
+                "the most bytes that one node held at once",
+                empty=True,
+                head="held by\na node",
+                look="bytes",
+            ),
             "never": count(
                 "samples that an epoch does not hand out; of the epoch with most", empty=True
             ),
             "surplus": count(
-                "rows of an epoch that repeat a sample of it; of the epoch with most", empty=True
+                "rows of an epoch that repeat a sample of it; of the epoch with most",
+                empty=True,
+                head="twice",
             ),
             "imbalance": amount(
-                "how many more samples than the mean a rank has at most, over the mean", empty=True
+                "how many more samples than the mean a rank has at most, over the mean",
+                empty=True,
+                head="uneven",
+                look=".2gpercent",
             ),
             "batch_companions": share(
-                "share of the pairs of a rank's batch that are in one batch again an epoch later;"
-                " empty for a single epoch",
+                "share of the pairs of a rank's batch that are in one batch again an epoch"
+                " later; empty for a single epoch",
                 empty=True,
+                head="together\nin a batch",
             ),
-            "rank_companions": share("the same of the pairs of a rank", empty=True),
+            "rank_companions": share(
+                "the same of the pairs of a rank", empty=True, head="together\non a rank"
+            ),
             "moves": share(
-                "share of the samples that are on another node than an epoch before", empty=True
+                "share of the samples that are on another node than an epoch before",
+                empty=True,
+                head="other\nnode",
             ),
             "divergence": amount(
-                "nats between the labels of a rank and those of all, mean over ranks and epochs;"
-                " samples stand sorted by label",
+                "nats between the labels of a rank and those of all, mean over ranks and"
+                " epochs; samples stand sorted by label",
                 empty=True,
+                head="labels\nnats",
+                look=".2g",
             ),
             "position_entropy": share(
-                "how much the part of the epoch in which a sample comes varies, of 1", empty=True
+                "how much the part of the epoch in which a sample comes varies, of 1",
+                empty=True,
+                head="place\nvaries",
+                look=".2f",
             ),
             "shards": amount(
-                "shards in the batches of all ranks of an iteration, mean", empty=True
+                "shards in the batches of all ranks of an iteration, mean",
+                empty=True,
+                head="shards a\nstep",
             ),
-            "end_shards": amount("the same in the last tenth of an epoch", empty=True),
+            "end_shards": amount(
+                "the same in the last tenth of an epoch", empty=True, head="at the\nend"
+            ),
         },
         key=("loader",),
     ),
@@ -98,3 +127,21 @@ STORED = {
         key=("loader", "window"),
     ),
 }
+LIMITS = ("connections", "requests", "bandwidth")
+"""Of a store, what may bind."""
+OF_STORE = Schema(
+    {
+        "loader": _LOADER,
+        "first_s": amount("s that the requests of the first epoch take at least", head="s\nfirst"),
+        "last_s": amount("the same of the last epoch", head="s\nlast"),
+        "limit": text("what of the store binds in the first epoch", *LIMITS),
+        "first_usd": amount(
+            "US dollars for the requests and bytes of the first epoch",
+            head="US$\nfirst",
+            look=".2g",
+        ),
+        "last_usd": amount("the same of the last epoch", head="US$\nlast", look=".2g"),
+    },
+    key=("loader",),
+)
+"""The derived table ``store``."""

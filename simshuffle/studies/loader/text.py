@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.loader.tables import OF_STORE, STORED
 
 Row = Mapping[Any, Any]
 AGAIN = 2.0
@@ -25,8 +25,19 @@ def parts(
     """All of it, in order; what a recorded order does is also said in sentences."""
     yield _shape(says)
     known = loaders[loaders["problem"] == ""]
-    yield _fetched(known)
-    yield _from_store(store)
+    yield STORED["loaders"].listing(
+        known,
+        "Fetched from the remote storage, by all nodes, in the first epoch and in the last",
+        (
+            *("loader", "unit", "first_requests", "first_nbytes", "last_requests", "last_nbytes"),
+            *("hit_rate", "held_nbytes"),
+        ),
+    )
+    yield OF_STORE.listing(
+        store,
+        "The same from an object store (--store): at least, by its limits, and its price",
+        ("loader", "first_s", "last_s", "limit", "first_usd", "last_usd"),
+    )
     yield _mixing(known, says)
     if recorded:
         for row in known.to_dict("records"):
@@ -49,61 +60,11 @@ def _bytes(nbytes: float) -> str:
     return readable(nbytes, Dimension.NBYTES, 3)
 
 
-def _fetched(loaders: pd.DataFrame) -> Table:
-    heads = ["unit", "requests\nfirst", "bytes\nfirst", "requests\nlast", "bytes\nlast"]
-    table = new_table(
-        "Fetched from the remote storage, by all nodes, in the first epoch and in the last",
-        ["loader"],
-        [*heads, "hits\nlast", "held by\na node"],
-    )
-    for row in loaders.to_dict("records"):
-        table.add_row(
-            row["loader"],
-            row["unit"],
-            f"{row['first_requests']:.0f}",
-            _bytes(row["first_nbytes"]),
-            f"{row['last_requests']:.0f}",
-            _bytes(row["last_nbytes"]),
-            f"{100 * row['hit_rate']:.1f} %",
-            _bytes(row["held_nbytes"]),
-        )
-    return table
-
-
-def _from_store(store: pd.DataFrame) -> Table:
-    table = new_table(
-        "The same from an object store (--store): at least, by its limits, and its price",
-        ["loader"],
-        ["s\nfirst", "s\nlast", "limit", "US$\nfirst", "US$\nlast"],
-    )
-    for row in store.to_dict("records"):
-        seconds = [f"{row[name]:.3g}" for name in ("first_s", "last_s")]
-        dollars = [f"{row[name]:.2g}" for name in ("first_usd", "last_usd")]
-        table.add_row(row["loader"], *seconds, row["limit"], *dollars)
-    return table
-
-
 def _mixing(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Table:
-    heads = ["together\nin a batch", "together\non a rank", "other\nnode", "labels\nnats"]
-    more = ["place\nvaries", "shards a\nstep", "at the\nend"]
-    table = new_table(
-        "Mixing from epoch to epoch",
-        ["loader"],
-        ["never", "twice", "uneven", *heads, *more],
-    )
-    for row in loaders.to_dict("records"):
-        shares = [row[name] for name in ("batch_companions", "rank_companions", "moves")]
-        table.add_row(
-            row["loader"],
-            f"{row['never']:.0f}",
-            f"{row['surplus']:.0f}",
-            f"{100 * row['imbalance']:.2g} %",
-            *["" if pd.isna(share) else f"{share:.3g}" for share in shares],
-            f"{row['divergence']:.2g}",
-            f"{row['position_entropy']:.2f}",
-            f"{row['shards']:.3g}",
-            f"{row['end_shards']:.3g}",
-        )
+    columns = ("loader", "never", "surplus", "imbalance", "batch_companions", "rank_companions")
+    more = ("moves", "divergence", "position_entropy", "shards", "end_shards")
+    title = "Mixing from epoch to epoch"
+    table = STORED["loaders"].listing(loaders, title, (*columns, *more))
     expected = [says[name] for name in ("batch_companions", "rank_companions", "moves")]
     table.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in expected])
     return table

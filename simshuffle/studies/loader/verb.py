@@ -3,7 +3,8 @@ recorded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,6 +90,18 @@ def request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.studies.loader.study import STUDY  # noqa: PLC0415
 
     return STUDY, asking.request(options)
+
+
+def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result, from its folder."""
+    from simshuffle.spec.library import INPUTS  # noqa: PLC0415 - what computes
+    from simshuffle.studies.loader import asking  # noqa: PLC0415
+
+    plain = meta["asked"]
+    options = LoaderOptions(**plain["shape"])
+    if plain["order_file"] is None:
+        return asking.request(replace(options, order=tuple(plain["orders"])))
+    return asking.of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
 
 
 VERBS = (

@@ -16,9 +16,9 @@ from simshuffle.network import Fluid
 from simshuffle.network.shared import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
+from simshuffle.plan.findings import extrapolated
 from simshuffle.plan.holding import held_in
 from simshuffle.plan.resources import routing
-from simshuffle.plan.summary import extrapolated
 from simshuffle.results import ranks, report
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import stacked

@@ -1,4 +1,4 @@
-"""The text of all commands that build a bed of network namespaces. Nothing is run here.
+"""The text of all commands that build a testbed of network namespaces. Nothing is run here.
 
 A cable is two veth pairs: ``d<cable>`` is shaped and carries data; ``a<cable>`` is not, and carries
 packets without payload.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simshuffle.studies.testbed.bed import Bed
+from simshuffle.studies.testbed.network import LeafSpine
 
 PREFIX = "simshuffle"
 MTU = 1500  # bytes of an IP packet; the default of Ethernet
@@ -64,11 +64,11 @@ class NodeCommands:
     tc: list[str]
 
 
-def cables(bed: Bed, run: str) -> list[str]:
+def cables(testbed: LeafSpine, run: str) -> list[str]:
     """Lines for ``ip -batch`` that make all namespaces and lay all cables between them."""
-    lines = [f"netns add {namespace(run, node)}" for node in bed.nodes]
-    for link in range(0, len(bed.links), 2):
-        near, far = (namespace(run, node) for node in bed.ends[link])
+    lines = [f"netns add {namespace(run, node)}" for node in testbed.nodes]
+    for link in range(0, len(testbed.links), 2):
+        near, far = (namespace(run, node) for node in testbed.ends[link])
         for kind in "da":
             name = f"{kind}{link // 2}"
             one = f"{name} netns {near} address {_mac(link + 1)} mtu {MTU}"
@@ -77,10 +77,10 @@ def cables(bed: Bed, run: str) -> list[str]:
     return lines
 
 
-def node(bed: Bed, name: str) -> NodeCommands:
+def node(testbed: LeafSpine, name: str) -> NodeCommands:
     """The commands for one node."""
-    leaving = [link for link, (near, _) in enumerate(bed.ends) if near == name]
-    is_host = name in bed.host_names
+    leaving = [link for link, (near, _) in enumerate(testbed.ends) if near == name]
+    is_host = name in testbed.host_names
     # its address makes the table of local addresses, without which the kernel takes no route
     ip = ["link set lo up"]
     for link in leaving:
@@ -92,13 +92,13 @@ def node(bed: Bed, name: str) -> NodeCommands:
             f"neigh add {_gateway(link)} lladdr {_mac(link)} dev {device} nud permanent",
         ]
     if is_host:
-        own = bed.host_names.index(name)
+        own = testbed.host_names.index(name)
         ip.append(f"addr add {address(own)}/32 dev {data_device(leaving[0])}")
-    source = f" src {address(bed.host_names.index(name))}" if is_host else ""
-    for host, link in sorted(bed.next_links[name].items()):
+    source = f" src {address(testbed.host_names.index(name))}" if is_host else ""
+    for host, link in sorted(testbed.next_links[name].items()):
         way = f"via {_gateway(link)} dev {data_device(link)} onlink{source}"
         ip.append(f"route add {address(host)}/32 {way}")
-    tc = [line for link in leaving for line in shaping(bed, link)]
+    tc = [line for link in leaving for line in shaping(testbed, link)]
     return NodeCommands(_settings(is_host), ip, tc)
 
 
@@ -118,11 +118,11 @@ def _settings(is_host: bool) -> dict[str, str]:
     }
 
 
-def shaping(bed: Bed, link: int) -> list[str]:
+def shaping(testbed: LeafSpine, link: int) -> list[str]:
     """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs
     of hosts in turn, then tbf."""
-    device, pairs = data_device(link), bed.crossing[link]
-    rate, limit = f"{round(bed.shape.rate * 8)}bit", QUEUE * MTU
+    device, pairs = data_device(link), testbed.crossing[link]
+    rate, limit = f"{round(testbed.shape.rate * 8)}bit", QUEUE * MTU
     turn, match = f"htb rate {WIDE} quantum {MTU + 14}", "protocol ip prio 1 u32 match"
     lines = [
         f"qdisc add dev {device} root handle 1: tbf rate {rate} burst {BURST}b limit {limit}b",

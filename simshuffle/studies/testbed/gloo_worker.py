@@ -1,5 +1,5 @@
-"""A rank of torch.distributed on a host of the bed: exchanges samples as it is told, and says when
-each arrived.
+"""A rank of torch.distributed on a host of the testbed: exchanges samples as it is told, and says
+when each arrived.
 
 Run as a script inside a network namespace. Told what to do by lines of JSON on standard input;
 answers on standard output. Its end of standard input is its end.

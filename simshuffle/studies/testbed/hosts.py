@@ -1,4 +1,4 @@
-"""The processes on the hosts of a bed, and one measured run of a pattern by them."""
+"""The processes on the hosts of a testbed, and one measured run of a pattern by them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import IO, Any
 from simshuffle.errors import SimshuffleError
 from simshuffle.exchange import ExchangePlan
 from simshuffle.studies.testbed import commands
-from simshuffle.studies.testbed.bed import Bed
 from simshuffle.studies.testbed.namespaces import in_namespace, uninterrupted
+from simshuffle.studies.testbed.network import LeafSpine
 from simshuffle.studies.testbed.patterns import Pattern
 
 FOLDER = Path(__file__).parent
@@ -158,7 +158,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 @contextmanager
 def started(
-    bed: Bed,
+    testbed: LeafSpine,
     run: str,
     command: Callable[[int], list[str]],
     environment: Callable[[int], dict[str, str]],
@@ -166,14 +166,14 @@ def started(
     """A process on every host; ended in the end, whatever happens.
 
     Args:
-        bed: the bed.
+        testbed: the testbed.
         run: its name.
         command: the command of each host.
         environment: its environment variables.
     """
     processes: list[subprocess.Popen[bytes]] = []
     try:
-        for host, name in enumerate(bed.host_names):
+        for host, name in enumerate(testbed.host_names):
             full = in_namespace(commands.namespace(run, name), *command(host))
             pipe, known = subprocess.PIPE, environment(host)
             # a session of its own: Ctrl-C on the terminal reaches the one who cleans up, and not
@@ -195,20 +195,22 @@ def started(
 
 
 @contextmanager
-def gloo_hosts(bed: Bed, run: str, limit: float, meeting: Path) -> Iterator[Crew]:
+def gloo_hosts(testbed: LeafSpine, run: str, limit: float, meeting: Path) -> Iterator[Crew]:
     """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by
     themselves after ``limit`` s."""
 
     def command(host: int) -> list[str]:
-        arguments = (host, len(bed.host_names), meeting, int(limit) + 10)
+        arguments = (host, len(testbed.host_names), meeting, int(limit) + 10)
         return [sys.executable, f"{FOLDER / 'gloo_worker.py'}", *map(str, arguments)]
 
     def environment(host: int) -> dict[str, str]:
-        link = next(link for link, (near, _) in enumerate(bed.ends) if near == bed.host_names[host])
+        link = next(
+            link for link, (near, _) in enumerate(testbed.ends) if near == testbed.host_names[host]
+        )
         device = commands.data_device(link)
         return os.environ | {"GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
 
-    with started(bed, run, command, environment) as crew:
+    with started(testbed, run, command, environment) as crew:
         # eight processes import torch on perhaps two processors
         crew.gather("ready", len(crew), time.monotonic() + 120.0)
         yield crew
@@ -230,7 +232,7 @@ def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any
 
 
 @contextmanager
-def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
+def tcp_hosts(testbed: LeafSpine, run: str, limit: float) -> Iterator[Crew]:
     """Hosts with a TCP connection from each to each other; they end by themselves after ``limit``
     s."""
 
@@ -238,7 +240,9 @@ def tcp_hosts(bed: Bed, run: str, limit: float) -> Iterator[Crew]:
         arguments = (f"{host}", commands.address(host), f"{int(limit) + 10}")
         return [sys.executable, "-I", "-S", f"{FOLDER / 'worker.py'}", *arguments]
 
-    with started(bed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}) as crew:
+    with started(
+        testbed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    ) as crew:
         deadline = time.monotonic() + 30.0
         crew.gather("ready", len(crew), deadline)
         for host in range(len(crew)):

@@ -1,26 +1,133 @@
-"""All runs of all patterns on a bed of namespaces, one repetition after the other."""
+"""What is measured, within which limits; and all runs of all patterns on a testbed of namespaces,
+one repetition after the other."""
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
-from simshuffle.errors import SimshuffleError
+from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.spec.library import nearest
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.testbed import hosts, namespaces
 from simshuffle.studies.testbed.hosts import Crew, Measured
-from simshuffle.studies.testbed.patterns import GLOO, Pattern
+from simshuffle.studies.testbed.network import LeafSpine, Shape, checked, require
+from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUICK, Pattern
 from simshuffle.studies.testbed.predict import Overhead, makespan
-from simshuffle.studies.testbed.settings import Settings
 
 Progress = Callable[[float], None]
 LATE_SHARE = 0.02
 STEAL_SHARE = 0.05
+NO_TORCH = "not measured: torch is missing"
+SIZES = (100_000, 100_000_000)
+REPETITIONS = 50
+LONGEST = 3600.0
+TRAFFIC = 50e9
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A measurement.
+
+    Attributes:
+        shape: of the testbed.
+        nbytes: bytes that a host sends in a pattern.
+        repetitions: runs of each pattern.
+        seed: of the random pairs and permutations.
+        patterns: names, those of the fit among them.
+        left_out: patterns that are asked for and not measured, and why.
+        limit: s after which everything stops.
+    """
+
+    shape: Shape = field(default_factory=Shape)
+    nbytes: int = 6_000_000
+    repetitions: int = 5
+    seed: int = 1
+    patterns: tuple[str, ...] = tuple(PATTERNS)
+    left_out: dict[str, str] = field(default_factory=dict)
+    limit: float = 900.0
+
+    @cached_property
+    def testbed(self) -> LeafSpine:
+        """The testbed of that shape."""
+        return LeafSpine(self.shape)
+
+    def pattern(self, name: str) -> Pattern:
+        """The flows of a pattern on it."""
+        return PATTERNS[name](self.testbed, self.nbytes, self.seed)
+
+
+def quantity(option: str, text: str, dimension: Dimension) -> float:
+    """The SI value of an option.
+
+    Raises:
+        InputError: it is no such quantity.
+    """
+    try:
+        return parse_quantity(text, dimension)
+    except UnitError as error:
+        raise InputError(Problem(option, str(error), repr(text), ""), "command line") from None
+
+
+def chosen(names: Sequence[str], *, quick: bool) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The patterns to measure, those of the fit first, and those that cannot be, with the reason.
+
+    Raises:
+        InputError: a name is not known.
+    """
+    unknown = [
+        Problem("--pattern", "no such pattern", repr(name), nearest(name, list(PATTERNS)))
+        for name in names
+        if name not in PATTERNS
+    ]
+    if unknown:
+        raise InputError(unknown, "command line")
+    wanted = set(names or (QUICK if quick else PATTERNS)) | set(FIT)
+    missing = {name: NO_TORCH for name in GLOO if name in wanted and not has_torch()}
+    return tuple(name for name in PATTERNS if name in wanted and name not in missing), missing
+
+
+def has_torch() -> bool:
+    """Whether torch can be imported."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def check(settings: Settings) -> None:
+    """See that ``settings`` keep the limits of shape, time and traffic.
+
+    Raises:
+        InputError: they do not; every problem is named.
+    """
+    checked(settings.shape)
+    nbytes, repetitions, limit = settings.nbytes, settings.repetitions, settings.limit
+    most = f"must be from 1 to {REPETITIONS}"
+    require(
+        (
+            SIZES[0] <= nbytes <= SIZES[1],
+            "--nbytes",
+            "must be from 100 kB to 100 MB",
+            f"{nbytes} B",
+        ),
+        (1 <= repetitions <= REPETITIONS, "--repetitions", most, repetitions),
+        (1.0 <= limit <= LONGEST, "--limit", "must be from 1 s to 1 h", f"{limit:g} s"),
+        (settings.seed >= 0, "--seed", "must not be negative", settings.seed),
+    )
+    made = [settings.pattern(name) for name in settings.patterns]
+    seconds = repetitions * sum(makespan(settings.testbed, pattern, Overhead()) for pattern in made)
+    traffic = repetitions * sum(sum(pattern.nbytes) for pattern in made)
+    given = f"{limit:g} s for {seconds:.0f} s"
+    require(
+        (seconds <= limit, "--limit", "must be longer than the transfers", given),
+        (traffic <= TRAFFIC, "--nbytes", "at most 50 GB in all", f"{traffic / 1e9:.1f} GB"),
+        remedy="Fewer --nbytes, --repetitions or --pattern, a higher --rate, or a longer --limit.",
+    )
 
 
 @dataclass(frozen=True)
@@ -68,13 +175,13 @@ class Measurement:
 
 
 def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
-    """Build the bed, measure, remove it; ``progress`` is told the share that is done.
+    """Build the testbed, measure, remove it; ``progress`` is told the share that is done.
 
     A run that was held up is measured again, at most once for each repetition; it stays in the
     list.
 
     Raises:
-        InputError: this machine cannot build a bed.
+        InputError: this machine cannot build a testbed.
         SimshuffleError: a command or a host failed, or it took too long.
     """
     date, deadline = datetime.now(UTC), time.monotonic() + settings.limit
@@ -98,13 +205,13 @@ def measure_all(settings: Settings, progress: Progress | None) -> Measurement:
 
 
 def _crews(settings: Settings, stack: ExitStack) -> dict[str, Crew]:
-    """The bed with its hosts by what they speak; ``stack`` ends them and removes it."""
-    run = stack.enter_context(namespaces.built(settings.bed))
-    crews = {"tcp": stack.enter_context(hosts.tcp_hosts(settings.bed, run, settings.limit))}
+    """The testbed with its hosts by what they speak; ``stack`` ends them and removes it."""
+    run = stack.enter_context(namespaces.built(settings.testbed))
+    crews = {"tcp": stack.enter_context(hosts.tcp_hosts(settings.testbed, run, settings.limit))}
     if any(name in GLOO for name in settings.patterns):
         room = tempfile.TemporaryDirectory(prefix="simshuffle-", ignore_cleanup_errors=True)
         meeting = Path(stack.enter_context(room)) / "meeting"
-        gloo = hosts.gloo_hosts(settings.bed, run, settings.limit, meeting)
+        gloo = hosts.gloo_hosts(settings.testbed, run, settings.limit, meeting)
         crews["gloo"] = stack.enter_context(gloo)
     return crews
 
@@ -112,7 +219,7 @@ def _crews(settings: Settings, stack: ExitStack) -> dict[str, Crew]:
 def _measured(
     settings: Settings, crews: Mapping[str, Crew], name: str, pattern: Pattern, deadline: float
 ) -> Measured:
-    expected = makespan(settings.bed, pattern, Overhead())
+    expected = makespan(settings.testbed, pattern, Overhead())
     limit = min(10.0 + 5.0 * expected, deadline - time.monotonic())
     if limit <= 0:
         raise SimshuffleError(
@@ -121,5 +228,5 @@ def _measured(
         )
     if name not in GLOO:
         return hosts.measure(crews["tcp"], pattern, limit, partial(hosts.tcp_order, pattern))
-    order = partial(hosts.gloo_order, pattern, GLOO[name](settings.bed, settings.seed))
+    order = partial(hosts.gloo_order, pattern, GLOO[name](settings.testbed, settings.seed))
     return hosts.measure(crews["gloo"], pattern, limit, order)

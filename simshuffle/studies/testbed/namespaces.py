@@ -1,5 +1,5 @@
-"""Network namespaces that come and go: what a machine lacks for them, building a bed of them, and
-removing it whatever happens."""
+"""Network namespaces that come and go: what a machine lacks for them, building a testbed of them,
+and removing it whatever happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.studies.testbed import commands
-from simshuffle.studies.testbed.bed import Bed
+from simshuffle.studies.testbed.network import LeafSpine
 from simshuffle.study.signals import handled, interrupt
 
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds
@@ -58,7 +58,7 @@ def in_namespace(name: str, *arguments: str) -> list[str]:
 
 
 def check_machine() -> None:
-    """See that this machine can build a bed.
+    """See that this machine can build a testbed.
 
     Raises:
         InputError: it cannot; everything that is missing is named.
@@ -139,9 +139,9 @@ def remove(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def built(bed: Bed) -> Iterator[str]:
-    """A bed of namespaces; yields the name of the run. It is removed in the end, whatever happens,
-    and so are those of dead runs.
+def built(testbed: LeafSpine) -> Iterator[str]:
+    """A testbed of namespaces; yields the name of the run. It is removed in the end, whatever
+    happens, and so are those of dead runs.
 
     Raises:
         SimshuffleError: a command failed.
@@ -149,12 +149,12 @@ def built(bed: Bed) -> Iterator[str]:
     run = str(os.getpid())
     remove(abandoned(existing()))
     try:
-        run_command(["ip", "-batch", "-"], _lines(commands.cables(bed, run)))
-        for node in bed.nodes:
-            _furnish(commands.namespace(run, node), commands.node(bed, node))
+        run_command(["ip", "-batch", "-"], _lines(commands.cables(testbed, run)))
+        for node in testbed.nodes:
+            _furnish(commands.namespace(run, node), commands.node(testbed, node))
         yield run
     finally:
-        remove([commands.namespace(run, node) for node in bed.nodes])
+        remove([commands.namespace(run, node) for node in testbed.nodes])
 
 
 def _furnish(name: str, made: commands.NodeCommands) -> None:

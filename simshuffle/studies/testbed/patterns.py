@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simshuffle.exchange import EpochContext, ExchangePlan, PartialLocalShuffle, initial_owner
-from simshuffle.studies.testbed.bed import Bed
+from simshuffle.studies.testbed.network import LeafSpine
 
 Pair = tuple[int, int]
 MESSAGES = 8
@@ -53,58 +53,58 @@ def _both_ways(pairs: list[Pair]) -> list[Pair]:
     return [way for a, b in pairs for way in ((a, b), (b, a))]
 
 
-def _single(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    return of_steps([[(0, bed.shape.hosts_per_leaf)]], nbytes)
+def _single(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    return of_steps([[(0, testbed.shape.hosts_per_leaf)]], nbytes)
 
 
-def _single_short(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    return _single(bed, nbytes // 4, seed)
+def _single_short(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    return _single(testbed, nbytes // 4, seed)
 
 
-def _opposite(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    return of_steps([_both_ways([(0, bed.shape.hosts_per_leaf)])], nbytes)
+def _opposite(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    return of_steps([_both_ways([(0, testbed.shape.hosts_per_leaf)])], nbytes)
 
 
-def _incast(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    senders = range(1, bed.shape.hosts)
+def _incast(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    senders = range(1, testbed.shape.hosts)
     return of_steps([[(host, 0) for host in senders]], 2 * nbytes // len(senders))
 
 
-def _incast_victim(bed: Bed, nbytes: int, seed: int) -> Pattern:
+def _incast_victim(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
     """The last host also sends to host 1, where nobody else does."""
-    incast = _incast(bed, nbytes, seed)
-    pairs = [*zip(incast.src, incast.dst, strict=True), (bed.shape.hosts - 1, 1)]
+    incast = _incast(testbed, nbytes, seed)
+    pairs = [*zip(incast.src, incast.dst, strict=True), (testbed.shape.hosts - 1, 1)]
     return replace(of_steps([pairs], nbytes), nbytes=[*incast.nbytes, nbytes])
 
 
-def _pairs_inside(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    hosts, per_leaf = bed.shape.hosts, bed.shape.hosts_per_leaf
+def _pairs_inside(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    hosts, per_leaf = testbed.shape.hosts, testbed.shape.hosts_per_leaf
     starts = [leaf + k for leaf in range(0, hosts, per_leaf) for k in range(0, per_leaf - 1, 2)]
     return of_steps([_both_ways([(host, host + 1) for host in starts])], nbytes)
 
 
-def _pairs_across(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    per_leaf = bed.shape.hosts_per_leaf
-    hosts = range(bed.shape.leaves // 2 * 2 * per_leaf)
-    pairs = [(host, host + per_leaf) for host in hosts if not bed.leaf(host) % 2]
+def _pairs_across(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    per_leaf = testbed.shape.hosts_per_leaf
+    hosts = range(testbed.shape.leaves // 2 * 2 * per_leaf)
+    pairs = [(host, host + per_leaf) for host in hosts if not testbed.leaf(host) % 2]
     return of_steps([_both_ways(pairs)], nbytes)
 
 
-def _pairs_random(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    order = np.random.default_rng((seed, 1)).permutation(bed.shape.hosts).tolist()
+def _pairs_random(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    order = np.random.default_rng((seed, 1)).permutation(testbed.shape.hosts).tolist()
     return of_steps([_both_ways(list(zip(order[0::2], order[1::2], strict=False)))], nbytes)
 
 
-def _all_to_all(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    hosts = bed.shape.hosts
+def _all_to_all(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    hosts = testbed.shape.hosts
     pairs = [(src, (src + k) % hosts) for src in range(hosts) for k in range(1, hosts)]
     return of_steps([pairs], nbytes // (hosts - 1))
 
 
-def _random_permutations(bed: Bed, nbytes: int, seed: int) -> Pattern:
+def _random_permutations(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
     """As many steps as there are other hosts; in each a random permutation in which none keeps its
     own."""
-    rng, hosts = np.random.default_rng((seed, 2)), bed.shape.hosts
+    rng, hosts = np.random.default_rng((seed, 2)), testbed.shape.hosts
     steps: list[list[Pair]] = []
     while len(steps) < hosts - 1:
         drawn = rng.permutation(hosts).tolist()
@@ -128,22 +128,22 @@ def ring(order: list[int], nbytes: int) -> Pattern:
     return flows
 
 
-def _ring_allreduce(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    return ring(list(range(bed.shape.hosts)), nbytes)
+def _ring_allreduce(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    return ring(list(range(testbed.shape.hosts)), nbytes)
 
 
-def _ring_scattered(bed: Bed, nbytes: int, seed: int) -> Pattern:
+def _ring_scattered(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
     """A ring that leaves its leaf at every hop."""
-    hosts, per_leaf = bed.shape.hosts, bed.shape.hosts_per_leaf
+    hosts, per_leaf = testbed.shape.hosts, testbed.shape.hosts_per_leaf
     return ring([host for k in range(per_leaf) for host in range(k, hosts, per_leaf)], nbytes)
 
 
 # -------------------------------------------------------------------------------- torch.distributed
 
 
-def partial_plan(bed: Bed, seed: int) -> ExchangePlan:
+def partial_plan(testbed: LeafSpine, seed: int) -> ExchangePlan:
     """`MESSAGES` samples a host of a partial local shuffle, a random permutation each."""
-    rng, hosts = np.random.default_rng((seed, 3)), bed.shape.hosts
+    rng, hosts = np.random.default_rng((seed, 3)), testbed.shape.hosts
     q = EXCHANGE_FRACTION
     strategy = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q)
     owner = initial_owner(round(MESSAGES / q) * hosts, hosts, rng)
@@ -151,10 +151,10 @@ def partial_plan(bed: Bed, seed: int) -> ExchangePlan:
     return strategy.plan(EpochContext(shards, batch_size=10, iterations=MESSAGES, epoch=1, rng=rng))
 
 
-def pairs_plan(bed: Bed, seed: int) -> ExchangePlan:
+def pairs_plan(testbed: LeafSpine, seed: int) -> ExchangePlan:
     """The same samples, exchanged with one partner: that of ``pairs_random``."""
-    drawn, pairs = partial_plan(bed, seed), _pairs_random(bed, 1, seed)
-    partner = np.arange(bed.shape.hosts)
+    drawn, pairs = partial_plan(testbed, seed), _pairs_random(testbed, 1, seed)
+    partner = np.arange(testbed.shape.hosts)
     partner[pairs.src] = pairs.dst
     return replace(drawn, target=np.broadcast_to(partner, drawn.target.shape))
 
@@ -182,15 +182,15 @@ def of_plan(plan: ExchangePlan, nbytes: int, *, barrier: bool) -> Pattern:
     return flows
 
 
-def _gloo_partial(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    return of_plan(partial_plan(bed, seed), nbytes // MESSAGES, barrier=True)
+def _gloo_partial(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    return of_plan(partial_plan(testbed, seed), nbytes // MESSAGES, barrier=True)
 
 
-def _gloo_pairs(bed: Bed, nbytes: int, seed: int) -> Pattern:
-    return of_plan(pairs_plan(bed, seed), nbytes // MESSAGES, barrier=False)
+def _gloo_pairs(testbed: LeafSpine, nbytes: int, seed: int) -> Pattern:
+    return of_plan(pairs_plan(testbed, seed), nbytes // MESSAGES, barrier=False)
 
 
-PATTERNS: dict[str, Callable[[Bed, int, int], Pattern]] = {
+PATTERNS: dict[str, Callable[[LeafSpine, int, int], Pattern]] = {
     "single_short": _single_short,
     "single": _single,
     "opposite": _opposite,
@@ -206,16 +206,16 @@ PATTERNS: dict[str, Callable[[Bed, int, int], Pattern]] = {
     "gloo_partial": _gloo_partial,
     "gloo_pairs": _gloo_pairs,
 }
-"""Every pattern: (bed, bytes that a host sends, seed) -> flows."""
+"""Every pattern: (testbed, bytes that a host sends, seed) -> flows."""
 
 FIT = ("single_short", "single")
 """The patterns that the protocol's overhead is fitted on; all others are predicted."""
 
-GLOO: dict[str, Callable[[Bed, int], ExchangePlan]] = {
+GLOO: dict[str, Callable[[LeafSpine, int], ExchangePlan]] = {
     "gloo_partial": partial_plan,
     "gloo_pairs": pairs_plan,
 }
-"""Patterns that torch.distributed carries out, with the plan that they follow: (bed, seed) ->
+"""Patterns that torch.distributed carries out, with the plan that they follow: (testbed, seed) ->
 plan."""
 
 QUICK = (*FIT, "opposite", "incast", "pairs_inside", "pairs_across", "all_to_all")

@@ -1,4 +1,4 @@
-"""What simshuffle says about a bed: when each flow ends in the fluid network, and the only two
+"""What simshuffle says about a testbed: when each flow ends in the fluid network, and the only two
 numbers that are fitted."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simshuffle.errors import InputError, Problem
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.testbed.bed import Bed, Shape, checked
+from simshuffle.studies.testbed.network import LeafSpine, Shape, checked
 from simshuffle.studies.testbed.patterns import PATTERNS, Pattern
 
 HEADERS = 1448 / 1514
@@ -47,13 +47,17 @@ def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> O
     return Overhead(efficiency, max(times[0] - sizes[0] / (efficiency * rate), 0.0))
 
 
-def finish_times(bed: Bed, pattern: Pattern, overhead: Overhead) -> NDArray[np.float64]:
+def finish_times(testbed: LeafSpine, pattern: Pattern, overhead: Overhead) -> NDArray[np.float64]:
     """(flows,) s: when each flow of ``pattern`` ends in the fluid network."""
-    capacity = np.full(len(bed.links), bed.shape.rate * overhead.efficiency)
+    capacity = np.full(len(testbed.links), testbed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
-    latency = np.array([overhead.startup * (near in bed.host_names) for near, _ in bed.ends])
-    links = Links(capacity, latency, bed.links)
-    routes = bed.routes(np.array(pattern.src, np.int32), np.array(pattern.dst, np.int32)).tolist()
+    latency = np.array(
+        [overhead.startup * (near in testbed.host_names) for near, _ in testbed.ends]
+    )
+    links = Links(capacity, latency, testbed.links)
+    routes = testbed.routes(
+        np.array(pattern.src, np.int32), np.array(pattern.dst, np.int32)
+    ).tolist()
     after = [list(before) for before in pattern.after]
     sizes = [float(nbytes) for nbytes in pattern.nbytes]
     if pattern.barrier:
@@ -121,9 +125,11 @@ def predicted(values: Mapping[str, str]) -> float:
             problems.append(Problem(path, f"cannot be read: {error}", repr(text), remedy))
     if problems:
         raise InputError(problems, "testbed")
-    bed = Bed(checked(Shape(read["leaves"], read["hosts_per_leaf"], read["spines"], read["rate"])))
-    pattern = PATTERNS[read["pattern"]](bed, read["nbytes"], read["seed"])
-    return makespan(bed, pattern, Overhead(read["efficiency"], read["startup"]))
+    testbed = LeafSpine(
+        checked(Shape(read["leaves"], read["hosts_per_leaf"], read["spines"], read["rate"]))
+    )
+    pattern = PATTERNS[read["pattern"]](testbed, read["nbytes"], read["seed"])
+    return makespan(testbed, pattern, Overhead(read["efficiency"], read["startup"]))
 
 
 def _pattern(text: str) -> str:
@@ -152,6 +158,6 @@ _READ: dict[str, Callable[[str], Any]] = {
 """What `predicted` must know, and how each is read."""
 
 
-def makespan(bed: Bed, pattern: Pattern, overhead: Overhead) -> float:
+def makespan(testbed: LeafSpine, pattern: Pattern, overhead: Overhead) -> float:
     """When the last flow of ``pattern`` ends (s)."""
-    return float(finish_times(bed, pattern, overhead).max())
+    return float(finish_times(testbed, pattern, overhead).max())

@@ -1,5 +1,5 @@
-"""The study behind ``simshuffle testbed``: what was measured on a bed of namespaces, beside what is
-predicted of it.
+"""The study behind ``simshuffle testbed``: what was measured in network namespaces, beside what is
+predicted of them.
 
 A measurement is never the same twice, so it is no cell that a store could hold: it is made first
 and comes with the request. The study fits, predicts and compares.
@@ -14,21 +14,19 @@ import platform
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.testbed import commands, tables, text, worker
-from simshuffle.studies.testbed.measure import Measurement, Run
+from simshuffle.studies.testbed.figures import testbed_chart
+from simshuffle.studies.testbed.measure import Measurement, Run, Settings
 from simshuffle.studies.testbed.predict import Overhead
-from simshuffle.studies.testbed.settings import Settings
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Meta, Request, Result, Study, Tables
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-BED = {
+SETUP = {
     "mtu_bytes": commands.MTU,
     "burst_bytes": commands.BURST,
     "queue_packets": commands.QUEUE,
@@ -37,7 +35,7 @@ BED = {
     "unshaped_below_bytes": commands.SMALL,
     "congestion_control": commands.CONGESTION_CONTROL,
 }
-"""What every bed has."""
+"""What every testbed has."""
 
 
 def request(measured: Measurement) -> Request[Measurement]:
@@ -48,7 +46,7 @@ def request(measured: Measurement) -> Request[Measurement]:
         "kernel": platform.release(),
         "processors": os.cpu_count(),
         "settings": _plain(measured.settings),
-        "bed": BED,
+        "bed": SETUP,
         "runs": hashlib.sha256(runs.encode()).hexdigest(),
     }
     return Request("testbed", measured, {}, asked)
@@ -59,10 +57,8 @@ def _plain(record: Settings | Overhead | Run) -> Any:
     return json.loads(json.dumps(asdict(record)))
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.testbed import figures  # noqa: PLC0415 - matplotlib
-
-    return {"testbed": figures.testbed_figure(result.tables["patterns"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"testbed": testbed_chart(result.tables["patterns"])}
 
 
 def _as_json(result: Result) -> Any:

@@ -10,10 +10,9 @@ import pandas as pd
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from simshuffle.studies.testbed.measure import Measurement
+from simshuffle.studies.testbed.measure import NO_TORCH, Measurement, Settings
 from simshuffle.studies.testbed.patterns import FIT, PATTERNS, QUESTIONS
 from simshuffle.studies.testbed.predict import Overhead, finish_times, fitted, values
-from simshuffle.studies.testbed.settings import NO_TORCH, Settings
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 from simshuffle.study.study import Outcomes, Result, Tables
 
@@ -164,7 +163,7 @@ def _flows(measured: Measurement, name: str, fit: Overhead) -> pd.DataFrame:
         "flow": np.arange(len(pattern)),
         **{key: getattr(pattern, key) for key in ("src", "dst", "step", "nbytes")},
     }
-    expected = finish_times(measured.settings.bed, pattern, fit)
+    expected = finish_times(measured.settings.testbed, pattern, fit)
     parts = [
         pd.DataFrame(
             {"pattern": name, "repetition": run.repetition, **known}

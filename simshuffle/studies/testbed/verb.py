@@ -59,18 +59,18 @@ class TestbedOptions(Options):
 
 def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     """What was measured just now, to be compared."""
-    from simshuffle.network.replay.files import check_target  # noqa: PLC0415 - what computes
+    from simshuffle.network.whole_file import check_target  # noqa: PLC0415 - what computes
     from simshuffle.results.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
     from simshuffle.studies.testbed import study  # noqa: PLC0415
-    from simshuffle.studies.testbed.bed import Shape  # noqa: PLC0415
-    from simshuffle.studies.testbed.measure import measure_all  # noqa: PLC0415
-    from simshuffle.studies.testbed.settings import (  # noqa: PLC0415
+    from simshuffle.studies.testbed.measure import (  # noqa: PLC0415
         Settings,
         check,
         chosen,
+        measure_all,
         quantity,
     )
+    from simshuffle.studies.testbed.network import Shape  # noqa: PLC0415
     from simshuffle.study.perform import share_told  # noqa: PLC0415
 
     quick, rate = options.quick, quantity("--rate", options.rate, Dimension.BANDWIDTH)
@@ -98,7 +98,7 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
 
 def _keep(result: Result, folder: Path, options: TestbedOptions) -> Iterable[str]:
     """Write the summary where it is wanted too."""
-    from simshuffle.network.replay.files import whole_file  # noqa: PLC0415 - what writes
+    from simshuffle.network.whole_file import whole_file  # noqa: PLC0415 - what writes
 
     if options.keep_as is None:
         return []

@@ -1,4 +1,4 @@
-"""A host of the bed: sends and receives what it is told to, and says when the last byte of each
+"""A host of the testbed: sends and receives what it is told to, and says when the last byte of each
 flow arrived.
 
 Run as a script inside a network namespace, with the standard library alone. Told what to do by

@@ -16,14 +16,23 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.studies.time_to_accuracy.front import on_front
+from simshuffle.studies.time_to_accuracy.comparison import (
+    GIVEN,
+    default_targets,
+    on_front,
+    targets_table,
+)
 from simshuffle.studies.time_to_accuracy.learned import Study, Wanted, read_study
 from simshuffle.studies.time_to_accuracy.replay import ReplayCell, end_of_epoch
-from simshuffle.studies.time_to_accuracy.scale import Scaled, scaled
-from simshuffle.studies.time_to_accuracy.simulated import Setting, mean_of, settings_of
-from simshuffle.studies.time_to_accuracy.study import STUDY, Join, TimeToAccuracy
+from simshuffle.studies.time_to_accuracy.simulated import (
+    Scaled,
+    Setting,
+    mean_of,
+    scaled,
+    settings_of,
+)
+from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
-from simshuffle.studies.time_to_accuracy.targets import GIVEN, default_targets, targets_table
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.study import engine
 from simshuffle.study.executors import Local
@@ -32,8 +41,8 @@ from simshuffle.study.study import Outcomes, Request
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A join before anything is simulated (see `simshuffle.studies.time_to_accuracy.study.Join`).
+class Join:
+    """A join before anything is simulated.
 
     Attributes:
         study: what was trained.
@@ -110,7 +119,7 @@ def request(
     Args:
         folder, scenario: as of `time_to_accuracy`.
         scale: 'trained', 'samples', 'ranks', or None where M and N are those of the training; see
-            `simshuffle.studies.time_to_accuracy.scale.scaled`.
+            `simshuffle.studies.time_to_accuracy.simulated.scaled`.
         targets: accuracies, shares of the test samples; none for global's mean final accuracy less
             1 and less 3 points.
         world_size, batch_norm, variant, statistics: which part of the study, as of
@@ -135,21 +144,15 @@ def request(
         "replays": replays,
         "learned": hashlib.sha256(learned.encode()).hexdigest(),
     }
-    prepared: Join = Prepared(study, scale_of, settings, wanted)
+    join = Join(study, scale_of, settings, wanted)
     name = f"{study.name}-{scenario.name}"
-    return Request(name, prepared, {"scenario.yaml": text}, asked, files)
+    return Request(name, join, {"scenario.yaml": text}, asked, files)
 
 
 def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> None:
+    rule, remedy = "must be an accuracy above 0 and at most 1", "For example --target 0.9."
     problems = [
-        Problem(
-            "--target",
-            "must be an accuracy above 0 and at most 1",
-            str(target),
-            "For example --target 0.9.",
-        )
-        for target in targets
-        if not 0 < target <= 1
+        Problem("--target", rule, str(target), remedy) for target in targets if not 0 < target <= 1
     ]
     if replays < 1:
         problems.append(

@@ -4,7 +4,6 @@ plans that its exchange followed."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
-from simshuffle.studies.time_to_accuracy.scale import Trained
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -57,6 +55,21 @@ class Learned:
     failed: dict[int, str]
     exchange: TrainedExchange
     plans: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The scale of a training.
+
+    Attributes:
+        world_size: M.
+        num_samples: N.
+        local_batch_size: b.
+    """
+
+    world_size: int
+    num_samples: int
+    local_batch_size: int
 
 
 @dataclass(frozen=True)
@@ -119,12 +132,10 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
     runs, descriptions = tables.runs, result.meta["runs"]
     done = runs[runs["status"] == "done"]
     if not len(done):
-        raise InputError(Problem("", "no run of this study has finished", "", REPEAT), str(folder))
+        refuse("", "no run of this study has finished", "", REPEAT, str(folder))
     if wanted.statistics not in (known := statistics_of(done)):
         rule = f"must be one that the study evaluated: {', '.join(known)}"
-        raise InputError(
-            Problem("--statistics", rule, repr(wanted.statistics), "Name one of them."), str(folder)
-        )
+        refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
     condition = _condition(done, wanted, str(folder))
     of_condition = runs[_rows(runs, condition)]
     settings = _settings(of_condition, folder, wanted.replays, descriptions)
@@ -161,36 +172,20 @@ def _condition(done: pd.DataFrame, wanted: Wanted, source: str) -> tuple[str, st
         rows = _of(rows, "variant", wanted.variant, "--variant", source)
     if wanted.world_size is not None:
         rows = _of(rows, "world_size", wanted.world_size, "--world-size", source)
-    places = rows[["variant", "world_size", "strategy", "exchange_fraction"]].drop_duplicates()
-    counts = Counter(
-        (str(row["variant"]), int(row["world_size"])) for row in places.to_dict("records")
-    )
-    most = max(counts.values())
-    first = next(variant for (variant, _), count in counts.items() if count == most)
-    return (
-        first,
-        norm,
-        max(
-            size for (variant, size), count in counts.items() if count == most and variant == first
-        ),
-    )
+    condition = ["variant", "world_size"]
+    settings = rows[[*condition, "strategy", "exchange_fraction"]].drop_duplicates()
+    counts = settings.groupby(condition, sort=False).size()
+    most = [(str(of[0]), int(of[1])) for of in counts.index[counts == counts.max()]]
+    first = most[0][0]
+    return first, norm, max(size for variant, size in most if variant == first)
 
 
 def _of(rows: pd.DataFrame, column: str, value: Any, option: str, source: str) -> pd.DataFrame:
     found: pd.DataFrame = rows[rows[column] == value]
     if not len(found):
-        known = ", ".join(
-            str(each) if each != "" else "''" for each in dict.fromkeys(rows[column].tolist())
-        )
-        raise InputError(
-            Problem(
-                option,
-                f"must be one that the study has finished runs of: {known}",
-                str(value),
-                "Name one.",
-            ),
-            source,
-        )
+        known = ", ".join(str(each) or "''" for each in dict.fromkeys(rows[column].tolist()))
+        rule = f"must be one that the study has finished runs of: {known}"
+        refuse(option, rule, str(value), "Name one.", source)
     return found
 
 
@@ -205,19 +200,16 @@ def _settings(
     runs: pd.DataFrame, folder: Path, replays: int, descriptions: Descriptions
 ) -> list[Learned]:
     """Every setting with a finished run."""
-    groups: dict[tuple[str, float | None], list[Mapping[Any, Any]]] = {}
-    for row in runs.sort_values("seed", kind="stable").to_dict("records"):
-        fraction = row["exchange_fraction"]
-        key = (
-            str(row["strategy"]),
-            None if fraction is None or math.isnan(fraction) else float(fraction),
-        )
-        groups.setdefault(key, []).append(row)
+    groups: dict[tuple[str, float | None], pd.DataFrame] = {}
+    names = ["strategy", "exchange_fraction"]
+    key: Any
+    for key, rows in runs.sort_values("seed", kind="stable").groupby(
+        names, sort=False, dropna=False
+    ):
+        groups[str(key[0]), None if math.isnan(key[1]) else float(key[1])] = rows
     out = []
-    for strategy, fraction in sorted(groups, key=_place):
-        rows = groups[strategy, fraction]
-        finished = {int(row["seed"]): str(row["run"]) for row in rows if row["status"] == "done"}
-        failed = {int(row["seed"]): str(row["run"]) for row in rows if row["status"] == "failed"}
+    for (strategy, fraction), rows in sorted(groups.items(), key=lambda each: _place(each[0])):
+        finished, failed = (_by_seed(rows, status) for status in ("done", "failed"))
         if not finished:
             continue
         used = list(finished.values())[:replays]
@@ -229,13 +221,16 @@ def _settings(
     return out
 
 
+def _by_seed(runs: pd.DataFrame, status: str) -> dict[int, str]:
+    """Names of the runs that ended so."""
+    ended = runs[runs["status"] == status]
+    return {int(seed): str(run) for seed, run in zip(ended["seed"], ended["run"], strict=True)}
+
+
 def _place(key: tuple[str, float | None]) -> tuple[Any, ...]:
     strategy, fraction = key
-    return (
-        (STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)),
-        strategy,
-        fraction or 0.0,
-    )
+    place = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+    return place, strategy, fraction or 0.0
 
 
 def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:
@@ -256,7 +251,7 @@ def _plans(folder: Path, run: str) -> Path:
     if path.is_file():
         return path
     rule = "is missing: without the plans there is nothing to simulate"
-    raise InputError(Problem(f"plans/{run}.npz", rule, "", REPEAT), str(folder))
+    refuse(f"plans/{run}.npz", rule, "", REPEAT, str(folder))
 
 
 def _trained(
@@ -276,12 +271,8 @@ def _trained(
         given = " and ".join(
             f"{of.num_samples} samples with local batch {of.local_batch_size}" for of in scales
         )
-        raise InputError(
-            Problem(
-                "runs", "must all have the same data and local batch", given, "Choose a --variant."
-            ),
-            source,
-        )
+        rule, remedy = "must all have the same data and local batch", "Choose a --variant."
+        refuse("runs", rule, given, remedy, source)
     return scales[0]
 
 
@@ -309,27 +300,12 @@ def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.Data
 def _finals(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
     """What the finished runs reached: setting, accuracy, label_divergence, between_ranks."""
     last = tables.epochs.sort_values("epoch").drop_duplicates("run", keep="last").set_index("run")
-    between = (
-        tables.importance[tables.importance["source"] == "training"]
-        .sort_values("epoch")
-        .drop_duplicates("run", keep="last")
-    )
-    of_ranks = between.set_index("run")["between_ranks"]
+    trained = tables.importance[tables.importance["source"] == "training"].sort_values("epoch")
+    between = trained.drop_duplicates("run", keep="last").set_index("run")["between_ranks"]
     accuracy = tables.runs.set_index("run")[f"{statistics}_accuracy"]
-    rows = []
-    for of in settings:
-        for run in of.finished.values():
-            divergence = (
-                last["label_divergence"].get(run, math.nan)
-                if "label_divergence" in last
-                else math.nan
-            )
-            rows.append(
-                (
-                    of.name,
-                    float(accuracy[run]),
-                    float(divergence),
-                    float(of_ranks.get(run, math.nan)),
-                )
-            )
-    return pd.DataFrame(rows, columns=["setting", "accuracy", "label_divergence", "between_ranks"])
+    known = [(of.name, run) for of in settings for run in of.finished.values()]
+    names, runs = zip(*known, strict=True)
+    found = {"accuracy": accuracy, "label_divergence": last["label_divergence"]}
+    found["between_ranks"] = between
+    values = {name: of.reindex(runs).to_numpy(float) for name, of in found.items()}
+    return pd.DataFrame({"setting": names, **values})

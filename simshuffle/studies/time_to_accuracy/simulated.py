@@ -1,4 +1,5 @@
-"""Each setting of a study as scenarios, and what their simulations have in common."""
+"""Each setting of a study as scenarios, at a scale that follows from that of the training by a rule
+of one sentence; and what their simulations have in common. Learning is never scaled."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, Literal, TypeGuard, TypeVar, get_args
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.exchange import (
     GlobalShuffle,
     LoaderShuffle,
@@ -17,7 +18,7 @@ from simshuffle.exchange import (
     TrainedExchange,
 )
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.time_to_accuracy.learned import Learned, Study
+from simshuffle.studies.time_to_accuracy.learned import Learned, Study, Trained
 from simshuffle.studies.time_to_accuracy.replay import (
     MOST_EPOCHS,
     ReplayCell,
@@ -26,11 +27,122 @@ from simshuffle.studies.time_to_accuracy.replay import (
     requests_until,
     steps_of,
 )
-from simshuffle.studies.time_to_accuracy.scale import Scaled
 
 Own = TypeVar("Own", bound=Strategy)
 EPOCHS = 2
 """Epochs of a simulation without exchange: the cold one, and one like all others."""
+
+
+Scale = Literal["trained", "samples", "ranks"]
+SCALES: tuple[str, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """What is simulated for a training.
+
+    Attributes:
+        world_size, num_samples, local_batch_size: of the simulation.
+        samples_each, ranks_each: how many samples and ranks each trained one stands for.
+        rule: all of it as one sentence.
+    """
+
+    world_size: int
+    num_samples: int
+    local_batch_size: int
+    samples_each: int
+    ranks_each: int
+    rule: str
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the scenario, by dotted key."""
+        return {
+            "world_size": self.world_size,
+            "workload.dataset.num_samples": self.num_samples,
+            "workload.local_batch_size": self.local_batch_size,
+        }
+
+
+def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
+    """What is simulated.
+
+    Args:
+        scenario: whose cluster, model and sizes of samples are taken.
+        trained: the training's scale.
+        scale: None if the two scales agree; 'trained' takes the training's M, N and b; 'samples'
+            the training's M and the scenario's N and b; 'ranks' the scenario's M, N and b.
+
+    Raises:
+        InputError: there is no ``scale`` and the scales differ, or they do not go together as it
+            says.
+    """
+    ranks, batch = scenario.world_size, scenario.workload.local_batch_size
+    samples = scenario.workload.dataset.num_samples
+    _check_scale(scale, scenario, trained)
+    if scale == "trained":
+        ranks, samples, batch = trained.world_size, trained.num_samples, trained.local_batch_size
+    elif scale == "samples":
+        ranks = trained.world_size
+    copies = ranks // trained.world_size
+    if ranks % trained.world_size:
+        remedy = f"Set world_size to a multiple of {trained.world_size}, or give --scale samples."
+        rule = f"must be a multiple of the {trained.world_size} trained ranks"
+        refuse("world_size", rule, str(ranks), remedy, scenario.name)
+    each = samples // (trained.num_samples * copies)
+    if each < 1:
+        rule = (
+            f"must be at least {copies * trained.num_samples}: {copies} times the"
+            f" {trained.num_samples} trained samples"
+        )
+        remedy = "Give --scale trained, or train on fewer samples."
+        refuse("workload.dataset.num_samples", rule, str(samples), remedy, scenario.name)
+    sentence = _rule(scenario, trained, (ranks, samples, batch), each, copies)
+    return Scaled(ranks, samples, batch, each, copies, sentence)
+
+
+def _check_scale(scale: str | None, scenario: Scenario, trained: Trained) -> None:
+    """See that ``scale`` is one of `SCALES`, or None where the scales agree."""
+    ranks, samples = scenario.world_size, scenario.workload.dataset.num_samples
+    if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
+        given = (
+            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
+            f" {trained.num_samples} in the training"
+        )
+        remedy = (
+            "Give --scale trained, samples or ranks, or set world_size and"
+            " workload.dataset.num_samples."
+        )
+        refuse("--scale", "is needed where the scales differ", given, remedy, scenario.name)
+    if scale is not None and scale not in SCALES:
+        rule = f"must be one of {', '.join(SCALES)}"
+        refuse("--scale", rule, repr(scale), "Name one of them.", "command line")
+
+
+def _rule(
+    scenario: Scenario, trained: Trained, simulated: tuple[int, int, int], each: int, copies: int
+) -> str:
+    ranks, samples, batch = simulated
+    dataset = scenario.workload.dataset.name
+    if copies == 1:
+        parts = [
+            f"{ranks} ranks{f' and {samples} samples' if samples == trained.num_samples else ''} as"
+            " trained"
+        ]
+    else:
+        parts = [f"each of the {trained.world_size} trained ranks stands for {copies} of {ranks}"]
+    if samples != trained.num_samples:
+        parts.append(f"each trained sample stands for {each} of {dataset}")
+    if batch != trained.local_batch_size:
+        parts.append(f"local batch {batch} (trained: {trained.local_batch_size})")
+    parts.append(
+        f"sizes of {dataset} and step times of {scenario.workload.model.name} on"
+        f" {scenario.cluster.name}"
+    )
+    return "; ".join(parts)
+
+
+# ------------------------------------------------------------------------------------- the settings
 
 
 @dataclass(frozen=True)

@@ -7,34 +7,23 @@ are read and drawn without the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
 from simshuffle.studies.time_to_accuracy.text import parts, report
-from simshuffle.study.cell import Cell
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Meta, Outcomes, Request, Result, Study
+from simshuffle.study.study import Meta, Request, Result, Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-class Join(Protocol):
-    """A training and a scenario as what is simulated."""
-
-    @property
-    def cells(self) -> Mapping[str, Cell]:
-        """The simulations by name."""
-
-    def tables(self, outcomes: Outcomes) -> Tables:
-        """Accuracy joined with time."""
+    from simshuffle.studies.time_to_accuracy.join import Join
 
 
 class Condition(TypedDict):
@@ -72,7 +61,11 @@ class TimeToAccuracy(Result):
     @property
     def report(self) -> str:
         """What was found, in words."""
-        return report(Tables(**self.tables), self.meta)
+        return _report(self)
+
+
+def _report(result: Result) -> str:
+    return report(Tables(**result.tables), result.meta)
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -91,12 +84,8 @@ def _faults(result: Result) -> Iterator[Problem]:
             yield Problem(f"{name}.csv: setting", rule, repr(others[0]), REMEDY)
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(Tables(**result.tables), result.meta)
-
-
-def _report(result: Result) -> str:
-    return report(Tables(**result.tables), result.meta)
 
 
 def _json(result: Result) -> dict[str, Any]:
@@ -115,7 +104,7 @@ def again(folder: Path, meta: Meta) -> Request[Join]:
         "Verify that folder, join it again (simshuffle tta TRAINING SCENARIO), and simshuffle"
         " compare the two."
     )
-    raise InputError(Problem("", rule, "time_to_accuracy", remedy), str(folder))
+    refuse("", rule, "time_to_accuracy", remedy, str(folder))
 
 
 STUDY: Study[Join] = Study(

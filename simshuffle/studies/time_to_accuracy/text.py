@@ -11,21 +11,23 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable, readable_count
-from simshuffle.studies.time_to_accuracy.claims import sentences
-from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
-from simshuffle.studies.time_to_accuracy.targets import first_reached
-from simshuffle.studies.time_to_accuracy.wording import (
-    Row,
-    accuracy,
-    folded,
-    front_section,
-    seconds,
-    section,
+from simshuffle.studies.time_to_accuracy.comparison import (
+    CRITERIA,
+    Beaten,
+    beaten,
+    first_reached,
+    paired,
+    points,
+    sentences,
 )
+from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.tables import NORMS
+from simshuffle.studies.training.wording import Row, aligned, as_lines, as_table, mean, wrapped
+
+TIMES = ["storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests"]
+TIME_WIDTHS = (13, 9, 9, 9, 10, 8, 10, 10)
 
 
 def report(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -53,25 +55,41 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """The tables of the report as such, and the texts without which they cannot be read; arguments
     as of `report`."""
     yield from (_head(tables, meta), _troubles(tables, meta))
-    names = ["storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests"]
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
-    table = new_table(title, ["setting"], [*names, "accuracy"])
+    rows = []
     for row in tables.settings.to_dict("records"):
         cells = ["not simulated", *[""] * 7] if row["message"] else _times(row)
-        star = " *" if row["on_front"] else ""
-        table.add_row(f"{row['setting']}{star}", *cells, accuracy(row))
-    yield table
+        rows.append([f"{row['setting']}{_star(row)}", *cells, mean(row)])
+    yield as_table(title, ["setting"], [*TIMES, "accuracy"], rows)
     names = ["from peers", "exchange (s)", "exposed (s)", "busiest cable", "labels", "between"]
-    table = new_table("Mixing and congestion, of a warm epoch", ["setting"], [*names, "accuracy"])
-    for row in _exchanging(tables):
-        table.add_row(row["setting"], *_mixed(row), accuracy(row))
-    yield from [table] if table.rows else []
+    if rows := [[row["setting"], *_mixed(row), mean(row)] for row in _exchanging(tables)]:
+        title = "Mixing and congestion, of a warm epoch"
+        yield as_table(title, ["setting"], [*names, "accuracy"], rows)
     names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
-    table = new_table("What reached which accuracy when", ["setting"], names)
-    for target, rows in tables.targets.groupby("target", sort=False):
-        for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest):
-            table.add_row(row["setting"], f"{100 * float(str(target)):.1f}", *_target_cells(row))
-    yield from [table] if table.rows else []
+    rows = [
+        [row["setting"], f"{100 * float(str(target)):.1f}", *_target_cells(row)]
+        for target, of in tables.targets.groupby("target", sort=False)
+        for row in _reaching(of)
+    ]
+    if rows:
+        yield as_table("What reached which accuracy when", ["setting"], names, rows)
+
+
+def section(title: str, lines: Sequence[str]) -> str:
+    """A title and indented paragraphs below it; nothing where there are none."""
+    return "\n".join([title, *(folded(line) for line in lines)]) if lines else ""
+
+
+def folded(line: str) -> str:
+    """An indented paragraph; percent signs stay with their numbers."""
+    return wrapped(line.replace(" %", "\u00a0%"))
+
+
+def seconds(value: float) -> str:
+    """Three digits, two below 0.1 s, whole seconds from 100 s on."""
+    if math.isnan(value):
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 0.1 else f"{value:.3g}"
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -95,11 +113,9 @@ def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
 
 
 def _counted(seeds: Sequence[int]) -> str:
-    return (
-        f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
-        if len(seeds) == 1
-        else f"{seeds[0]} to {seeds[-1]} seeds"
-    )
+    if len(seeds) > 1:
+        return f"{seeds[0]} to {seeds[-1]} seeds"
+    return f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
 
 
 def _troubles(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -130,29 +146,22 @@ def _troubles(tables: Tables, meta: Mapping[str, Any]) -> str:
 
 def _table(tables: Tables) -> str:
     """One line for each setting."""
-    width = _width(tables)
-    times_of = (
-        f"{'storage/host':>13}{'staging':>9}{'epoch 1':>9}{'epoch':>9}{'all':>10}"
-        f"{'IMPT':>8}{'EXCHANGE':>10}{'requests':>10}"
+    widths = (-_width(tables), *TIME_WIDTHS)
+    title = (
+        "Settings. Times in s, of the simulation; requests to the file system, of staging and"
+        " all epochs; accuracy in %, with its 95 % interval; * on the front"
     )
-    lines = [
-        (
-            "Settings. Times in s, of the simulation; requests to the file system, of staging and"
-            " all epochs; accuracy in %, with its 95 % interval; * on the front"
-        ),
-        f"  {'':<{width}}{times_of}{'accuracy':>14}",
-    ]
+    lines = [title, aligned(["", *TIMES, "accuracy"], *widths, 14)]
     for row in tables.settings.to_dict("records"):
-        if row["message"]:
-            times = f"{'not simulated':>78}"
-        else:
-            places = (13, 9, 9, 9, 10, 8, 10, 10)
-            times = "".join(f"{c:>{n}}" for c, n in zip(_times(row), places, strict=True))
-        lines.append(
-            f"  {row['setting']:<{width}}{times}{accuracy(row):>14}"
-            f"{' *' if row['on_front'] else ''}"
-        )
+        # what was not simulated takes the width of all times
+        cells, of = (["not simulated"], (78,)) if row["message"] else (_times(row), TIME_WIDTHS)
+        cells = [row["setting"], *cells, mean(row)]
+        lines.append(aligned(cells, widths[0], *of, 14) + _star(row))
     return "\n".join(lines)
+
+
+def _star(row: Row) -> str:
+    return " *" if row["on_front"] else ""
 
 
 def _times(row: Row) -> list[str]:
@@ -171,30 +180,21 @@ def _width(tables: Tables) -> int:
 def _mixing(tables: Tables) -> str:
     """What the exchange costs the network and what it mixes, side by side; nothing where no setting
     exchanges."""
-    rows = _exchanging(tables)
+    rows = [[row["setting"], *_mixed(row), mean(row)] for row in _exchanging(tables)]
     if not rows:
         return ""
-    width = _width(tables)
-    lines = [
-        (
-            "Mixing and congestion. Of a warm epoch: bytes from peers, all ranks; s of exchange,"
-            " and of it exposed; the busiest cable."
-        ),
-        (
-            "  After the last epoch: label divergence (how far a shard's labels are from those of"
-            " the set, 0 to 1), and the share of the"
-        ),
-        "  losses' variance that is between ranks.",
-        f"  {'':<{width}}{'from peers':>11}{'exchange':>10}{'exposed':>9}  {'busiest cable':<22}"
-        + f"{'labels':>8}{'between':>9}{'accuracy':>14}",
-    ]
+    title = (
+        "Mixing and congestion. Of a warm epoch: bytes from peers, all ranks; s of exchange,"
+        " and of it exposed; the busiest cable.\n"
+        "  After the last epoch: label divergence (how far a shard's labels are from those of"
+        " the set, 0 to 1), and the share of the\n"
+        "  losses' variance that is between ranks."
+    )
+    names = ["", "from peers", "exchange", "exposed", "  busiest cable", "labels", "between"]
     for row in rows:
-        peers, total, exposed, cable, labels, between = _mixed(row)
-        lines.append(
-            f"  {row['setting']:<{width}}{peers:>11}{total:>10}{exposed:>9}  {cable:<22}"
-            f"{labels:>8}{between:>9}{accuracy(row):>14}"
-        )
-    return "\n".join(lines)
+        row[4] = f"  {row[4]}"
+    widths = (-_width(tables), 11, 10, 9, -24, 8, 9, 14)
+    return as_lines(title, [*names, "accuracy"], rows, *widths)
 
 
 def _exchanging(tables: Tables) -> list[dict[Any, Any]]:
@@ -226,30 +226,20 @@ def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
         title = f"Target {100 * float(str(target)):.1f} %" + (
             f" ({name})" if name != "as given" else ""
         )
-        lines = [
-            (
-                f"    {'':<{_width(tables)}}{'reached':>9}{'probability, 95 %':>20}"
-                f"{'time (s), 95 %':>30}{'epochs':>8}"
-            ),
-            *(
-                _target_line(row, _width(tables))
-                for row in sorted(rows[rows["reached"] > 0].to_dict("records"), key=_surest)
-            ),
-        ]
+        widths = (-_width(tables) - 2, 9, 20, 30, 8)
+        names = ["", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
+        cells = [[f"  {row['setting']}", *_target_cells(row)] for row in _reaching(rows)]
+        lines = [aligned(each, *widths) for each in (names, *cells)]
         none = [str(row["setting"]) for row in rows.to_dict("records") if not row["reached"]]
         rest = [folded(f"Not reached by any seed: {', '.join(none)}.")] if none else []
         said = section(title, _fastest(tables, rows))
         yield "\n".join([said, *(lines if len(none) < len(rows) else []), *rest])
 
 
-def _surest(row: Row) -> tuple[bool, float]:
-    """What every seed reached first, and then by time."""
-    return row["reached"] < row["n"], float(row["time_s"])
-
-
-def _target_line(row: Row, width: int) -> str:
-    reached, sure, time, epochs = _target_cells(row)
-    return f"    {row['setting']:<{width}}{reached:>9}{sure:>20}{time:>30}{epochs:>8}"
+def _reaching(rows: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows of settings that reached a target: those of which every seed did, then by time."""
+    reached = rows[rows["reached"] > 0].to_dict("records")
+    return sorted(reached, key=lambda row: (row["reached"] < row["n"], float(row["time_s"])))
 
 
 def _target_cells(row: Row) -> list[str]:
@@ -269,17 +259,11 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     """The setting with the smallest mean time among those that every seed reached the target with;
     and whether the next is told apart."""
     timed = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
-    sure = (
-        timed[timed["reached"] == timed["n"]]
-        .sort_values("time_s", kind="stable")
-        .to_dict("records")
-    )
+    certain = timed[timed["reached"] == timed["n"]].sort_values("time_s", kind="stable")
+    sure = certain.to_dict("records")
     if not sure:
-        return (
-            ["No setting that was simulated reached it with every seed."]
-            if len(timed)
-            else ["No setting that was simulated reached it."]
-        )
+        with_every = " with every seed" if len(timed) else ""
+        return [f"No setting that was simulated reached it{with_every}."]
     best = sure[0]
     lines = [
         f"Fastest of the settings that reached it with every seed: {best['setting']},"
@@ -292,16 +276,12 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
     ]
     if tied:
         lines.append(f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied)}.")
-    chancy = (
-        timed[(timed["reached"] < timed["n"]) & (timed["time_s"] < best["time_s"])]
-        .sort_values("time_s")
-        .to_dict("records")
-    )
-    if chancy:
-        each = [
-            f"{row['setting']} ({seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
-            for row in chancy
-        ]
+    chancy = timed[(timed["reached"] < timed["n"]) & (timed["time_s"] < best["time_s"])]
+    each = [
+        f"{row['setting']} ({seconds(row['time_s'])} s, {row['reached']} of {row['n']})"
+        for row in chancy.sort_values("time_s").to_dict("records")
+    ]
+    if each:
         lines.append(f"Faster where they reached it, but not with every seed: {', '.join(each)}.")
     reference = next((row for row in sure if row["setting"].startswith("global")), None)
     if reference is not None and reference is not best:
@@ -322,6 +302,46 @@ def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
     ]
     both = times[0].index.intersection(times[1].index)
     return estimate((times[0][both] - times[1][both]).tolist()).low > 0
+
+
+def front_section(tables: Tables) -> str:
+    """Which settings no other one beats, and what beats each of the others."""
+    settings = tables.settings
+    front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
+    if not front:
+        return ""
+    lines = [
+        "No other setting is at least as good in storage per host, time of all epochs, requests to"
+        " the file system and mean final accuracy, and better in one of them. Means alone decide;"
+        " neighbours whose intervals overlap may change places with other seeds."
+    ]
+    for row in front:
+        storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
+        lines.append(
+            f"{row['setting']}: {storage} a host, {seconds(row['total_s'])} s,"
+            f" {readable_count(row['total_requests'])} requests, {mean(row)} %."
+        )
+    others = [_beaten(tables, each) for each in beaten(settings)]
+    if others:
+        others.insert(0, "In brackets: accuracy of the one that beats it less its own, paired.")
+    sections = [section("Pareto front", lines), section("Beaten", others)]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _beaten(tables: Tables, found: Beaten) -> str:
+    """What beats a setting, and in what."""
+    if len(found.better) == len(CRITERIA):
+        in_what = "in all four"
+    else:
+        alike = [name for name in CRITERIA if name not in found.better]
+        in_what = f"in {_and(found.better)}; alike in {_and(alike)}"
+    difference = points(paired(tables, found.by, found.setting))
+    return f"{found.setting}: beaten by {found.by} {in_what} ({difference} points)."
+
+
+def _and(words: Sequence[str]) -> str:
+    """Such as 'storage, time and accuracy'."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _method(tables: Tables, meta: Mapping[str, Any]) -> str:

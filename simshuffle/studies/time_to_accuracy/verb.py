@@ -17,8 +17,8 @@ from simshuffle.studies.fields import (
     scenario_of,
     study_names,
 )
-from simshuffle.studies.training.verb import KIND, TrainOptions
-from simshuffle.studies.training.verb import VERBS as TRAIN
+from simshuffle.studies.filtering.verb import KIND, TrainOptions
+from simshuffle.studies.filtering.verb import VERBS as TRAIN
 from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option
 from simshuffle.study.verb import Verb
 

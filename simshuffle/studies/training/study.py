@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
-from simshuffle.studies.training.record import PLANS, TIMELINE
 from simshuffle.studies.training.summary import SUMMARY, summary
-from simshuffle.studies.training.tables import STORED, Tables
+from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, Tables
 from simshuffle.studies.training.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Trainings:
         name, description: of the study.
         device: that trains.
         cells: by the name of the run; their outcomes are those of
-            `simshuffle.studies.training.record.outcome_of`.
+            `simshuffle.studies.training.tables.outcome_of`.
         descriptions: of each run: values of `simshuffle.studies.training.tables
             .DESCRIPTION_COLUMNS`.
     """
@@ -79,7 +76,7 @@ def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
     return {f"{name}{suffix}": content for name, content in known.items() if content is not None}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(Tables(**result.tables))
 
 
@@ -110,7 +107,7 @@ STUDY: Study[Trainings] = Study(
     as_json=_json,
     facts=_facts,
     says=Says,
-    again="simshuffle.train.again:again",
+    again="simshuffle.train.shuffling:again",
     measured=("samples_per_s",),
     decides=("simshuffle.studies.training.tables", "simshuffle.train.cell"),
     partial=True,

@@ -1,11 +1,14 @@
-"""From runs to settings: means over seeds, and differences between runs of one seed."""
+"""From runs to settings: means over seeds, differences between runs of one seed, and how accuracy
+goes with the number of samples that a rank's statistics rest on."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from simshuffle.studies.training.intervals import Estimate, estimate, holm
@@ -24,19 +27,35 @@ AGAINST = ("global", "local", "partial")
 """What a setting is compared with: runs of the same condition and seed; 'partial' at the same Q."""
 
 
-def _comparison_columns(name: str) -> dict[str, str]:
-    where = "partial local shuffle at the same Q" if name == "partial" else f"{name} shuffle"
+def comparison_columns(name: str, other: str, less: str, family: str) -> dict[str, str]:
+    """Columns of a comparison with ``other``, by seed, and their meaning: of the accuracy ``less``
+    that of the other, tested beside all comparisons of the ``family``."""
     return {
-        f"{name}_pairs": f"seeds that this setting and {where} have in common",
-        f"{name}_difference": f"mean over these seeds of the accuracy less that of {where}",
+        f"{name}_pairs": f"seeds that this setting and {other} have in common",
+        f"{name}_difference": f"mean over these seeds of the accuracy less that {less}",
         f"{name}_low": "lower end of its 95 % interval",
         f"{name}_high": "upper end",
         f"{name}_p": "p-value of the paired t-test, two-sided",
-        f"{name}_p_holm": (
-            f"the same after Holm's correction over all comparisons with {where} of the study, with"
-            " the same statistics"
-        ),
+        f"{name}_p_holm": f"the same after Holm's correction over all comparisons {family}",
     }
+
+
+def compared(name: str, found: Estimate) -> dict[str, Any]:
+    """The values of these columns; that of Holm's correction comes with `correct`."""
+    values = (found.n, found.mean, found.low, found.high, found.p, math.nan)
+    return dict(zip(comparison_columns(name, "", "", ""), values, strict=True))
+
+
+def correct(table: pd.DataFrame, name: str, family: pd.Series[bool]) -> None:
+    """Fill in Holm's correction over the comparisons of a ``family`` of rows, in place."""
+    p = table.loc[family, f"{name}_p"].astype(float).tolist()
+    table.loc[family, f"{name}_p_holm"] = holm(p)
+
+
+def _against(name: str) -> dict[str, str]:
+    other = "partial local shuffle at the same Q" if name == "partial" else f"{name} shuffle"
+    family = f"with {other} of the study, with the same statistics"
+    return comparison_columns(name, other, f"of {other}", family)
 
 
 SUMMARY_COLUMNS = {
@@ -53,7 +72,7 @@ SUMMARY_COLUMNS = {
     ),
     "best_low": "lower end of its 95 % interval",
     "best_high": "upper end",
-    **{column: text for name in AGAINST for column, text in _comparison_columns(name).items()},
+    **{column: text for name in AGAINST for column, text in _against(name).items()},
 }
 """Columns of summary.csv and their meaning."""
 SUMMARY = schema_of(SUMMARY_COLUMNS, ".csv", (*SETTING, "statistics"))
@@ -75,10 +94,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
     for against in AGAINST:
         for name in dict.fromkeys(table["statistics"]):
-            family = table["statistics"] == name
-            table.loc[family, f"{against}_p_holm"] = holm(
-                table.loc[family, f"{against}_p"].astype(float).tolist()
-            )
+            correct(table, against, table["statistics"] == name)
     return table
 
 
@@ -99,25 +115,17 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
         row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
         row |= {"best_accuracy": best.mean, "best_low": best.low, "best_high": best.high}
         for against in AGAINST:
-            row |= _difference(against, paired(accuracies, key, against))
+            row |= compared(against, paired(accuracies, key, against))
         out.append(row)
     return out
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a setting stands among others."""
-    strategy = (
-        STRATEGIES.index(row["strategy"]) if row["strategy"] in STRATEGIES else len(STRATEGIES)
-    )
-    norm = list(NORMS).index(row["batch_norm"])
-    return (
-        row["variant"],
-        norm,
-        row["world_size"],
-        strategy,
-        row["strategy"],
-        row["exchange_fraction"] or 0.0,
-    )
+    name, norm = row["strategy"], list(NORMS).index(row["batch_norm"])
+    place = STRATEGIES.index(name) if name in STRATEGIES else len(STRATEGIES)
+    fraction = row["exchange_fraction"] or 0.0
+    return (row["variant"], norm, row["world_size"], place, name, fraction)
 
 
 def by_seed(runs: pd.DataFrame, column: str) -> Accuracies:
@@ -157,6 +165,77 @@ with global."""
 _FRACTION = {"global": None, "local": 0.0}
 
 
-def _difference(name: str, found: Estimate) -> dict[str, Any]:
-    values = (found.n, found.mean, found.low, found.high, found.p, math.nan)
-    return dict(zip(_comparison_columns(name), values, strict=True))
+# -------------------------------------------------------------------------- what statistics rest on
+
+
+FEWEST = 3
+"""Settings that a curve is fitted to, at least."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The loss c (1/n - 1/n of global shuffle), fitted by least squares.
+
+    Attributes:
+        settings: that it was fitted to.
+        slope: c, share of accuracy times samples.
+        residual: root of the mean square of what it leaves of the losses, share of accuracy.
+        spread: the same of the losses themselves.
+        worst: of `losses`, the row that it misses by most.
+        miss: by how much this row loses more than the curve says, share of accuracy.
+    """
+
+    settings: int
+    slope: float
+    residual: float
+    spread: float
+    worst: Mapping[Any, Any]
+    miss: float
+
+
+def losses(settings: pd.DataFrame) -> pd.DataFrame:
+    """The settings that a rank's own statistics were evaluated in, global shuffle of the same
+    condition beside them.
+
+    Args:
+        settings: rows of summary.csv.
+
+    Returns:
+        Those rows, with the columns loss, loss_low, loss_high (accuracy of global shuffle less that
+        of the setting, pairs of seeds; 0 and empty for global shuffle itself) and
+        global_effective_samples.
+    """
+    own = settings[(settings["statistics"] == "own") & settings["effective_samples"].notna()]
+    reference = own.loc[own["strategy"] == "global", [*CONDITION, "effective_samples"]]
+    rows = own.merge(
+        reference.rename(columns={"effective_samples": "global_effective_samples"}),
+        on=list(CONDITION),
+    )
+    itself = rows["strategy"] == "global"
+    rows = rows.assign(
+        loss=(-rows["global_difference"]).mask(itself, 0.0),
+        loss_low=-rows["global_high"],
+        loss_high=-rows["global_low"],
+    )
+    return rows[rows["loss"].notna()]
+
+
+def curve(rows: pd.DataFrame) -> Curve | None:
+    """The curve of `losses`; None where fewer than `FEWEST` settings differ from global shuffle, or
+    all rest on as many samples as it."""
+    others = rows[rows["strategy"] != "global"]
+    x = 1.0 / others["effective_samples"] - 1.0 / others["global_effective_samples"]
+    y = others["loss"]
+    if len(others) < FEWEST or not (square := float((x * x).sum())) > 0.0:
+        return None
+    slope = float((x * y).sum()) / square
+    missed = (y - slope * x).to_numpy(float)
+    worst = int(np.abs(missed).argmax())
+    return Curve(
+        len(others),
+        slope,
+        math.sqrt(float(np.mean(missed**2))),
+        math.sqrt(float(np.mean(y**2))),
+        others.to_dict("records")[worst],
+        float(missed[worst]),
+    )

@@ -9,11 +9,9 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
-from simshuffle.studies.training.record import ABSENT
-from simshuffle.studies.training.resting import curve, losses
-from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import (
+    ABSENT,
     CONDITION,
     Tables,
     statistics_of,
@@ -22,6 +20,8 @@ from simshuffle.studies.training.tables import (
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
+    aligned,
+    as_table,
     condition,
     difference,
     found,
@@ -29,12 +29,17 @@ from simshuffle.studies.training.wording import (
     mean,
     paragraph,
     rests_on,
+    run_counts,
     setting,
     starred,
     where,
     wrapped,
 )
 
+KEYS = ["condition", "strategy"]
+EQUAL_FRACTION = "At equal Q: points above partial local shuffle"
+WIDTHS = (14, 14, 15, 15, 5, 8)
+"""Of the columns of accuracy."""
 EXPLAINED = {
     "own": (
         "own: every rank evaluates with its own running statistics, and the mean over ranks is"
@@ -79,51 +84,36 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     if len(settings):
         names = statistics_of(tables.finished())
         main = settings[settings["statistics"] == names[0]].to_dict("records")
-        yield _accuracy_table(main)
-        compared = [row for row in main if row["partial_pairs"]]
-        if compared:
-            yield _equal_fraction_table(compared)
+        title = "Accuracy in %, and differences in points; * a difference is found"
+        rows = [[condition(row), setting(row), mean(row), *_compared(row)] for row in main]
+        yield as_table(title, KEYS, ["accuracy", "- global", "- local", "n", "seeds"], rows)
+        rows = [[condition(row), setting(row), *_tested(row)] for row in main if _paired(row)]
+        if rows:
+            yield as_table(EQUAL_FRACTION, KEYS, ["difference", "p", "p (Holm)"], rows)
         yield _method(names, tables, meta)
 
 
-def _accuracy_table(rows: Sequence[Row]) -> Table:
-    table = new_table(
-        "Accuracy in %, and differences in points; * a difference is found",
-        ["condition", "strategy"],
-        ["accuracy", "- global", "- local", "n", "seeds"],
-    )
-    for row in rows:
-        gaps = (starred(row, against).rstrip() for against in ("global", "local"))
-        counts = (rests_on(row), str(row["seeds"]))
-        table.add_row(condition(row), setting(row), mean(row), *gaps, *counts)
-    return table
+def _compared(row: Row) -> list[str]:
+    """Differences to global and to local shuffle, samples that statistics rest on, and seeds."""
+    gaps = (starred(row, against) for against in ("global", "local"))
+    return [*gaps, rests_on(row), str(row["seeds"])]
 
 
-def _equal_fraction_table(rows: Sequence[Row]) -> Table:
-    table = new_table(
-        "At equal Q: points above partial local shuffle",
-        ["condition", "strategy"],
-        ["difference", "p", "p (Holm)"],
-    )
-    for row in rows:
-        p = (_p(row[name]) for name in ("partial_p", "partial_p_holm"))
-        table.add_row(condition(row), setting(row), difference(row, "partial"), *p)
-    return table
+def _tested(row: Row) -> list[str]:
+    """The difference to partial local shuffle at the same Q, and both p-values."""
+    p = (row["partial_p"], row["partial_p_holm"])
+    return [difference(row, "partial"), *map(_p, p)]
+
+
+def _paired(row: Row) -> bool:
+    return bool(row["partial_pairs"])
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
-    counts = tables.runs["status"].value_counts().to_dict()
-    ended = ", ".join(
-        f"{counts[status]} {status}"
-        for status in ("done", "failed", "lost", "missing")
-        if status in counts
-    )
-    seeds = sorted(set(tables.runs["seed"]))
-    what = f"{len(tables.runs)} runs: {ended}. Seeds: {', '.join(str(seed) for seed in seeds)}."
     partitions = ", ".join(sorted(set(tables.runs["partition"])))
     lines = [
         str(meta.get("description", "")).strip(),
-        what,
+        run_counts(tables.runs),
         f"Trained: {trained(tables.runs)}. Partition: {partitions}.",
     ]
     return paragraph(
@@ -212,14 +202,11 @@ def _table(main: pd.DataFrame) -> str:
         name = condition(rows[0])
         n = "n" if rests_on(rows[0]) else ""
         lines += ["", *(wrapped(name) for _ in range(len(name) > 38))]
-        lines += [
-            f"  {name if len(name) <= 38 else '':<38}{'last epoch':>14}{'best':>14}{'- global':>15}"
-            f"{'- local':>15}{n:>5}   seeds",
-        ]
+        heads = ["last epoch", "best", "- global", "- local", n, "   seeds"]
+        lines.append(aligned([name if len(name) <= 38 else "", *heads], -38, *WIDTHS))
         for row in rows:
-            parts = "".join(f"{starred(row, against):>15}" for against in ("global", "local"))
-            parts = f"{mean(row):>14}{mean(row, 'best_'):>14}{parts}{rests_on(row):>5}"
-            lines.append(f"    {setting(row):<36}{parts}{row['seeds']:>8}")
+            cells = [f"  {setting(row)}", mean(row), mean(row, "best_"), *_compared(row)]
+            lines.append(aligned(cells, -38, *WIDTHS))
     return "\n".join(lines)
 
 
@@ -235,31 +222,23 @@ def _findings(main: pd.DataFrame) -> str:
 
 
 def _local_gap(rows: Sequence[Row]) -> Iterator[str]:
-    compared = [
-        row for row in rows if row["strategy"] == "local" and not math.isnan(row["global_p_holm"])
-    ]
+    local = [row for row in rows if row["strategy"] == "local"]
+    compared = [row for row in local if not math.isnan(row["global_p_holm"])]
     if not compared:
         return
+    sure = [row for row in compared if found(row, "global")]
+    by_words = {
+        "local shuffle is below global shuffle at": [r for r in sure if r["global_difference"] < 0],
+        "local shuffle is above global shuffle at": [r for r in sure if r["global_difference"] > 0],
+        "no difference between the two is found at": [
+            r for r in compared if not found(r, "global")
+        ],
+    }
     parts = []
-    for words, those in (
-        (
-            "local shuffle is below global shuffle at",
-            [row for row in compared if found(row, "global") and row["global_difference"] < 0],
-        ),
-        (
-            "local shuffle is above global shuffle at",
-            [row for row in compared if found(row, "global") and row["global_difference"] > 0],
-        ),
-        (
-            "no difference between the two is found at",
-            [row for row in compared if not found(row, "global")],
-        ),
-    ):
+    for words, those in by_words.items():
         if those:
-            at = ", ".join(
-                f"M = {row['world_size']} ({difference(row, 'global')})" for row in those
-            )
-            parts.append(f"{words} {at}")
+            each = (f"M = {row['world_size']} ({difference(row, 'global')})" for row in those)
+            parts.append(f"{words} {', '.join(each)}")
     said, at = "; ".join(parts), where(rows[0])
     yield f"{at}: {said}." if at else f"{said[0].upper()}{said[1:]}."
 
@@ -290,22 +269,15 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
 
 def _equal_fraction(main: pd.DataFrame) -> str:
     """Strategies against partial local shuffle at the same Q, and a verdict over all of them."""
-    compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
+    compared = [row for row in main.to_dict("records") if _paired(row)]
     if not compared:
         return ""
-    lines = ["", f"  {'':<46}{'difference':>14}{'p':>10}{'p (Holm)':>10}"]
+    widths = (-46, 14, 10, 10)
+    lines = ["", aligned(["", "difference", "p", "p (Holm)"], *widths)]
     for rows in groups(pd.DataFrame(compared)):
         lines.append(f"  {condition(rows[0])}")
-        for row in rows:
-            values = (row["partial_p"], row["partial_p_holm"])
-            p = "".join(f"{_p(value):>10}" for value in values)
-            lines.append(f"    {setting(row):<44}{difference(row, 'partial'):>14}{p}")
-    return "\n".join(
-        [
-            paragraph("At equal Q: points above partial local shuffle", list(_verdict(compared))),
-            *lines,
-        ]
-    )
+        lines += [aligned([f"  {setting(row)}", *_tested(row)], *widths) for row in rows]
+    return "\n".join([paragraph(EQUAL_FRACTION, list(_verdict(compared))), *lines])
 
 
 def _p(value: float) -> str:

@@ -1,20 +1,23 @@
-"""The words of the report of a study: paragraphs, settings, and means with their intervals."""
+"""The words of the reports on trainings: paragraphs, tables, settings, and means with intervals."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from rich.table import Table
 
-from simshuffle.studies.training.tables import CONDITION, NORMS
+from simshuffle.results.console import new_table
+from simshuffle.studies.training.tables import CONDITION, NORMS, STATUS
 
 WIDTH = 110
 RISK = 0.05
 """p-values below it, after Holm's correction, are called a difference."""
 Row = Mapping[Any, Any]
+Rows = Sequence[Sequence[str]]
 
 
 def paragraph(title: str, lines: Sequence[str]) -> str:
@@ -37,6 +40,33 @@ def wrapped(line: str) -> str:
         break_long_words=False,
     )
     return "\n".join(folded).replace("\u00a0", " ")
+
+
+def aligned(cells: Iterable[object], *widths: int) -> str:
+    """Cells as an indented line, each as wide as said; of a negative width from the left."""
+    parts = zip(cells, widths, strict=True)
+    return "  " + "".join(f"{cell:{'<' if n < 0 else '>'}{abs(n)}}" for cell, n in parts)
+
+
+def as_lines(title: str, names: Sequence[str], rows: Rows, *widths: int) -> str:
+    """A table of a report: a title, the names of its columns, and rows."""
+    return "\n".join([title, *(aligned(row, *widths) for row in (names, *rows))])
+
+
+def as_table(title: str, left: Sequence[str], right: Sequence[str], rows: Rows) -> Table:
+    """The same as a table: columns that are aligned to the left, then to the right."""
+    table = new_table(title, left, right)
+    for row in rows:
+        table.add_row(*(cell.rstrip() for cell in row))
+    return table
+
+
+def run_counts(runs: pd.DataFrame) -> str:
+    """How many runs ended how, and their seeds."""
+    counts = runs["status"].value_counts().to_dict()
+    ended = ", ".join(f"{counts[status]} {status}" for status in STATUS if status in counts)
+    seeds = ", ".join(str(seed) for seed in sorted(set(runs["seed"])))
+    return f"{len(runs)} runs: {ended}. Seeds: {seeds}."
 
 
 def groups(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
@@ -66,11 +96,15 @@ def setting(row: Row) -> str:
     )
 
 
+def percent(value: float, low: float, high: float, sign: str = "") -> str:
+    """A share in %, or with the ``sign`` '+' a difference in points, and half its interval."""
+    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
+    return f"{100 * value:{sign}.1f}{spread}"
+
+
 def mean(row: Row, of: str = "") -> str:
     """Accuracy in %, with half its interval."""
-    low, high = row[f"{of}low"], row[f"{of}high"]
-    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
-    return f"{100 * row[f'{of}accuracy']:.1f}{spread}"
+    return percent(row[f"{of}accuracy"], row[f"{of}low"], row[f"{of}high"])
 
 
 def rests_on(row: Row) -> str:
@@ -90,10 +124,9 @@ def starred(row: Row, against: str) -> str:
 
 
 def difference(row: Row, against: str) -> str:
-    """Points above local or global shuffle, with half their interval."""
-    low, high = row[f"{against}_low"], row[f"{against}_high"]
-    spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
-    return f"{100 * row[f'{against}_difference']:+.1f}{spread}"
+    """Points above what it is compared with, with half their interval."""
+    ends = (row[f"{against}_low"], row[f"{against}_high"])
+    return percent(row[f"{against}_difference"], *ends, "+")
 
 
 def found(row: Row, against: str) -> bool:

@@ -31,7 +31,7 @@ def validate(
         progress: called with the share of the simulations that are done.
 
     Returns:
-        One row for each measured number, with the columns `table.COLUMNS`.
+        One row for each measured number, with the columns of `table.SCHEMA`.
 
     Raises:
         InputError: a file or a row is not valid, or there is no such set.

@@ -61,38 +61,32 @@ def jobs(log: str, begins: str, ends: str) -> list[Job]:
     """
     path = shipped("validation") / "data" / log
     if not path.is_file():
-        raise InputError(
-            Problem("log", "no such file", repr(log), f"Name a file of {path.parent}.")
-        )
+        remedy = f"Name a file of {path.parent}."
+        raise InputError(Problem("log", "no such file", repr(log), remedy))
     found: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for record in csv.DictReader(file):
             if begins <= record["job_start"] <= ends:
-                found.setdefault((record["job_start"], record["model"], record["gpus"]), []).append(
-                    record
-                )
+                key = record["job_start"], record["model"], record["gpus"]
+                found.setdefault(key, []).append(record)
     if not found:
-        raise InputError(
-            Problem(
-                "values",
-                f"must name a time in which jobs of {log} started",
-                f"{begins} to {ends}",
-                "Widen it.",
-            )
-        )
-    starts = {key: datetime.strptime(key[0], STAMP) for key in found}
-    first = min(starts.values())
+        rule = f"must name a time in which jobs of {log} started"
+        raise InputError(Problem("values", rule, f"{begins} to {ends}", "Widen it."))
+    first = _time(min(start for start, _, _ in found))
     return [
         Job(
             model,
             int(gpus),
             int(rows[0]["local_batch_size"]),
-            (starts[key] - first).total_seconds(),
-            tuple(float(r["epoch_s"]) for r in rows),
+            (_time(start) - first).total_seconds(),
+            tuple(float(row["epoch_s"]) for row in rows),
         )
-        for key, rows in found.items()
-        for _, model, gpus in [key]
+        for (start, model, gpus), rows in found.items()
     ]
+
+
+def _time(stamp: str) -> datetime:
+    return datetime.strptime(stamp, STAMP)
 
 
 def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
@@ -106,9 +100,10 @@ def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
         InputError: no job was found, or not the cached ones.
     """
     chosen, running = _chosen(values)
+    shared = {key: value for key, value in chosen.items() if key not in UNSHARED}
     return [
         {
-            **{key: value for key, value in chosen.items() if key not in UNSHARED},
+            **shared,
             **UNSHARED,
             "workload.model": job.model,
             "workload.local_batch_size": str(job.batch),
@@ -154,14 +149,9 @@ def quantity(name: str, lasted: Sequence[float]) -> float:
         return median(steady(lasted[1:]))
     if number.isdecimal() and 1 <= int(number) <= len(lasted):
         return lasted[int(number) - 1]
-    raise InputError(
-        Problem(
-            "quantity",
-            f"must be mean epoch, steady epoch, first epoch or epoch 1 to {len(lasted)}",
-            repr(name),
-            "Choose one of them; a steady epoch needs a second one.",
-        )
-    )
+    rule = f"must be mean epoch, steady epoch, first epoch or epoch 1 to {len(lasted)}"
+    remedy = "Choose one of them; a steady epoch needs a second one."
+    raise InputError(Problem("quantity", rule, repr(name), remedy))
 
 
 def steady(lasted: Sequence[float]) -> list[float]:
@@ -173,27 +163,16 @@ def steady(lasted: Sequence[float]) -> list[float]:
 def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
     missing = [name for name in ("log", "from", "to") if name not in values]
     if missing:
-        raise InputError(
-            Problem(
-                "values",
-                "must name the log, and from when to when jobs started",
-                f"no {', '.join(missing)}",
-                "Add them.",
-            )
-        )
+        rule = "must name the log, and from when to when jobs started"
+        raise InputError(Problem("values", rule, f"no {', '.join(missing)}", "Add them."))
     rest = dict(values)
     cached = {name.strip() for name in rest.pop("cached", "").split(",") if name.strip()}
     found = jobs(rest.pop("log"), rest.pop("from"), rest.pop("to"))
     unknown = sorted(cached - {job.name for job in found})
     if unknown:
-        raise InputError(
-            Problem(
-                "values",
-                "must name jobs of the log that are cached",
-                f"cached={', '.join(unknown)}",
-                f"Choose from {', '.join(job.name for job in found)}.",
-            )
-        )
+        rule, value = "must name jobs of the log that are cached", f"cached={', '.join(unknown)}"
+        remedy = f"Choose from {', '.join(job.name for job in found)}."
+        raise InputError(Problem("values", rule, value, remedy))
     return rest, [replace(job, cached=job.name in cached) for job in found]
 
 

@@ -1,16 +1,21 @@
-"""The prediction of every row: what is simulated once serves all rows that need it."""
+"""The prediction of every row, and the cells that are simulated for them: what is simulated once
+serves all rows that need it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies import policies, testbed
-from simshuffle.studies.validation import collectives, concurrent, emulated, oracle, reads, runs
+from simshuffle.studies.simulation.cell import NetworkCell
+from simshuffle.studies.validation import concurrent, runs, single
 from simshuffle.studies.validation.rows import Row, assignments, ends
+from simshuffle.study.cell import Outcome, Tell
 from simshuffle.topology import Abci
 
 # The same configurations of more than a rack took -3 to +47 % as long when they were measured
@@ -18,8 +23,19 @@ from simshuffle.topology import Abci
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
 TRAFFIC = 0.47
-SINGLE = {"allreduce": collectives, "read": reads, "emulated": emulated}
-"""What predicts one number, by the kind of its row."""
+WHOLE: Mapping[str, Callable[[str, Mapping[str, str]], runs.Times | runs.Parts]] = {
+    "run": runs.times,
+    "oracle": runs.parts_of,
+}
+"""What answers all quantities of a scenario at once, by the kind of the task: (scenario,
+values)."""
+SINGLE = {"allreduce": single.allreduce, "read": single.read, "emulated": single.emulated}
+"""What answers one quantity of a scenario: (scenario, values, quantity)."""
+UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
+"""What answers a row that is not simulated as a scenario: (values)."""
+RECORDS: Mapping[str, type[runs.Times | runs.Parts]] = {"times": runs.Times, "parts": runs.Parts}
+"""What answers all quantities, by the name that an outcome gives it."""
+Answer = runs.Times | runs.Parts | float
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,43 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class TaskCell(NetworkCell):
+    """A task. The scenario that it names, as it is resolved, is part of the key: another one of
+    that name is another task. Other kinds bring their data along."""
+
+    task: Task
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        if self.task.kind in UNSIMULATED:
+            return [asdict(self.task), None]
+        scenario = load_scenario(self.task.scenario)
+        return [asdict(self.task), by_content(scenario.to_dict())]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return " ".join(filter(None, (self.task.scenario, self.task.values)))
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
+        found = answer(self.task)
+        for name, record in RECORDS.items():
+            if isinstance(found, record):
+                return Outcome({name: asdict(found)})
+        return Outcome({"value": found})
+
+
+def answer_of(values: Mapping[str, Any]) -> Answer:
+    """What a task was answered, from the values of its outcome."""
+    for name, record in RECORDS.items():
+        if name in values:
+            return record(**values[name])
+    return float(values["value"])
+
+
+class Prediction(NamedTuple):
     """What the simulator says of a row, in its unit.
 
     Attributes:
@@ -62,7 +114,7 @@ def tasks_of(rows: Sequence[Row]) -> list[Task]:
     return list(dict.fromkeys(task for variant in wanted for tasks in variant for task in tasks))
 
 
-def predictions(rows: Sequence[Row], answers: Mapping[Task, Any]) -> list[Prediction | None]:
+def predictions(rows: Sequence[Row], answers: Mapping[Task, Answer]) -> list[Prediction | None]:
     """The predictions of ``rows``, in their order; None for a row that cannot be predicted.
 
     Args:
@@ -77,64 +129,45 @@ def predictions(rows: Sequence[Row], answers: Mapping[Task, Any]) -> list[Predic
 
 def variants(row: Row) -> list[tuple[Task, ...]]:
     """What a row needs: for its values, and for both ends of its spread; two tasks each for a
-    ratio."""
-    out = []
-    for more in ["", *ends(row.spread)]:
+    ratio, one for each job of several."""
+    return [_tasks(row, more) for more in ["", *ends(row.spread)]]
+
+
+def _tasks(row: Row, more: str) -> tuple[Task, ...]:
+    if row.kind == "concurrent":
         # each job alone: the same runs for all rows of an evening, whatever its background load
-        if row.kind == "concurrent":
-            runs_alone = concurrent.alone(_shared(row.values, more))
-            out.append(
-                tuple(
-                    Task("run", row.scenario, ";".join(f"{k}={v}" for k, v in one.items()))
-                    for one in runs_alone
-                )
-            )
-            continue
-        sides = row.values.split("|") if row.kind == "ratio" else [row.values]
-        if row.kind == "ratio" and len(sides) != 2:
-            raise _of_row(
-                row,
-                Problem(
-                    "values",
-                    "of a ratio are two lists with | between them",
-                    repr(row.values),
-                    "Write A|B.",
-                ),
-            )
-        kind = "run" if row.kind == "ratio" else row.kind
-        quantity = row.quantity if kind in SINGLE else ""
-        out.append(
-            tuple(
-                Task(kind, row.scenario, ";".join(filter(None, (side, more))), quantity)
-                for side in sides
-            )
-        )
-    return out
+        runs_alone = concurrent.alone(_shared(row.values, more))
+        texts = [";".join(f"{key}={value}" for key, value in one.items()) for one in runs_alone]
+        return tuple(Task("run", row.scenario, text) for text in texts)
+    sides, kind = [row.values], row.kind
+    if row.kind == "ratio":
+        sides, kind = row.values.split("|"), "run"
+        if len(sides) != 2:
+            rule = "of a ratio are two lists with | between them"
+            raise _of_row(row, Problem("values", rule, repr(row.values), "Write A|B."))
+    quantity = row.quantity if kind in SINGLE else ""
+    texts = [";".join(filter(None, (side, more))) for side in sides]
+    return tuple(Task(kind, row.scenario, text, quantity) for text in texts)
 
 
 def _shared(values: str, more: str) -> dict[str, str]:
     """The values of a row of concurrent jobs but the job itself."""
-    return {
-        key: value
-        for key, value in {**assignments(values), **assignments(more)}.items()
-        if key != "job"
-    }
+    both = assignments(values) | assignments(more)
+    return {key: value for key, value in both.items() if key != "job"}
 
 
-def answer(task: Task) -> Any:
-    """The outcome of a task: `runs.Times`, `oracle.Parts`, or one number."""
+def answer(task: Task) -> Answer:
+    """The outcome of a task."""
     values = assignments(task.values)
-    if task.kind == "run":
-        return runs.times(task.scenario, values)
-    if task.kind == "oracle":
-        return oracle.parts_of(task.scenario, values)
-    if task.kind in {"policies", "testbed"}:
-        return {"policies": policies, "testbed": testbed}[task.kind].predicted(values)
-    return SINGLE[task.kind].predict(task.scenario, values, task.quantity)
+    if task.kind in SINGLE:
+        return SINGLE[task.kind](task.scenario, values, task.quantity)
+    if task.kind in WHOLE:
+        return WHOLE[task.kind](task.scenario, values)
+    return UNSIMULATED[task.kind](values)
 
 
 def _prediction(
-    row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Any]
+    row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
 ) -> Prediction:
     spreads = ["", *ends(row.spread)]
     values = [
@@ -164,31 +197,26 @@ def traffic(row: Row) -> float:
     return TRAFFIC if above else 0.0
 
 
-def _value(row: Row, more: str, outcomes: list[Any]) -> float:
+def _value(row: Row, more: str, outcomes: list[Answer]) -> float:
     try:
         if row.kind == "concurrent":
-            seconds = tuple(outcome.quantity("first epoch") for outcome in outcomes)
+            seconds = tuple(_quantity(outcome, "first epoch") for outcome in outcomes)
             lasted = _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)
             return concurrent.quantity(row.quantity, lasted[assignments(row.values)["job"]])
         if row.kind == "ratio":
-            first, second = (
-                outcome.quantity(row.quantity.removesuffix(" ratio")) for outcome in outcomes
-            )
-            return float(first / second)
-        several = row.kind in {"run", "oracle"}
-        return float(outcomes[0].quantity(row.quantity) if several else outcomes[0])
+            name = row.quantity.removesuffix(" ratio")
+            first, second = (_quantity(outcome, name) for outcome in outcomes)
+            return first / second
+        return _quantity(outcomes[0], row.quantity)
     except KeyError as error:
-        raise _of_row(
-            row,
-            Problem(
-                "values",
-                "must name a job of the log",
-                f"job={error.args[0]}",
-                "See validation/data/.",
-            ),
-        ) from None
+        rule, value = "must name a job of the log", f"job={error.args[0]}"
+        raise _of_row(row, Problem("values", rule, value, "See validation/data/.")) from None
     except InputError as error:
         raise _of_row(row, *error.problems) from None
+
+
+def _quantity(outcome: Answer, name: str) -> float:
+    return float(outcome if isinstance(outcome, float | int) else outcome.quantity(name))
 
 
 @cache

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 
 COLUMNS = {
     "set": "the group of rows that are judged together",
@@ -46,6 +46,7 @@ KINDS = (
     "policies",
     "testbed",
 )
+NUMBERS = ("measured", "low", "high")
 OPTIONAL = ("spread",)
 
 
@@ -79,121 +80,78 @@ def read_rows(folder: Path) -> list[Row]:
     """
     files = sorted([*folder.glob("*.csv"), *folder.glob("testbed/*.csv")])
     if not files:
-        raise InputError(
-            Problem("", "must hold CSV files of measured values", "none", "Name another folder."),
-            str(folder),
-        )
+        rule = "must hold CSV files of measured values"
+        raise InputError(Problem("", rule, "none", "Name another folder."), str(folder))
     rows: list[Row] = []
     problems: list[Problem] = []
     for path in files:
-        _read_file(path, rows, problems)
+        try:
+            _read_file(path, rows, problems)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            rule = "must be a readable CSV file"
+            problems.append(Problem(path.name, rule, str(error), "Correct the file."))
     if problems:
         raise InputError(problems, str(folder))
     return rows
 
 
 def _read_file(path: Path, rows: list[Row], problems: list[Problem]) -> None:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            table = csv.DictReader(file, strict=True)
-            missing = [
-                name
-                for name in COLUMNS
-                if name not in (table.fieldnames or []) and name not in OPTIONAL
-            ]
-            if missing:
-                problems.append(
-                    Problem(
-                        path.name,
-                        f"must have the columns {', '.join(COLUMNS)}",
-                        f"no {', '.join(missing)}",
-                        "Add them.",
-                    )
-                )
-                return
-            for record in table:
-                row = _row(record, f"{path.name}:{table.line_num}", problems)
-                if row is not None:
-                    rows.append(row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        problems.append(
-            Problem(path.name, "must be a readable CSV file", str(error), "Correct the file.")
-        )
+    with path.open(encoding="utf-8", newline="") as file:
+        table = csv.DictReader(file, strict=True)
+        missing = set(COLUMNS) - set(OPTIONAL) - set(table.fieldnames or [])
+        if missing:
+            names = ", ".join(name for name in COLUMNS if name in missing)
+            rule = f"must have the columns {', '.join(COLUMNS)}"
+            problems.append(Problem(path.name, rule, f"no {names}", "Add them."))
+            return
+        for record in table:
+            found = list(_faults(record, f"{path.name}:{table.line_num}"))
+            problems += found
+            if not found:
+                rows.append(_row(record))
 
 
-def _row(record: dict[str, str], where: str, problems: list[Problem]) -> Row | None:
-    """The row of a record, or None if it has a problem, which is noted."""
-    before = len(problems)
+def _faults(record: dict[str, str], where: str) -> Iterator[Problem]:
+    """What is wrong with a record, which stands at ``where``."""
     if None in record or None in record.values():
-        problems.append(
-            Problem(
-                where,
-                "must have as many fields as the header",
-                "more or fewer",
-                "Put texts with commas in quotes.",
-            )
-        )
-        return None
-    numbers = {
-        name: _number(record[name], f"{where} {name}", problems)
-        for name in ("measured", "low", "high")
-    }
+        rule, remedy = "must have as many fields as the header", "Put texts with commas in quotes."
+        yield Problem(where, rule, "more or fewer", remedy)
+        return
+    for name in NUMBERS:
+        text = record[name]
+        if text.strip() and not _positive(text):
+            rule = "must be a number greater than 0, or empty"
+            remedy = "Write it in SI units, without the unit."
+            yield Problem(f"{where} {name}", rule, repr(text), remedy)
     use, kind = record["use"], record["kind"]
     if use not in USES:
-        problems.append(
-            Problem(f"{where} use", f"must be one of {', '.join(USES)}", repr(use), "Choose one.")
-        )
+        rule = f"must be one of {', '.join(USES)}"
+        yield Problem(f"{where} use", rule, repr(use), "Choose one.")
     if kind not in KINDS and not (use == "none" and not kind):
-        problems.append(
-            Problem(
-                f"{where} kind", f"must be one of {', '.join(KINDS)}", repr(kind), "Choose one."
-            )
-        )
-    if use in {"fit", "predict"} and numbers["measured"] is None:
-        problems.append(
-            Problem(
-                f"{where} measured",
-                "is needed to compare with",
-                "nothing",
-                "Add it, or write use none and a reason.",
-            )
-        )
-    for name in ["set", "case", "quantity", "source"] + (
-        ["reason"] if use in {"fit", "none"} else []
-    ):
+        rule = f"must be one of {', '.join(KINDS)}"
+        yield Problem(f"{where} kind", rule, repr(kind), "Choose one.")
+    if use in {"fit", "predict"} and not _positive(record["measured"]):
+        remedy = "Add it, or write use none and a reason."
+        yield Problem(f"{where} measured", "is needed to compare with", "nothing", remedy)
+    for name in ("set", "case", "quantity", "source", *["reason"] * (use in {"fit", "none"})):
         if not record[name].strip():
-            problems.append(
-                Problem(
-                    f"{where} {name}",
-                    "must not be empty",
-                    "nothing",
-                    COLUMNS[name].capitalize() + ".",
-                )
-            )
-    if len(problems) > before:
-        return None
+            remedy = f"{COLUMNS[name].capitalize()}."
+            yield Problem(f"{where} {name}", "must not be empty", "nothing", remedy)
+
+
+def _row(record: dict[str, str]) -> Row:
+    """The row of a record without faults."""
     values: dict[str, Any] = {name: (record.get(name) or "").strip() for name in COLUMNS}
-    return Row(**values | numbers)
+    return Row(**values | {name: _positive(values[name]) for name in NUMBERS})
 
 
-def _number(text: str, where: str, problems: list[Problem]) -> float | None:
-    if not text.strip():
-        return None
+def _positive(text: str) -> float | None:
+    """The number above 0 that a text is; None if it is none."""
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        problems.append(
-            Problem(
-                where,
-                "must be a number greater than 0, or empty",
-                repr(text),
-                "Write it in SI units, without the unit.",
-            )
-        )
         return None
-    return value
+    return value if 0 < value < math.inf else None
 
 
 def assignments(text: str) -> dict[str, str]:
@@ -206,14 +164,8 @@ def assignments(text: str) -> dict[str, str]:
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         key, equals, value = part.partition("=")
         if not equals or not key.strip() or not value.strip():
-            raise InputError(
-                Problem(
-                    "values",
-                    "are written KEY=VALUE, separated by ;",
-                    repr(part),
-                    "For example world_size=64;epochs=2.",
-                )
-            )
+            rule, example = "are written KEY=VALUE, separated by ;", "world_size=64;epochs=2"
+            raise InputError(Problem("values", rule, repr(part), f"For example {example}."))
         out[key.strip()] = value.strip()
     return out
 
@@ -231,34 +183,8 @@ def ends(spread: str) -> list[str]:
     for key, value in assignments(spread).items():
         first, dots, last = value.partition("..")
         if not dots or not first.strip() or not last.strip():
-            raise InputError(
-                Problem(
-                    "spread",
-                    "is written KEY=FROM..TO, separated by ;",
-                    f"{key}={value}",
-                    "For example seed=1..2.",
-                )
-            )
+            rule, remedy = "is written KEY=FROM..TO, separated by ;", "For example seed=1..2."
+            raise InputError(Problem("spread", rule, f"{key}={value}", remedy))
         low.append(f"{key}={first.strip()}")
         high.append(f"{key}={last.strip()}")
     return [";".join(low), ";".join(high)]
-
-
-def size(text: str, rule: str, example: str) -> float:
-    """The bytes (greater than 0) that a value of a row names.
-
-    Args:
-        text: a quantity such as '16 MiB'; '' where the row has none.
-        rule: what must be said, for the message.
-        example: an assignment that would do.
-
-    Raises:
-        InputError: it names none.
-    """
-    try:
-        nbytes = parse_quantity(text, Dimension.NBYTES)
-    except UnitError:
-        nbytes = 0.0
-    if nbytes <= 0:
-        raise InputError(Problem("values", rule, repr(text), f"Add for example {example}."))
-    return nbytes

@@ -3,52 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.studies.validation.rows import COLUMNS as ROW_COLUMNS
-from simshuffle.studies.validation.rows import Row
-from simshuffle.study.schema import Column, Schema, amount, flag, real, text
+from simshuffle.studies.validation.rows import COLUMNS as ROW
+from simshuffle.studies.validation.rows import NUMBERS, Row
+from simshuffle.study.schema import Schema, amount, flag, real, text
 
-COLUMNS = {
-    **{
-        name: ROW_COLUMNS[name]
-        for name in ("set", "case", "quantity", "unit", "use", "measured", "low", "high")
-    },
-    "predicted": "what the simulator says; empty where it cannot",
-    "predicted_low": "the least it says over what nobody knows: spread and traffic",
-    "predicted_high": "the most it says over them",
-    "traffic": "by which share the traffic of others may lengthen the time",
-    "error": "predicted / measured - 1",
-    "inside": "whether the measured range and the predicted one overlap",
-    **{
-        name: ROW_COLUMNS[name]
-        for name in ("kind", "scenario", "values", "spread", "reason", "source")
-    },
-}
+SCHEMA = Schema(
+    {
+        **{name: text(ROW[name]) for name in ("set", "case", "quantity", "unit", "use")},
+        **{name: real(ROW[name], empty=True) for name in NUMBERS},
+        "predicted": real("what the simulator says; empty where it cannot", empty=True),
+        "predicted_low": real(
+            "the least it says over what nobody knows: spread and traffic", empty=True
+        ),
+        "predicted_high": real("the most it says over them", empty=True),
+        "traffic": amount("by which share the traffic of others may lengthen the time"),
+        "error": real("predicted / measured - 1", empty=True),
+        "inside": flag("whether the measured range and the predicted one overlap"),
+        **{
+            name: text(ROW[name])
+            for name in ("kind", "scenario", "values", "spread", "reason", "source")
+        },
+    }
+)
+"""A row for each measured number."""
 PREDICTED = ("predicted", "predicted_low", "predicted_high", "traffic")
-SUMMARY_COLUMNS = {
-    "set": "group of rows",
-    "use": (
-        "fit: a parameter was fitted on these rows; predict: none was; none: they cannot be"
-        " predicted"
-    ),
-    "rows": "their number",
-    "mean_error": "mean of |predicted / measured - 1|",
-    "median_error": "median of the same",
-    "worst_error": "largest of the same",
-    "worst_case": "where that is",
-    "inside": "share of the rows whose measured and predicted ranges overlap",
-}
+SUMMARY = Schema(
+    {
+        "set": text("group of rows"),
+        "use": text(
+            "fit: a parameter was fitted on these rows; predict: none was; none: they cannot be"
+            " predicted"
+        ),
+        "rows": amount("their number"),
+        "mean_error": amount("mean of |predicted / measured - 1|", empty=True),
+        "median_error": amount("median of the same", empty=True),
+        "worst_error": amount("largest of the same", empty=True),
+        "worst_case": text("where that is"),
+        "inside": amount(
+            "share of the rows whose measured and predicted ranges overlap", empty=True
+        ),
+    }
+)
+"""A row for each set, fitted and predicted rows apart."""
 
 
 def table(
     rows: Sequence[Row], predicted: Sequence[tuple[float, float, float, float] | None]
 ) -> pd.DataFrame:
-    """One row for each measured number: columns `COLUMNS`.
+    """One row for each measured number: columns of `SCHEMA`.
 
     Args:
         rows: from `read_rows`.
@@ -56,8 +63,8 @@ def table(
             prediction.
     """
     nothing = (np.nan, np.nan, np.nan, 0.0)
-    out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(ROW_COLUMNS))
-    for name in ("measured", "low", "high"):
+    out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(ROW))
+    for name in NUMBERS:
         out[name] = out[name].astype(float)
     values = np.array([one or nothing for one in predicted], float).reshape(-1, 4)
     for name, column in zip(PREDICTED, values.T, strict=True):
@@ -66,15 +73,16 @@ def table(
     lowest = out[["low", "measured"]].min(axis=1)
     highest = out[["high", "measured"]].max(axis=1)
     out["inside"] = (out["predicted_low"] <= highest) & (out["predicted_high"] >= lowest)
-    return out[list(COLUMNS)]
+    return out[list(SCHEMA.columns)]
 
 
 def summary(results: pd.DataFrame) -> pd.DataFrame:
-    """What each set comes to, fitted and predicted rows apart: columns `SUMMARY_COLUMNS`."""
+    """What each set comes to, fitted and predicted rows apart: columns of `SUMMARY`."""
     out = []
     for (name, use), part in results.groupby(["set", "use"], sort=False):
         errors = part["error"].abs()
         known = bool(errors.notna().any())
+        worst = part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]
         out.append(
             {
                 "set": name,
@@ -83,13 +91,11 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
                 "mean_error": errors.mean(),
                 "median_error": errors.median(),
                 "worst_error": errors.max(),
-                "worst_case": (
-                    _named(part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]) if known else ""
-                ),
+                "worst_case": f"{worst['case']}, {worst['quantity']}" if known else "",
                 "inside": part["inside"].mean() if known else np.nan,
             }
         )
-    return pd.DataFrame(out, columns=list(SUMMARY_COLUMNS))
+    return pd.DataFrame(out, columns=list(SUMMARY.columns))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,27 +123,3 @@ def coverage(results: pd.DataFrame) -> Coverage:
     return Coverage(
         len(part), int(inside.sum()), int(interval.sum()), int((inside & interval).sum())
     )
-
-
-def _named(row: pd.Series[Any]) -> str:
-    return f"{row['case']}, {row['quantity']}"
-
-
-_KINDS: dict[str, Callable[[str], Column]] = {
-    **{
-        name: lambda meaning: real(meaning, empty=True)
-        for name in ("measured", "low", "high", "predicted", "predicted_low", "predicted_high")
-    },
-    "error": lambda meaning: real(meaning, empty=True),
-    "traffic": amount,
-    "inside": flag,
-}
-SCHEMA = Schema({name: _KINDS.get(name, text)(meaning) for name, meaning in COLUMNS.items()})
-SUMMARY = Schema(
-    {
-        name: text(meaning)
-        if name in {"set", "use", "worst_case"}
-        else amount(meaning, empty=name != "rows")
-        for name, meaning in SUMMARY_COLUMNS.items()
-    }
-)

@@ -1,4 +1,4 @@
-"""The validation on a terminal, as Markdown and as JSON."""
+"""The validation on a terminal."""
 
 from __future__ import annotations
 
@@ -146,45 +146,3 @@ def parts(results: pd.DataFrame) -> Iterator[str | Table]:
     covered = coverage_text(results)
     if covered:
         yield covered
-
-
-def markdown_table(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int]
-) -> str:
-    """A Markdown table; columns ``numbers`` are aligned to the right."""
-    rule = ["---:" if number in numbers else "---" for number in range(len(headings))]
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [list(headings), rule, *escaped])
-
-
-def markdown_summary(results: pd.DataFrame) -> str:
-    """The summaries as Markdown tables, predicted rows, then fitted ones, and the coverage."""
-    shown = [(HEADINGS[use], summary_cells(results, use)) for use in ("predict", "fit")]
-    tables = [
-        f"{heading}:\n\n{markdown_table(SUMMARY, rows, range(1, 6))}"
-        for heading, rows in shown
-        if rows
-    ]
-    return "\n\n".join(filter(None, [*tables, coverage_text(results)]))
-
-
-def markdown(results: pd.DataFrame) -> str:
-    """Every row as Markdown, set by set, fitted and predicted rows apart, then what could not be
-    validated."""
-    out = []
-    for name, part in results[results["use"] != "none"].groupby("set", sort=False):
-        out.append(f"### {name}")
-        for use in ("fit", "predict"):
-            rows = [cells(row) for row in part[part["use"] == use].to_dict("records")]
-            if rows:
-                out.append(
-                    ("Fitted:" if use == "fit" else "Predicted:")
-                    + "\n\n"
-                    + markdown_table(CELLS, rows, range(2, 7))
-                )
-    unknown = reasons(results)
-    if unknown:
-        out.append(
-            f"### {HEADINGS['none']}\n\n{markdown_table(['set', 'case', 'why'], unknown, ())}"
-        )
-    return "\n\n".join(out)

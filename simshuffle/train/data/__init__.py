@@ -6,12 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simshuffle.train.data.base import Augmentation, DataSource, Samples, TrainingSet
+from simshuffle.train.data.base import Augmentation, DataSource, OwnData, Samples, TrainingSet
 from simshuffle.train.data.cifar import Cifar10, Cifar100
 from simshuffle.train.data.classification import Classification
 from simshuffle.train.data.digits import Digits
 from simshuffle.train.data.image_folder import ImageFolder
-from simshuffle.train.data.own import OwnData
 from simshuffle.train.data.procedural import Procedural
 
 Data = Annotated[

@@ -4,17 +4,16 @@ Multiple Layers of Features")."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import channel_statistics, split
+from simshuffle.train.data.base import Samples, TrainingSet, channel_statistics, split
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE
@@ -35,15 +34,11 @@ class Cifar10(Spec):
         seed: of that draw.
     """
 
+    label: ClassVar[str] = "CIFAR-10"
     kind: Literal["cifar10"]
     path: str
     num_samples: Count | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "CIFAR-10"
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
@@ -76,16 +71,12 @@ class Cifar100(Spec):
         seed: of that draw.
     """
 
+    label: ClassVar[str] = "CIFAR-100"
     kind: Literal["cifar100"]
     path: str
     labels: Literal["fine", "coarse"] = "fine"
     num_samples: Count | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "CIFAR-100"
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
@@ -111,13 +102,11 @@ def _folder(path: str, inner: str, names: list[str], version: str) -> Path:
     given = Path(path).expanduser()
     remedy = f"Give the folder of the {version} ({PAGE}), unpacked; or unpack that archive again."
     if not given.is_dir():
-        raise InputError(Problem("data.path", "must be a folder", str(given), remedy), "data")
+        refuse("data.path", "must be a folder", str(given), remedy, "data")
     folder = given / inner if (given / inner).is_dir() else given
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise InputError(
-            Problem("data.path", f"must hold {', '.join(missing)}", str(folder), remedy), "data"
-        )
+        refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
     return folder
 
 
@@ -136,24 +125,15 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
             str(path),
         ) from None
     if not len(raw) or len(raw) % width:
-        raise InputError(
-            Problem(
-                "data.path",
-                f"{path.name} must be whole rows of {width} bytes",
-                f"{len(raw)} bytes",
-                remedy,
-            ),
-            str(path),
-        )
+        rule = f"{path.name} must be whole rows of {width} bytes"
+        refuse("data.path", rule, f"{len(raw)} bytes", remedy, str(path))
     rows = raw.reshape(-1, width)
     for column, count in enumerate(classes):
         wrong = np.flatnonzero(rows[:, column] >= count)
         if len(wrong):
             value = f"{rows[wrong[0], column]} in row {wrong[0]}"
-            raise InputError(
-                Problem("data.path", f"labels of {path.name} must be below {count}", value, remedy),
-                str(path),
-            )
+            rule = f"labels of {path.name} must be below {count}"
+            refuse("data.path", rule, value, remedy, str(path))
     return rows
 
 
@@ -161,15 +141,8 @@ def _check_count(path: Path, rows: int, expected: int) -> None:
     """A file cut at the end of a row shows only beside the other files."""
     if rows != expected:
         rule = f"{path.name} must have {expected} rows, as the test file demands"
-        raise InputError(
-            Problem(
-                "data.path",
-                rule,
-                f"{rows} rows",
-                f"The file is truncated; take it from {PAGE} again.",
-            ),
-            str(path),
-        )
+        remedy = f"The file is truncated; take it from {PAGE} again."
+        refuse("data.path", rule, f"{rows} rows", remedy, str(path))
 
 
 def _training_set(
@@ -184,9 +157,7 @@ def _training_set(
     """Images and labels of the rows, with the statistics of the training images that are kept."""
     if keep is not None and keep > len(train):
         rule = f"must not exceed the {len(train)} training images"
-        raise InputError(
-            Problem("data.num_samples", rule, str(keep), "Lower it, or leave it out."), "data"
-        )
+        refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
     if keep is not None and keep < len(train):
         labels = train[:, column].astype(np.int64)
         train = train[split(labels, keep / len(train), stream(seed, "cifar subset"))[1]]

@@ -3,7 +3,7 @@ hypercube."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -12,8 +12,13 @@ from sklearn.datasets import make_classification
 
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import check_memory, standardised, with_wrong_labels
+from simshuffle.train.data.base import (
+    Samples,
+    TrainingSet,
+    check_memory,
+    standardised,
+    with_wrong_labels,
+)
 from simshuffle.train.data.procedural import MOST_NBYTES
 
 
@@ -35,6 +40,7 @@ class Classification(Spec):
         seed: of everything that is drawn.
     """
 
+    label: ClassVar[str] = "synthetic features"
     kind: Literal["classification"]
     num_samples: Count = 8192
     test_samples: Count = 2048
@@ -59,11 +65,6 @@ class Classification(Spec):
                 "classes times clusters_per_class must be at most 2 to the power of informative",
             )
         return self
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "synthetic features"
 
     def load(self) -> TrainingSet:
         """The samples, each feature less its mean and divided by its standard deviation in the

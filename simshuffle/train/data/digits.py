@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -10,8 +10,7 @@ from sklearn.datasets import load_digits
 
 from simshuffle.spec.record import Fraction, Spec, whole_as_float
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
-from simshuffle.train.data.preparing import split, standardised, with_wrong_labels
+from simshuffle.train.data.base import Samples, TrainingSet, split, standardised, with_wrong_labels
 
 TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le=0.9)]
 
@@ -27,16 +26,12 @@ class Digits(Spec):
         seed: of the split and of the wrong labels.
     """
 
+    label: ClassVar[str] = "scikit-learn's digits"
     kind: Literal["digits"]
     test_share: TestShare = 0.2
     label_noise: Fraction = 0.0
     flat: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "scikit-learn's digits"
 
     def load(self) -> TrainingSet:
         """The samples, less the training pixels' mean and divided by their standard deviation."""

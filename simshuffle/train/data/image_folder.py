@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import PositiveNBytes, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Samples, TrainingSet
+from simshuffle.train.data.base import Samples, TrainingSet, channel_statistics, check_memory, split
 from simshuffle.train.data.digits import TestShare
-from simshuffle.train.data.preparing import channel_statistics, check_memory, split
 
 ENDINGS = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
@@ -89,12 +88,8 @@ class ImageFolder(Spec):
             kept = split(labels, self.test_share, stream(self.seed, "image folder split"))
             if not len(kept[1]):
                 rule = "must leave at least one test image"
-                raise InputError(
-                    Problem(
-                        "data.test_share", rule, f"{len(labels)} images", "Raise it, or add images."
-                    ),
-                    self.path,
-                )
+                remedy = "Raise it, or add images."
+                refuse("data.test_share", rule, f"{len(labels)} images", remedy, self.path)
             parts = [Samples(images[part], labels[part]) for part in kept]
         mean, std = channel_statistics(parts[0].inputs)
         return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
@@ -104,15 +99,8 @@ class ImageFolder(Spec):
         folder for it)."""
         root = Path(self.path).expanduser()
         if not root.is_dir():
-            raise InputError(
-                Problem(
-                    "data.path",
-                    "must be a folder",
-                    str(root),
-                    "Give the folder that holds train/CLASS/IMAGE.",
-                ),
-                "data",
-            )
+            rule, remedy = "must be a folder", "Give the folder that holds train/CLASS/IMAGE."
+            refuse("data.path", rule, str(root), remedy, "data")
         if not (root / "train").is_dir():
             return _tree(root), []
         tested = next((root / name for name in ("test", "val") if (root / name).is_dir()), None)
@@ -122,21 +110,12 @@ class ImageFolder(Spec):
         """At least two classes, all of those tested among them."""
         if len(names) < 2:
             rule = "must hold images of at least two classes, as CLASS/IMAGE"
-            raise InputError(
-                Problem(
-                    "data.path",
-                    rule,
-                    ", ".join(names) or "no images",
-                    "Put each class into a folder.",
-                ),
-                self.path,
-            )
+            remedy = "Put each class into a folder."
+            refuse("data.path", rule, ", ".join(names) or "no images", remedy, self.path)
         foreign = sorted({name for _, name in test} - set(names))
         if foreign:
             rule = "classes of the test part must be among those of the training part"
-            raise InputError(
-                Problem("data.path", rule, ", ".join(foreign), "Rename or remove them."), self.path
-            )
+            refuse("data.path", rule, ", ".join(foreign), "Rename or remove them.", self.path)
 
     def _images(self, files: Files) -> NDArray[np.uint8]:
         """All images, decoded: (n, channels, image_size, image_size)."""
@@ -200,9 +179,8 @@ def _tree(folder: Path) -> Files:
     empty = [below.name for below in classes if not count[below.name]]
     if empty:
         rule = f"every class must have images (files ending in {', '.join(sorted(ENDINGS))})"
-        raise InputError(
-            Problem("data.path", rule, ", ".join(empty), "Add images, or remove the folder."),
-            str(folder),
+        refuse(
+            "data.path", rule, ", ".join(empty), "Add images, or remove the folder.", str(folder)
         )
     return files
 

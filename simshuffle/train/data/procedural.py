@@ -3,7 +3,7 @@ difficulty can be set."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Augmentation, Samples, TrainingSet
-from simshuffle.train.data.preparing import (
+from simshuffle.train.data.base import (
+    Augmentation,
+    Samples,
+    TrainingSet,
     balanced_labels,
     check_memory,
     long_tailed_labels,
@@ -62,6 +64,7 @@ class Procedural(Spec):
         seed: of everything that is drawn.
     """
 
+    label: ClassVar[str] = "synthetic images"
     kind: Literal["procedural"]
     num_samples: Count = 16384
     test_samples: Count = 4096
@@ -86,11 +89,6 @@ class Procedural(Spec):
         if self.rare_share is not None and self.prototypes < 2:
             raise PydanticCustomError("rare_share", "rare_share needs prototypes of at least 2")
         return self
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        return "synthetic images"
 
     def load(self) -> TrainingSet:
         """The samples, float32, divided by the standard deviation that signal and noise have

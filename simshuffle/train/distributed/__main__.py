@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
 from simshuffle.results.folders import check_place, meta_of
 from simshuffle.spec.library import read_value
 from simshuffle.studies.training.study import STUDY
@@ -103,10 +103,8 @@ def _run_study(chosen: argparse.Namespace, device: torch.device) -> None:
     for text in chosen.set:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(
-                Problem("--set", "is written KEY=VALUE", repr(text), "For example --set seeds=1."),
-                "command line",
-            )
+            rule, remedy = "is written KEY=VALUE", "For example --set seeds=1."
+            refuse("--set", rule, repr(text), remedy, "command line")
         values[key] = read_value(value, f"--set {key}")
     emulated = request(load_study(chosen.study, values), device.type)
     asked = on_ranks(emulated, ranks.world_size, chosen.transport, chosen.storage, device)

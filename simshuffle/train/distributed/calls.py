@@ -1,5 +1,5 @@
-"""In which order a scheduler's methods are called, and how often: what is refused, and what is
-warned of."""
+"""What a scheduler is given, and in which order its methods are called: what is refused, and what
+is warned of."""
 
 from __future__ import annotations
 
@@ -8,8 +8,66 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from torch.utils.data import DataLoader, Sampler
 
-from simshuffle.errors import InputError, Problem, SimshuffleWarning
+from simshuffle.errors import SimshuffleWarning, refuse
+from simshuffle.exchange import TrainedExchange
+from simshuffle.spec.record import Spec
+from simshuffle.train.distributed.transport import TRANSPORTS
+from simshuffle.train.emulate import records_of
+from simshuffle.train.training import Training
+
+
+class Arguments(Spec):
+    """The arguments of a scheduler that are records."""
+
+    strategy: TrainedExchange
+    training: Training
+
+
+def read_arguments(
+    fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
+) -> Arguments:
+    """The arguments of a scheduler, as it takes them.
+
+    Raises:
+        InputError: there is neither a fraction nor a strategy, or both; or one is not valid.
+    """
+    if (fraction is None) == (strategy is None):
+        remedy = "Give fraction=Q for partial local shuffle, or strategy=."
+        refuse("strategy", "either a fraction or a strategy is needed", "", remedy, "scheduler")
+    if transport not in TRANSPORTS:
+        rule = f"must be one of {', '.join(TRANSPORTS)}"
+        refuse("transport", rule, repr(transport), "Use 'isend'.", "scheduler")
+    called = {"training.local_batch_size": "batch_size", "training.drop_last": "drop_last"}
+    if strategy is None:
+        strategy = {"kind": "partial_local_shuffle", "exchange_fraction": fraction}
+        called["strategy.exchange_fraction"] = "fraction"
+    training = {"local_batch_size": batch_size, "drop_last": drop_last}
+    return records_of(Arguments, "scheduler", called, strategy=strategy, training=training)
+
+
+def loader_warning(
+    loader: DataLoader[Any], sampler: Sampler[int], batch_size: int, drop_last: bool
+) -> str:
+    """In what ``loader`` differs from its scheduler, which then counts other iterations; '' if in
+    nothing.
+
+    Raises:
+        InputError: it does not give what is scheduled.
+    """
+    found = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if found is not sampler:
+        remedy = "Make it with sampler=scheduler.sampler."
+        rule = "must give what is scheduled"
+        refuse("loader", rule, f"a {type(found).__name__}", remedy, "scheduler")
+    given = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    wanted = {"batch_size": batch_size, "drop_last": drop_last}
+    differ = [name for name in wanted if loader.batch_size and given[name] != wanted[name]]
+    return "; ".join(
+        f"{name} is {given[name]} in the loader, {wanted[name]} in the scheduler: make them alike"
+        for name in differ
+    )
 
 
 def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
@@ -21,50 +79,38 @@ def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
     if under_way:
         rule = "cannot be scheduled while another one is under way"
         remedy = "Call clean_local_storage() at the end of every epoch."
-        raise InputError(Problem("epoch", rule, str(epoch), remedy), "scheduler")
+        refuse("epoch", rule, str(epoch), remedy, "scheduler")
     if epoch != epochs_done + 1:
         rule = f"must be {epochs_done + 1}: epochs are numbered from 1, one after the other"
         remedy = "Use for epoch in range(1, epochs + 1)."
-        raise InputError(Problem("epoch", rule, str(epoch), remedy), "scheduler")
+        refuse("epoch", rule, str(epoch), remedy, "scheduler")
 
 
 def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, held: bool) -> None:
     """See that ``state`` is the checkpoint of a run on so many samples and ranks, which says how
-    long samples were ``held`` where the strategy asks.
-
-    Raises:
-        InputError: it is not.
-    """
+    long samples were ``held`` where the strategy asks, or raise InputError."""
     owner, remedy = np.asarray(state["owner"]), "Use the checkpoint of this run."
     if owner.shape != (num_samples,) or int(owner.max()) >= world_size:
         shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
         rule = "must be of the same samples and ranks"
-        raise InputError(Problem("state", rule, shown, remedy), "scheduler")
+        refuse("state", rule, shown, remedy, "scheduler")
     if held and "held" not in state:
         rule = "must say how long each rank has had its samples"
-        raise InputError(Problem("state", rule, f"{', '.join(state)}", remedy), "scheduler")
+        refuse("state", rule, ", ".join(state), remedy, "scheduler")
 
 
 def need_rest(call: str, *, under_way: bool) -> None:
-    """See that no epoch is under way.
-
-    Raises:
-        InputError: one is.
-    """
+    """See that no epoch is under way, or raise InputError."""
     if under_way:
         rule, remedy = "must be called between epochs", "Call clean_local_storage() first."
-        raise InputError(Problem(call, rule, "", remedy), "scheduler")
+        refuse(call, rule, "", remedy, "scheduler")
 
 
 def need_epoch(call: str, *, under_way: bool) -> None:
-    """See that an epoch is under way.
-
-    Raises:
-        InputError: none is.
-    """
+    """See that an epoch is under way, or raise InputError."""
     if not under_way:
         rule, remedy = "needs an epoch that is scheduled", "Call scheduling(epoch) first."
-        raise InputError(Problem(call, rule, "", remedy), "scheduler")
+        refuse(call, rule, "", remedy, "scheduler")
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:

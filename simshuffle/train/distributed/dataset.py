@@ -1,26 +1,26 @@
-"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage."""
+"""ShardDataset: a map-style dataset of which this rank holds a shard in local storage; and the
+sampler that says what of it the rank trains on."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, Sampler
 
-from simshuffle.errors import InputError, Problem, ScenarioError
-from simshuffle.spec.library import by_kind
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import validated
-from simshuffle.train.distributed.codec import decode, encode
 from simshuffle.train.distributed.group import Ranks, collectively
-from simshuffle.train.distributed.store import FolderStore, MemoryStore, Store
+from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
+from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
+from simshuffle.train.source import length_of
 
 Ints = NDArray[np.integer]
 Payload = Literal["decoded", "encoded"]
@@ -65,17 +65,9 @@ class ShardDataset(Dataset[Any]):
         decode: Callable[[bytes], Any] = decode,
     ) -> None:
         self.ranks = Ranks.current()
-        if (
-            isinstance(source, IterableDataset)
-            or not hasattr(source, "__getitem__")
-            or not hasattr(source, "__len__")
-        ):
-            rule = "must be a map-style dataset, with __getitem__ and __len__"
-            raise InputError(
-                Problem("source", rule, type(source).__name__, "Wrap it in one."), "dataset"
-            )
+        self._count = length_of(source, "source", "dataset")
         self.source, self.seed, self.transform = source, seed, transform
-        self.partition = _partition(partition)
+        self.partition = records_of(_Chosen, "dataset", partition=partition).partition
         self._encode, self._decode, self._targets = encode, decode, targets
         self._place = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
         self._staged = False
@@ -83,7 +75,7 @@ class ShardDataset(Dataset[Any]):
 
     def __len__(self) -> int:
         """N, of the whole set."""
-        return len(self.source)
+        return self._count
 
     def __getitem__(self, sample: int) -> Any:
         """The item of that number.
@@ -127,7 +119,7 @@ class ShardDataset(Dataset[Any]):
                 f"must be the labels of all {len(self)} samples for the partition"
                 f" '{self.partition.kind}'"
             )
-            raise InputError(Problem("targets", rule, shown, remedy), "dataset")
+            refuse("targets", rule, shown, remedy, "dataset")
         return np.asarray(known, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
@@ -208,6 +200,38 @@ class ShardDataset(Dataset[Any]):
         return received
 
 
+class ShardSampler(Sampler[int]):
+    """Sample numbers, in the order in which this rank trains on them. The scheduler sets it anew
+    for every epoch.
+
+    Its length is the same on all ranks and in all epochs: N/M, rounded up, or down with
+    ``drop_last``. A rank with a smaller shard repeats its first samples, as torch's
+    DistributedSampler does.
+
+    Attributes:
+        order: (n,) of the epoch that is scheduled; empty before the first.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self.order: NDArray[np.integer] = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        """Samples of an epoch."""
+        return self._length
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers.
+
+        Raises:
+            InputError: no epoch is scheduled.
+        """
+        if len(self.order) != self._length:
+            remedy = "Call scheduler.scheduling(epoch) first."
+            refuse("sampler", "has no order yet", "", remedy, "scheduler")
+        return iter(self.order.tolist())
+
+
 class Manifest:
     """What every rank knows of every sample that was staged: its size on the way, and a checksum of
     it.
@@ -246,29 +270,12 @@ class _Chosen(Spec):
     partition: Partition
 
 
-def _partition(given: str | Partition) -> Partition:
-    try:
-        raw = by_kind(given) if isinstance(given, str) else given
-    except ScenarioError as error:
-        raise InputError(
-            [Problem("partition", p.rule, p.value, p.remedy) for p in error.problems], "dataset"
-        ) from None
-    chosen, problems = validated({"partition": raw}, _Chosen)
-    if problems or chosen is None:
-        raise InputError(problems, "dataset")
-    return chosen.partition
-
-
 def check_sharded(dataset: object) -> None:
-    """See that ``dataset`` is one whose shards can be stored and exchanged.
-
-    Raises:
-        InputError: it is not.
-    """
+    """See that ``dataset`` is one whose shards can be stored and exchanged, or raise InputError."""
     if not isinstance(dataset, ShardDataset):
         remedy = "Wrap it: ShardDataset(dataset, storage)."
         shown = type(dataset).__name__
-        raise InputError(Problem("dataset", "must be a ShardDataset", shown, remedy), "scheduler")
+        refuse("dataset", "must be a ShardDataset", shown, remedy, "scheduler")
 
 
 def default_device(module: torch.nn.Module) -> torch.device:

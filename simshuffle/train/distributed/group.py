@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
@@ -30,18 +30,12 @@ class ExchangeError(SimshuffleError, RuntimeError):
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all.
+    """This process among all."""
 
-    Attributes:
-        rank: from 0.
-        world_size: M.
-        backend: 'gloo', 'mpi' or 'nccl'.
-        device: that the backend sends from and receives on; what is sent is copied there first.
-    """
-
-    rank: int
-    world_size: int
-    backend: str
+    rank: int  # from 0
+    world_size: int  # M
+    backend: str  # 'gloo', 'mpi' or 'nccl'
+    # that the backend sends from and receives on; what is sent is copied there first
     device: torch.device
 
     @classmethod
@@ -57,9 +51,7 @@ class Ranks:
                 "Start the script with torchrun, and call"
                 " torch.distributed.init_process_group('gloo') first."
             )
-            raise InputError(
-                Problem("process group", "must be initialised", "", remedy), "torch.distributed"
-            )
+            refuse("process group", "must be initialised", "", remedy, "torch.distributed")
         backend = dist.get_backend()
         if device is None:
             device = (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.train.data.image_folder import ENDINGS, UNREADABLE
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import Ranks
@@ -154,12 +154,8 @@ def _listed(root: Path, ranks: Ranks) -> _Tree:
     listing = json.loads(ranks.gather_texts(json.dumps(listing) if ranks.rank == 0 else "")[0])
     if "problem" in listing or not listing["files"]:
         shown = listing.get("problem", f"{root} without any")
-        raise InputError(
-            Problem(
-                "root", "must hold images in a folder for each class", shown, "Check the path."
-            ),
-            "dataset",
-        )
+        rule, remedy = "must hold images in a folder for each class", "Check the path."
+        refuse("root", rule, shown, remedy, "dataset")
     return _Tree(root, listing["classes"], [(number, name) for number, name in listing["files"]])
 
 

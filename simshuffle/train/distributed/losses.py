@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.train.distributed.dataset import ShardDataset, default_device
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.loss import Loss, check_losses
@@ -49,10 +49,7 @@ class TrainedLosses:
         end = self._known + len(losses)
         if end > len(self._mine):
             rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
-            raise InputError(
-                Problem("losses", rule, str(end), "Record those of each local batch once."),
-                "scheduler",
-            )
+            refuse("losses", rule, str(end), "Record those of each local batch once.", "scheduler")
         self._mine[self._known : end] = losses
         self._known = end
 
@@ -77,7 +74,7 @@ class TrainedLosses:
         if not self.share(ranks):
             rule = f"of all samples of epoch {epoch - 1} must be recorded"
             remedy = "Call scheduler.record_losses(losses) for every local batch."
-            raise InputError(Problem("losses", rule, "", remedy), "scheduler")
+            refuse("losses", rule, "", remedy, "scheduler")
         return np.where(np.isnan(self.table), 1.0, self.table)
 
 
@@ -120,7 +117,7 @@ def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         several = isinstance(batch, tuple | list)
         shown = f"{len(batch)} values" if several else f"a {type(batch).__name__}"
         rule, remedy = "must give pairs (input, target)", "Give each sample its label."
-        raise InputError(Problem("dataset", rule, shown, remedy), "scheduler")
+        refuse("dataset", rule, shown, remedy, "scheduler")
     return batch[0], batch[1]
 
 
@@ -145,6 +142,6 @@ def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch:
             remedy = (
                 "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
             )
-            raise InputError(Problem("importance", rule, value, remedy), "scheduler")
+            refuse("importance", rule, value, remedy, "scheduler")
         importance[of_rank] = part
     return importance

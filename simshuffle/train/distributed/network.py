@@ -9,10 +9,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from simshuffle.train.batch_norm import check_layers, check_materialised, scale_and_shift_only
+from simshuffle.train.batch_norm import (
+    LAYERS,
+    OtherNorm,
+    check_layers,
+    check_materialised,
+    scale_and_shift_only,
+)
 from simshuffle.train.training import BatchNorm
 
 
@@ -48,8 +53,8 @@ def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
         if any(weight.is_cuda for weight in model.parameters()):
             return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
         for layer in model.modules():
-            if type(layer) in _OVER_RANKS:
-                layer.__class__ = _OVER_RANKS[type(layer)]
+            if type(layer) in LAYERS:
+                OtherNorm.change(layer, _OverRanks)
     else:
         check_layers(model)
     return model
@@ -96,13 +101,13 @@ def gathered(rows: torch.Tensor, world_size: int) -> torch.Tensor:
     return everyone.view(len(rows) * world_size, -1)
 
 
-class _OverRanks(_BatchNorm):
+class _OverRanks(OtherNorm):
     """Batch norm over the batches of all ranks, which are equally large; the running variance is
     unbiased over all of them."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """``input`` (n, C, ...), normalised."""
-        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
         shape = (1, -1, *[1] * (input.ndim - 2))
@@ -133,22 +138,3 @@ class _OverRanks(_BatchNorm):
         factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean, factor)
         self.running_var.lerp_(variance, factor)
-
-
-class _OverRanks1d(_OverRanks, nn.BatchNorm1d):
-    pass
-
-
-class _OverRanks2d(_OverRanks, nn.BatchNorm2d):
-    pass
-
-
-class _OverRanks3d(_OverRanks, nn.BatchNorm3d):
-    pass
-
-
-_OVER_RANKS: dict[type[nn.Module], type[_OverRanks]] = {
-    nn.BatchNorm1d: _OverRanks1d,
-    nn.BatchNorm2d: _OverRanks2d,
-    nn.BatchNorm3d: _OverRanks3d,
-}

@@ -13,29 +13,17 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader
 
-from simshuffle.exchange import (
-    EpochContext,
-    ExchangePlan,
-    MessageSchedule,
-    Places,
-    Shards,
-    ShardsContext,
-    Strategy,
-)
-from simshuffle.spec.rng import stream
-from simshuffle.train.distributed import calls, loop
-from simshuffle.train.distributed.arguments import read_arguments
-from simshuffle.train.distributed.carrying import EpochExchange
-from simshuffle.train.distributed.checking import check_shards
-from simshuffle.train.distributed.dataset import Manifest, ShardDataset, check_sharded
+from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
+from simshuffle.train.distributed import calls
+from simshuffle.train.distributed.carrying import EpochExchange, check_shards
+from simshuffle.train.distributed.dataset import Manifest, ShardDataset, ShardSampler, check_sharded
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import TrainedLosses, inference_losses, shared_importance
-from simshuffle.train.distributed.sampler import ShardSampler
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
 from simshuffle.train.iterations import (
+    Shuffled,
     epoch_samples,
     large_batch_warning,
-    local_batches,
     pass_batches,
 )
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
@@ -49,7 +37,7 @@ _SAME = {
 }
 
 
-class Scheduler:
+class Scheduler(Shuffled):
     """Shuffles the samples of a `ShardDataset` between ranks. All methods but ``record_losses`` are
     collective: every rank calls them, in the same order. The samples are staged when it is made.
 
@@ -68,9 +56,7 @@ class Scheduler:
     Attributes:
         batch_size, drop_last: as given.
         sampler: of the DataLoader.
-        owner: the rank of each sample before the next epoch, (N,).
-        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
-        epochs_done: epochs.
+        batch_sizes, owner, held, epochs_done: as of `Shuffled`.
         shards, plan: of the epoch that was scheduled last; None before.
         importance: (N,) nats that the plan was made with; None without.
 
@@ -91,10 +77,10 @@ class Scheduler:
         transport: TransportName = "isend",
         places: Places | None = None,
     ) -> None:
-        self._places, self.batch_size, self.drop_last = places, batch_size, drop_last
         check_sharded(dataset)
-        chosen = read_arguments(fraction, strategy, batch_size, drop_last, transport)
-        self.dataset, self.ranks, self.strategy = dataset, dataset.ranks, chosen.strategy
+        chosen = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
+        self.dataset, self.ranks = dataset, dataset.ranks
+        self.batch_size, self.drop_last = batch_size, drop_last
         given = {
             "samples": len(dataset),
             "seed": dataset.seed,
@@ -105,21 +91,17 @@ class Scheduler:
             "drop_last": drop_last,
         }
         alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
-        self._training, self._transport_name = chosen.training, transport
-        self.batch_sizes = local_batches(len(dataset), self.ranks.world_size, chosen.training)
-        self._warned = False
-        self._tell(large_batch_warning(len(dataset), self.ranks.world_size, chosen.training))
+        count, world_size = len(dataset), self.ranks.world_size
+        super().__init__(chosen.strategy, chosen.training, count, world_size, dataset.seed, places)
+        self._transport_name, self._warned = transport, False
+        self._tell(large_batch_warning(count, world_size, chosen.training))
         self.owner = dataset.owner()
         alike(self.ranks, {"partition": _mark(self.owner)}, _SAME)
-        self.sampler = ShardSampler(
-            sum(self.batch_sizes) if drop_last else -(-len(dataset) // self.ranks.world_size)
-        )
-        self.held = self.strategy.first_held(len(dataset))
-        self.epochs_done = 0
+        self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-count // world_size))
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
         self.importance: Floats | None = None
-        self.losses = TrainedLosses(len(dataset), self.ranks.world_size)
+        self.losses = TrainedLosses(count, world_size)
         self._measured: Floats | None = None
         self._exchange: EpochExchange | None = None
         self._scheduled = False
@@ -145,9 +127,27 @@ class Scheduler:
             InputError: ``loader`` has another sampler; and as of `scheduling`.
             ExchangeError: as of `clean_local_storage`.
         """
-        loader = loop.loader_of(self) if loader is None else loader
-        self._tell(loop.loader_warning(self, loader))
-        return loop.batches(self, epoch, loader)
+        if loader is None:
+            loader = DataLoader(
+                self.dataset, self.batch_size, sampler=self.sampler, drop_last=self.drop_last
+            )
+        self._tell(calls.loader_warning(loader, self.sampler, self.batch_size, self.drop_last))
+        return self._batches(epoch, loader)
+
+    def _batches(self, epoch: int, loader: DataLoader[Any]) -> Iterator[Any]:
+        schedule = self.strategy.exchange_schedule
+        overlap = schedule is not None and schedule.overlap
+        self.scheduling(epoch)
+        pending: Pair = ([], [])
+        for batch in loader:
+            yield batch
+            self.synchronize(*pending)
+            pending = self.communicate()
+            if not overlap:
+                self.synchronize(*pending)
+                pending = ([], [])
+        self.synchronize(*pending)
+        self.clean_local_storage()
 
     def scheduling(self, epoch: int) -> None:
         """Plan the epoch (from 1): what this rank trains on, which ``sampler`` then yields, and
@@ -160,25 +160,14 @@ class Scheduler:
         """
         calls.check_epoch(epoch, self.epochs_done, under_way=self._scheduled)
         self.importance = self._shared_importance(epoch)
-        self.shards = self._shards(epoch)
-        self.plan = self.strategy.plan(
-            EpochContext(
-                self.shards,
-                batch_size=self._training.local_batch_size,
-                iterations=len(self.batch_sizes),
-                epoch=epoch,
-                rng=stream(self.dataset.seed, "exchange", epoch),
-                importance=self.importance,
-                places=self._places,
-                held=self.held,
-            )
-        )
+        self.shards = self.next_shards()
+        self.plan = self.next_plan(self.shards, self.importance)
         alike(
             self.ranks,
             {"plan": _mark(self.shards.order, self.plan.sample, self.plan.target)},
             _SAME,
         )
-        samples = epoch_samples(self.shards, drop_last=self._training.drop_last)
+        samples = epoch_samples(self.shards, drop_last=self.drop_last)
         self.sampler.order = samples[: len(self.sampler), self.ranks.rank]
         self.losses.begin(samples)
         if self._manifest is not None:
@@ -243,8 +232,7 @@ class Scheduler:
             exchange.settle()
         self._scheduled = False
         if self.plan is not None:
-            self.owner, self.held = self.plan.apply(self.owner), self.plan.held_after(self.held)
-        self.epochs_done += 1
+            self.exchanged(self.plan)
         self._tell(warning)
 
     # ----------------------------------------------------------------------------------- importance
@@ -288,7 +276,7 @@ class Scheduler:
             InputError: ``loss`` gives no loss for each sample.
         """
         if refresh_statistics:
-            of_all = pass_batches(self._shards(self.epochs_done + 1), self.batch_sizes)
+            of_all = pass_batches(self.next_shards(), self.batch_sizes)
             parts = [batch[:, self.ranks.rank] for batch in of_all]
         else:
             mine = np.flatnonzero(self.owner == self.ranks.rank)
@@ -349,15 +337,6 @@ class Scheduler:
         )
 
     # --------------------------------------------------------------------------------------- inside
-
-    def _shards(self, epoch: int) -> Shards:
-        """Who trains on what in the coming epoch."""
-        seed, world_size = self.dataset.seed, self.ranks.world_size
-        on = {} if self._places is None else {"ranks_per_host": self._places.ranks_per_host}
-        rng = stream(seed, "shuffle", epoch)
-        return self.strategy.epoch_shards(
-            ShardsContext(self.owner, world_size, epoch, rng, seed, self.batch_size, **on)
-        )
 
     def _tell(self, warning: str) -> None:
         """Warn on rank 0, once."""

@@ -1,10 +1,11 @@
-"""A study whose runs are trained on real ranks, one after the other: one of a file, or of a model,
-data, loss and optimiser of the caller's."""
+"""A study whose runs are trained on real ranks, one after the other, each a cell: one of a file, or
+of a model, data, loss and optimiser of the caller's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,17 +14,71 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from simshuffle.studies.training.study import STUDY, Trainings
+from simshuffle.studies.training.tables import TIMELINE, outcome_of
 from simshuffle.study import engine
-from simshuffle.study.cell import digest_of
+from simshuffle.study.cell import Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, fingerprint
 from simshuffle.train.cell import RunCell
-from simshuffle.train.distributed.cell import RankCell
 from simshuffle.train.distributed.group import Ranks, alike
-from simshuffle.train.distributed.training import check_world
+from simshuffle.train.distributed.training import check_world, trained_on_ranks
 from simshuffle.train.distributed.transport import TransportName
 from simshuffle.train.emulate import device_named
-from simshuffle.train.own import own_request, place_of, with_contents
+from simshuffle.train.loss import cross_entropy
+from simshuffle.train.own import OwnStudy, place_of, with_contents
+from simshuffle.train.own_cell import Own
+
+
+@dataclass(frozen=True)
+class RankCell(PlainCell):
+    """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
+    what the first one gives is its outcome."""
+
+    emulated: RunCell  # the same run on emulated ranks
+    transport: TransportName = "isend"  # of the samples
+    storage: Path | None = None  # folder of the shards; None for memory
+    torch_device: str = "cpu"  # of this rank, such as 'cuda:1'
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return [*self.emulated.key, self.transport]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return self.emulated.label
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        return self.emulated.cost
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`."""
+        return self.emulated.memory
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        return self.emulated.parts | {TIMELINE}
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`, with what every rank did when."""
+        device = torch.device(self.torch_device)
+        record = trained_on_ranks(
+            self.emulated.training_run,
+            self.emulated.materials(device),
+            transport=self.transport,
+            storage=self.storage,
+            device=device,
+        )
+        if record is None:
+            return Outcome()
+        outcome, timeline = outcome_of(record), BytesIO()
+        record.timeline.to_parquet(timeline, index=False, compression="zstd")
+        return replace(outcome, files={**outcome.files, TIMELINE: timeline.getvalue()})
 
 
 def on_ranks(
@@ -106,8 +161,11 @@ def train_study(
     ranks, where = Ranks.current(), device_named(device)
     if world_size is not None:
         check_world(world_size, ranks.world_size)
-    study |= {"world_size": ranks.world_size, "version": version, "kept_in": kept_in}
-    emulated = own_request(model, train, test, device=device, **study)
+    own = Own(model, train, test, study.pop("loss", cross_entropy), study.pop("optimizer", None))
+    known = {each.name for each in fields(OwnStudy)}
+    given: dict[str, Any] = {key: study.pop(key) for key in known & {*study}}
+    given |= {"version": version, "kept_in": kept_in, "device": device, "training": study}
+    emulated = OwnStudy(own, world_size=ranks.world_size, **given).request()
     folder = None if storage is None else Path(storage)
     asked = on_ranks(emulated, ranks.world_size, transport, folder, where)
     with place_of(kept_in) as place:

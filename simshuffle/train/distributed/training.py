@@ -16,26 +16,26 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_table
-from simshuffle.studies.training.record import RunRecord
+from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
 from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.data import TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
-from simshuffle.train.distributed.marks import (
+from simshuffle.train.distributed.measuring import (
     Marks,
+    Scorer,
     epoch_seconds,
     iteration_seconds,
     timeline_rows,
 )
 from simshuffle.train.distributed.network import data_parallel, gathered, with_batch_norm
 from simshuffle.train.distributed.scheduler import Scheduler
-from simshuffle.train.distributed.scoring import Scorer
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
-from simshuffle.train.emulation import Diverged, EpochOutcome
-from simshuffle.train.iterations import learning_rate, local_batches
+from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
+from simshuffle.train.iterations import learning_rate
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import OwnStatistics, Recorder, description
@@ -50,14 +50,11 @@ Watcher = Callable[["RankTraining", int], None]
 
 @dataclass(frozen=True)
 class MeasuredRun(RunRecord):
-    """The record of a run on real ranks, and
+    """The record of a run on real ranks, and"""
 
-    Attributes:
-        timeline: columns `simshuffle.results.timeline.PHASE_COLUMNS`, as a simulation has them:
-            what each rank did when, in s since all began. Waiting for the others' gradients is in
-            ``allreduce``, and for their samples in ``exchange``; bytes are 0.
-    """
-
+    # columns `simshuffle.results.timeline.PHASE_COLUMNS`, as a simulation has them: what each rank
+    # did when, in s since all began. Waiting for the others' gradients is in ``allreduce``, and for
+    # their samples in ``exchange``; bytes are 0.
     timeline: pd.DataFrame
 
 
@@ -86,7 +83,6 @@ class RankTraining:
         self._contrast = contrast_of(
             training,
             materials.augmentation,
-            sizes=local_batches(len(materials.train), run.world_size, training),
             world_size=run.world_size,
             count=len(materials.train),
             strategy=run.exchange,
@@ -118,11 +114,10 @@ class RankTraining:
         self._ready = 0.0
         for weight in self.model.parameters():
             weight.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
-        size, drop = training.local_batch_size, training.drop_last
         self._loader = DataLoader(
             dataset,
-            batch_size=size,
-            drop_last=drop,
+            training.local_batch_size,
+            drop_last=training.drop_last,
             sampler=self.scheduler.sampler,
             collate_fn=self._collate,
         )
@@ -214,9 +209,7 @@ class RankTraining:
         self._ready = self._now()
 
     def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+        return now(self.device)
 
 
 def train_distributed(
@@ -298,10 +291,7 @@ def trained_on_ranks(
             break
         scheduler.losses.share(scheduler.ranks)
         scheduler.clean_local_storage()
-        wanted = scorer is not None and (
-            epoch % training.evaluate_every == 0 or epoch == training.epochs
-        )
-        scores = scorer.scores(rank.model) if scorer is not None and wanted else {}
+        scores = scorer.scores(rank.model) if scorer and training.evaluates(epoch) else {}
         timeline += timeline_rows(epoch, every)
         recorder.add(outcome, scheduler.losses.table, scores)
         if watcher is not None:
@@ -309,23 +299,20 @@ def trained_on_ranks(
     scheduler.dataset.unstage()
     if scheduler.ranks.rank != 0:
         return None
-    described = _described(run, materials, rank)
+    described = description(
+        run.exchange,
+        training,
+        rank.model,
+        data=materials.data_name,
+        model=materials.model_name,
+        partition=run.partition.kind,
+        device=device.type,
+        world_size=run.world_size,
+        seed=run.seed,
+        num_samples=len(materials.train),
+    )
     record = recorder.record(described, "done" if not message else "failed", message)
     return MeasuredRun(**record.__dict__, timeline=phase_table(described["label"], timeline))
-
-
-def _described(run: Run, materials: Materials, rank: RankTraining) -> dict[str, Any]:
-    """What a record says about its run."""
-    names: dict[str, Any] = {
-        "data": materials.data_name,
-        "model": materials.model_name,
-        "partition": run.partition.kind,
-        "device": rank.device.type,
-        "world_size": run.world_size,
-        "seed": run.seed,
-        "num_samples": len(materials.train),
-    }
-    return description(run.exchange, run.training, rank.model, **names)
 
 
 def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
@@ -358,39 +345,20 @@ def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> E
 
 def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
     """See that all ``losses`` (M, n) and weights are finite."""
-    bad = ~np.isfinite(losses)
+    bad, size = ~np.isfinite(losses), rank.run.training.local_batch_size
     last = len(rank.scheduler.batch_sizes) - 1
     if bad.any():
-        iteration = int(np.argmax(bad.any(axis=0))) // rank.run.training.local_batch_size
-        begin = iteration * rank.run.training.local_batch_size
-        first = int(
-            np.argmax(bad[:, begin : begin + rank.run.training.local_batch_size].any(axis=1))
-        )
+        iteration = int(np.argmax(bad.any(axis=0))) // size
+        of_iteration = bad[:, iteration * size : (iteration + 1) * size]
+        first = int(np.argmax(of_iteration.any(axis=1)))
         raise Diverged(epoch, iteration, first, rank.learning_rate(epoch, iteration))
-    if not all(bool(torch.isfinite(weight).all()) for weight in rank.model.parameters()):
-        raise Diverged(
-            epoch,
-            last,
-            0,
-            rank.learning_rate(epoch, last),
-            "a weight, which all ranks share, after the update",
-        )
+    check_weights(rank.model, epoch, last, rank.learning_rate(epoch, last))
 
 
 def check_world(wanted: int, world_size: int) -> None:
-    """See that there are as many processes, ``world_size``, as ranks are ``wanted``.
-
-    Raises:
-        InputError: there are not.
-    """
+    """See that there are as many processes, ``world_size``, as ranks are ``wanted``, or raise
+    InputError."""
     if wanted != world_size:
         remedy = f"Use torchrun with {wanted} processes, or set world_size to {world_size}."
-        raise InputError(
-            Problem(
-                "world_size",
-                f"must be the number of processes, {world_size}",
-                str(wanted),
-                remedy,
-            ),
-            "run",
-        )
+        rule = f"must be the number of processes, {world_size}"
+        refuse("world_size", rule, str(wanted), remedy, "run")

@@ -3,10 +3,11 @@ iteration with all_to_all."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,36 +29,25 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 @dataclass(frozen=True)
 class Message:
     """What one rank sends and receives together. A rank that is its own destination keeps its
-    samples.
+    samples."""
 
-    Attributes:
-        number: as in the plan.
-        destination, source: ranks.
-        sent, received: sample numbers, in the order of the plan's steps.
-    """
-
-    number: int
+    number: int  # as in the plan
+    # destination, source: ranks
     destination: int
     source: int
+    # sent, received: sample numbers, in the order of the plan's steps
     sent: Ints
     received: Ints
 
 
 @dataclass
 class Request:
-    """Something under way.
+    """Something under way."""
 
-    Attributes:
-        peer: the rank at the other end; -1 for all.
-        samples: that travel, in the order of the buffer.
-        buffer: their bytes, one after the other; kept until the request is done.
-        work: what torch.distributed waits for.
-    """
-
-    peer: int
-    samples: Ints
-    buffer: torch.Tensor
-    work: Any
+    peer: int  # the rank at the other end; -1 for all
+    samples: Ints  # that travel, in the order of the buffer
+    buffer: torch.Tensor  # their bytes, one after the other; kept until the request is done
+    work: Any  # what torch.distributed waits for
 
 
 Pair = tuple[list[Request], list[Request]]
@@ -90,15 +80,8 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
     return out
 
 
-class Transport(Protocol):
-    """Carries the messages of an iteration out."""
-
-    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
-        """Send and receive, without waiting for it."""
-
-
-class Isend:
-    """A message of the plan is a message on the network; receives are posted before sends.
+class Transport(ABC):
+    """Carries the messages of an iteration out.
 
     Args:
         ranks: this process among all.
@@ -108,6 +91,14 @@ class Isend:
 
     def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
+
+    @abstractmethod
+    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
+        """Send and receive, without waiting for it."""
+
+
+class Isend(Transport):
+    """A message of the plan is a message on the network; receives are posted before sends."""
 
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
         """As `Transport.begin`; with barriers, all ranks meet before the messages."""
@@ -151,16 +142,9 @@ class Isend:
         return joined([payload_of(int(sample)) for sample in samples]).to(self.ranks.device)
 
 
-class AllToAll:
-    """All messages of an iteration as one all_to_all_single; with barriers, all ranks meet before
-    it.
-
-    Args:
-        ranks, sizes, barriers: as of `Isend`; 'message' is the same as 'iteration'.
-    """
-
-    def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
-        self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
+class AllToAll(Transport):
+    """All messages of an iteration as one all_to_all_single; with barriers, 'message' or
+    'iteration', all ranks meet before it."""
 
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
         """As `Transport.begin`."""
@@ -169,17 +153,11 @@ class AllToAll:
         if self.barriers != "none":
             self.ranks.barrier()
         rank, world_size = self.ranks.rank, self.ranks.world_size
-        sent = [
-            _of([m.sent for m in messages if m.destination == peer != rank])
-            for peer in range(world_size)
-        ]
-        received = [
-            _of([m.received for m in messages if m.source == peer != rank])
-            for peer in range(world_size)
-        ]
-        out = joined([payload_of(int(sample)) for part in sent for sample in part]).to(
-            self.ranks.device
-        )
+        peers = range(world_size)
+        sent = [_of([m.sent for m in messages if m.destination == p != rank]) for p in peers]
+        received = [_of([m.received for m in messages if m.source == p != rank]) for p in peers]
+        payloads = [payload_of(int(sample)) for part in sent for sample in part]
+        out = joined(payloads).to(self.ranks.device)
         into = [int(self.sizes[part].sum()) for part in received]
         room = torch.empty(sum(into), dtype=torch.uint8, device=self.ranks.device)
         with self.ranks.communicating("sending samples"):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from simshuffle.network import Links
 from simshuffle.plan.resources import Resources
-from simshuffle.routing.reach import reach
+from simshuffle.routing.loads import reach
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]

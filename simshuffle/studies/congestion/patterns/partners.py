@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.exchange.partners.matching import couples, sorted_pairs
+from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.studies.congestion.patterns.fabric import Fabric, Floats, Ints
 from simshuffle.studies.congestion.patterns.variant import PATTERNS, needs_power_of_two
 

@@ -1,0 +1,395 @@
+"""An allreduce that has a machine to itself, by the size of its buffer, as all_reduce_perf of
+nccl-tests measures and prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import Field
+from rich.table import Table
+
+from simshuffle.allreduce import Allreduce
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.lowering.gradients import Allreduces
+from simshuffle.network import Fluid, Network, Packet
+from simshuffle.plan.packets import MOST_PACKETS, allreduce_packets
+from simshuffle.plan.resources import Resources
+from simshuffle.results.console import new_table
+from simshuffle.scenario.checks import allreduce_problems, cluster_problems
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.reading import resolve
+from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.spec.interpolation import Curve
+from simshuffle.spec.library import by_kind, find, nearest, read_yaml, shipped_names
+from simshuffle.spec.overrides import put
+from simshuffle.spec.record import Spec
+from simshuffle.spec.rng import stream
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
+from simshuffle.spec.validation import unreported, validated
+
+ELEMENT = 4
+"""Bytes of an element, a float32."""
+SIZES = tuple(8.0 * 2**k for k in range(28))
+"""Bytes of the buffers if nobody says it: 8 B to 1 GiB (nccl-tests -b 8 -e 1G -f 2)."""
+_RING, _TREE = ("3.4 us", "9.6 us"), ("28 us", "50 us")
+"""s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
+Simple protocol (docs/model-allreduce.md)."""
+
+
+class _Reduced(Spec):
+    allreduce: Allreduce
+
+
+class _Machine(Spec):
+    """What a bench is made of, where there is no scenario."""
+
+    cluster: Cluster
+    network: Network = Fluid()
+    seed: int = Field(default=0, ge=0)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What is measured: an allreduce over ``world_size`` ranks of a machine. ``seed`` is that of
+    the scenario, from which hosts and their order are drawn where they are random."""
+
+    name: str
+    cluster: Cluster
+    allreduce: Allreduce
+    network: Network
+    seed: int
+    world_size: int
+
+    @cached_property
+    def resources(self) -> Resources:
+        """The links that the ranks use."""
+        return Resources(self.cluster, self.world_size, stream(self.seed, "placement"))
+
+    @cached_property
+    def _allreduces(self) -> Allreduces:
+        return Allreduces(self.allreduce, self.resources, stream(self.seed, "host_order"))
+
+    def seconds(self, nbytes: float) -> float:
+        """Time (s) of an allreduce of ``nbytes`` bytes; 0 for one rank."""
+        return self._allreduces.seconds(nbytes, self.network)
+
+
+def bench_of(scenario: Scenario) -> Bench:
+    """The allreduce of a scenario over all of its ranks."""
+    return Bench(
+        scenario.name,
+        scenario.cluster,
+        scenario.workload.allreduce,
+        scenario.network,
+        scenario.seed,
+        scenario.world_size,
+    )
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What else is chosen than a scenario or a machine says."""
+
+    values: Mapping[str, Any]  # of the scenario or the machine, by dotted key
+    # the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed` gives what it
+    # leaves out
+    algorithm: str = ""
+    allreduce: Mapping[str, Any] | None = None  # keys of the allreduce, after that
+    # hosts, gpus_per_host: that are used; None for those of the scenario, or all
+    hosts: int | None = None
+    gpus_per_host: int | None = None
+
+
+def bench(name: str, chosen: Chosen) -> Bench:
+    """The bench of a scenario, or of a machine with an allreduce that is chosen.
+
+    Args:
+        name: a file, or the name of a shipped scenario or machine.
+        chosen: what else.
+
+    Raises:
+        InputError: there is no such file, or a value is not valid, or there are too few GPUs.
+    """
+    path, is_machine = _found(name)
+    of: _Machine | Scenario
+    if is_machine:
+        of = machine = _machine(path, chosen.values)
+        world_size, plain, label = machine.cluster.num_gpus, by_kind("nccl"), machine.cluster.name
+    else:
+        of = scenario = load_scenario(path, chosen.values)
+        world_size, label = scenario.world_size, scenario.name
+        plain = scenario.workload.allreduce.model_dump(mode="json", exclude_none=True)
+    cluster = of.cluster
+    if chosen.hosts is not None or chosen.gpus_per_host is not None:
+        hosts = cluster.hosts_for(world_size) if chosen.hosts is None else chosen.hosts
+        if chosen.gpus_per_host is not None:
+            cluster = _with_gpus(cluster, chosen.gpus_per_host)
+        world_size = hosts * cluster.host.gpus
+    if chosen.algorithm:
+        plain = _named(chosen.algorithm)
+    allreduce = _allreduce(completed(plain, cluster), chosen.allreduce or {})
+    made = Bench(label, cluster, allreduce, of.network, of.seed, world_size)
+    if problems := _problems(made):
+        raise ScenarioError(problems, name)
+    return made
+
+
+def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
+    """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
+    NCCL's table, a ring or channel for each HCA, and as bus bandwidths what the NVLink of a GPU,
+    and all HCAs and PCIe slots of a host, or of a scale-up domain, carry."""
+    kinds = {
+        get_args(k.model_fields["kind"].annotation)[0]: k for k in get_args(get_args(Allreduce)[0])
+    }
+    record = kinds.get(plain.get("kind", ""))
+    if record is None:
+        return dict(plain)
+    host = cluster.host
+    cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
+    between = cluster.hosts_per_domain * min(cables, host.pcie_slots * host.pcie_bandwidth)
+    known: dict[str, Any] = {
+        record.one_for_each_hca: cluster.hosts_per_domain * host.hcas,
+        "intra_host_bus_bandwidth": f"{host.nvlink_bandwidth!r} B/s",
+        "inter_host_bus_bandwidth": f"{between!r} B/s",
+    }
+    of_steps = _TREE if plain["kind"] == "tree" else _RING
+    for prefix, latencies in (("", of_steps), ("ring_", _RING), ("tree_", _TREE)):
+        for side, latency in zip(("intra", "inter"), latencies, strict=True):
+            known[f"{prefix}{side}_host_latency"] = latency
+    fields = record.model_fields
+    return {k: v for k, v in known.items() if k in fields and fields[k].is_required()} | dict(plain)
+
+
+def sizes(text: str) -> tuple[float, ...]:
+    """Bytes of buffers, from a list such as '8 B,1 MiB'.
+
+    Raises:
+        InputError: one of them is no size, or holds no whole number of elements.
+    """
+    found, problems = [], []
+    for part in map(str.strip, text.split(",")):
+        try:
+            nbytes = parse_quantity(part, Dimension.NBYTES)
+        except UnitError as error:
+            problems.append(Problem("--sizes", f"a size {error}", repr(part)))
+            continue
+        if nbytes <= 0 or nbytes % ELEMENT:
+            rule = f"a buffer holds one or more floats of {ELEMENT} B"
+            problems.append(Problem("--sizes", rule, repr(part), "Write for example 8 B."))
+        found.append(nbytes)
+    if problems:
+        raise InputError(problems, "command line")
+    return tuple(found)
+
+
+def _found(name: str) -> tuple[Path, bool]:
+    """The file of a scenario or machine, and whether it is a machine."""
+    try:
+        path = find(name, "scenarios")
+    except ScenarioError as error:
+        if name in shipped_names("topologies"):
+            return find(name, "topologies"), True
+        known = [n for folder in ("scenarios", "topologies") for n in shipped_names(folder)]
+        remedy = error.problems[0].remedy if Path(name).suffix else nearest(name, known)
+        problem = Problem("", "no such scenario or machine, file or name", repr(name), remedy)
+        raise ScenarioError(problem) from None
+    first = next(iter(read_yaml(path)), None)
+    return path, isinstance(first, dict) and "topology" in first
+
+
+def _machine(path: Path, values: Mapping[str, Any]) -> _Machine:
+    plain, problems, _ = resolve({"cluster": str(path.resolve())}, values, path.parent)
+    plain.pop("sweep", None)  # which `resolve` adds
+    machine, found = validated(plain, _Machine)
+    problems += unreported(found, problems)
+    if problems or machine is None:
+        raise ScenarioError(problems, str(path))
+    return machine
+
+
+def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
+    """The cluster with so many GPUs in use on every host."""
+    if gpus > cluster.host.gpus:
+        rule = f"must not exceed the {cluster.host.gpus} GPUs of a host of {cluster.name}"
+        raise InputError(Problem("--gpus-per-host", rule, str(gpus), "Use fewer."), "command line")
+    plain = cluster.model_dump(mode="json", exclude_none=True)
+    plain["host"]["gpus"] = gpus
+    changed, found = validated(plain, Cluster)
+    if changed is None or found:
+        remedy = "Add for example --set cluster.host.hcas=1 --set cluster.host.pcie_slots=1."
+        told = Problem("--gpus-per-host", found[0].rule, str(gpus), remedy)
+        raise InputError(told, "command line")
+    return changed
+
+
+def _named(algorithm: str) -> dict[str, Any]:
+    try:
+        return by_kind(algorithm)
+    except InputError as error:
+        problems = [problem.below("--algorithm") for problem in error.problems]
+        raise InputError(problems, "command line") from None
+
+
+def _allreduce(plain: dict[str, Any], values: Mapping[str, Any]) -> Allreduce:
+    problems: list[Problem] = []
+    raw = {"allreduce": plain}
+    for key, value in values.items():
+        put(raw, f"allreduce.{key}", value, problems)
+    made, found = validated(raw, _Reduced)
+    problems += unreported(found, problems)
+    if problems or made is None:
+        raise InputError([problem.below("workload") for problem in problems], "command line")
+    return made.allreduce
+
+
+def _problems(made: Bench) -> list[Problem]:
+    if made.world_size < 2:
+        rule = "an allreduce needs 2 ranks or more"
+        return [Problem("--hosts", rule, f"{made.world_size} rank", "Use more hosts.")]
+    machine = cluster_problems(made.cluster, made.world_size)
+    return [*machine, *allreduce_problems(made.cluster, made.allreduce)]
+
+
+HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
+WIDTHS = (11, 14, 10, 8, 9, 8, 8)
+"""Characters of the columns."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The allreduce of one buffer: its bytes, and its time (s)."""
+
+    nbytes: float
+    seconds: float
+    world_size: int
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Bytes of the buffer a second."""
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def bus_bandwidth(self) -> float:
+        """2 (M-1)/M times that."""
+        return 2 * (self.world_size - 1) / self.world_size * self.algorithm_bandwidth
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The rows of a bench, by size, and what is to be known of them."""
+
+    bench: Bench
+    rows: Sequence[Row]
+
+    @property
+    def notes(self) -> list[str]:
+        """Which sizes a measured curve does not cover."""
+        bench, out = self.bench, []
+        unused = "inter_" if bench.resources.num_domains == 1 else "intra_"
+        for key, curve in bench.allreduce:
+            if not isinstance(curve, Curve) or key.startswith(unused):
+                continue
+            if outside := [row.nbytes for row in self.rows if not curve.covers(row.nbytes)]:
+                span = " to ".join(_bytes(x) for x in (curve.x[0], curve.x[-1]))
+                places = ", ".join(map(_bytes, outside))
+                out.append(
+                    f"workload.allreduce.{key} was measured from {span}; of {places} it is taken"
+                    " to be that of the nearest."
+                )
+        return out
+
+    def lines(self) -> Iterator[str]:
+        """The table as all_reduce_perf prints it."""
+        bench = self.bench
+        yield f"# simshuffle collective: {bench.allreduce.kind} on {bench.name}, simulated"
+        yield "# Collective test starting: all_reduce_perf"
+        yield "#\n# Using devices"
+        resources, device = bench.resources, bench.cluster.host.accelerator
+        for rank, (host, gpu) in enumerate(zip(resources.host_of, resources.gpu_of, strict=True)):
+            yield f"#  Rank {rank:>2} on {resources.hosts[host]:>10} device {gpu:>2} {device}"
+        yield "#"
+        names = ("size", "count", "type", "redop", "time", "algbw", "busbw")
+        units = ("(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)")
+        for mark, cells in (("#", names), ("#", units), *((" ", _cells(row)) for row in self.rows)):
+            yield mark + "".join(f"{c:>{w}}" for c, w in zip(cells, WIDTHS, strict=True))
+        mean = sum(row.bus_bandwidth for row in self.rows) / len(self.rows)
+        yield f"# Avg bus bandwidth    : {mean / 1e9:g}"
+
+    def table(self) -> Table:
+        """The same as a table of the terminal, to be exported."""
+        bench = self.bench
+        title = f"{bench.allreduce.kind} on {bench.name}, {bench.world_size} ranks"
+        table = new_table(f"{title} on {bench.resources.num_hosts} hosts", numbers=HEADINGS)
+        for row in self.rows:
+            table.add_row(*_cells(row))
+        return table
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, in SI units."""
+        bench = self.bench
+        return {
+            "name": bench.name,
+            "ranks": bench.world_size,
+            "hosts": bench.resources.num_hosts,
+            "allreduce": bench.allreduce.model_dump(mode="json", exclude_none=True),
+            "rows": [
+                {
+                    "nbytes": row.nbytes,
+                    "seconds": row.seconds,
+                    "algorithm_bandwidth": row.algorithm_bandwidth,
+                    "bus_bandwidth": row.bus_bandwidth,
+                }
+                for row in self.rows
+            ],
+            "notes": self.notes,
+        }
+
+
+def measure(
+    bench: Bench, sizes: Sequence[float], progress: Callable[[float], None] | None = None
+) -> Measurement:
+    """Each allreduce of ``sizes`` bytes alone; ``progress`` is told the share of them done.
+
+    Raises:
+        InputError: the network is simulated packet by packet, and there are too many of them.
+    """
+    _check_packets(bench, sizes)
+    rows = []
+    for done, nbytes in enumerate(sizes, 1):
+        rows.append(Row(nbytes, bench.seconds(nbytes), bench.world_size))
+        if progress is not None:
+            progress(done / len(sizes))
+    return Measurement(bench, rows)
+
+
+def _check_packets(bench: Bench, sizes: Sequence[float]) -> None:
+    if not isinstance(bench.network, Packet):
+        return
+    domain_of, mtu = bench.resources.domain_of, bench.network.mtu
+    total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
+    if total > MOST_PACKETS:
+        rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
+        remedy = "Leave out the largest, or use network.kind: fluid."
+        raise InputError(Problem("--sizes", rule, f"{total:.1e}", remedy), "command line")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    time = row.seconds * 1e6
+    digits = 0 if time >= 1e4 else 1 if time >= 100 else 2  # as nccl-tests print it
+    return (
+        f"{row.nbytes:.0f}",
+        f"{row.nbytes / ELEMENT:.0f}",
+        "float",
+        "sum",
+        f"{time:.{digits}f}",
+        f"{row.algorithm_bandwidth / 1e9:.2f}",
+        f"{row.bus_bandwidth / 1e9:.2f}",
+    )
+
+
+def _bytes(nbytes: float) -> str:
+    return readable(nbytes, Dimension.NBYTES)

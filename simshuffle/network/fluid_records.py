@@ -1,0 +1,255 @@
+"""All arrays of the fluid network, grouped by the files that own them (members: fluid_members.py),
+and its constants.
+
+All state lives in a few record arrays: what is needed together lies together. Indices
+are 32 bits wide where there are at most 2**31 of a thing. -1 stands for none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Records = Any  # a record array; its fields are those of the dtypes below
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+# Typed zero: numba compiles a function once more for each literal that it is called with.
+FIRST: Any = np.int64(0)
+
+# ------------------------------------------------------------------------------- life of a transfer
+
+PAIR_BUCKETS = 1 << 14
+
+UNUSED, WAITING, DELAYED, QUEUED, ACTIVE, ENDING = 0, 1, 2, 3, 4, 5
+
+# Events closer than this (relative to the clock) are one instant, so that symmetric flows end
+# together in spite of rounding.
+INSTANT = 1e-14
+
+# Bytes. Transfers and links are kept in two cache lines each: what is needed most is in the first.
+# Where a network is larger than the caches, time goes by cache lines.
+CACHE_LINE = 64
+
+NODE = np.dtype(
+    [
+        # what was posted (posting), what has become of it (transfers), and what there is to
+        # say while it drains (members, fill)
+        ("work", "f8"),  # units to drain
+        ("nbytes", "f8"),  # bytes, for the link statistics only
+        ("booked", "f8"),  # units that the statistics of its links hold already
+        # s: how long its delay is; when it ends, once it has begun; units left to drain, while
+        # the network is filled anew
+        ("upcoming", "f8"),
+        ("place", "i4"),  # its entry in the heap of its bottleneck; -1 before it drains
+        ("row", "i4"),  # its row beside that heap; -1 if it has none
+        ("bottleneck", "i4"),
+        ("first_edge", "i4"),
+        ("account", "i4"),
+        ("tag", "i4"),
+        ("n_hops", "i2"),
+        ("alone", "i1"),  # 1: it shares at most one link, rate limits aside
+        ("mark", "i1"),
+        # 1: instead of draining, it goes to the outbox and is ended by `complete`
+        ("outside", "i1"),
+        ("state", "i1"),
+        # ---- the second cache line
+        ("t_ready", "f8"),  # s
+        ("pair", "i8"),  # key of the fair-share entity, or -1
+        ("seq", "i8"),  # order of posting
+        ("group", "i4"),
+        ("group2", "i4"),
+        ("n_deps", "i4"),
+        ("pair_next", "i4"),  # next transfer of the same pair in the queue
+        ("pair_tail", "i4"),  # last one of that queue (valid at its head)
+        ("bucket_next", "i4"),
+        ("bucket_prev", "i4"),
+        ("run_tail", "i4"),  # last of the run of delays that this is the first of (events)
+        # next unused one; or next in the outbox; or next in a run of delays
+        ("next", "i4"),
+    ],
+    align=True,
+)
+EDGE = np.dtype([("to", "i4"), ("next", "i4")], align=True)
+GROUP = np.dtype(
+    [
+        ("t_mark", "f8"),  # s, when its marked transfer ended
+        ("t_done", "f8"),  # s, when its last transfer ended
+        ("remaining", "i4"),
+        ("watched", "i4"),  # 1: somebody waits, so its completion is reported
+    ],
+    align=True,
+)
+CLOCK = np.dtype(
+    [
+        ("now", "f8"),  # s
+        # transfers (posting, transfers)
+        ("seq", "i8"),
+        ("n_events", "i8"),
+        ("n_heap", "i4"),
+        ("n_done", "i4"),
+        ("free_node", "i4"),
+        ("free_edge", "i4"),
+        ("n_edges", "i4"),  # in use
+        ("n_alive", "i4"),
+        ("outbox", "i4"),  # first transfer that is to be carried elsewhere from now on
+        # the arena of the heaps of all links (members)
+        ("heap_top", "i8"),  # entries in use
+        ("promised", "i8"),  # entries that may come to be in use
+        ("n_active", "i4"),  # transfers that drain
+        ("n_saturated", "i4"),
+        ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
+        ("null_link", "i4"),  # a link that stands for none
+        # rates (repair, sweep, fill, shares)
+        ("skipped", "f8"),  # largest share of its work that a transfer skipped by the tolerance
+        ("n_visits", "i8"),  # links visited, and flows filled: the work the solver really did
+        ("n_dirty", "i4"),  # links that have changed since rates were fair
+        ("n_order", "i4"),  # links in order
+        ("in_order", "i4"),  # 1: the saturated links are listed in `order`
+        ("sweeping", "i4"),  # sweeps to go before a repair is tried again
+        ("n_repairs", "i4"),  # since all was filled anew
+        # what is fetched into the caches in time (ahead)
+        ("fetched", "f8"),  # s, what ends until then has been asked for
+        ("ahead", "f8"),  # s, how far to look ahead
+    ],
+    align=True,
+)
+
+# --------------------------------------------------------------------------------- links and levels
+
+# Rows of `load`: what flows with a bottleneck elsewhere take of a link; its capacity; the highest
+# load so far.
+OTHER, CAPACITY, PEAK = 0, 1, 2
+
+# Two levels closer than this (relative) count as equal. It bounds the relative error of a rate.
+LEVEL_TOLERANCE = 1e-12
+# A difference below this (relative) is not passed on.
+SMALLEST_STEP = 1e-12
+# Minima over the ends of links are kept for each 64, and for each 64 of those: so many places for
+# each such group.
+FAN = 64
+PER_GROUP = FAN * FAN + FAN + 1
+
+LINK = np.dtype(
+    [
+        # its flows (members)
+        ("level", "f8"),  # units/s of each flow that has its bottleneck here
+        ("served", "f8"),  # units drained by a flow of its own since `served` was 0
+        ("t_last", "f8"),  # s, up to when `served` is complete
+        ("offset", "i8"),  # first entry of its heap
+        ("n", "i4"),  # flows that have their bottleneck here
+        ("n_rows", "i4"),  # those of them that share other links
+        ("n_active", "i4"),  # flows that cross it
+        ("n_alone", "i4"),  # those of them that share no other link
+        # first hop in the list of its active flows that share other links
+        ("head", "i4"),
+        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill)
+        ("rank", "i4"),  # place in `order`, -1 if not there (sweep)
+        ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair)
+        ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes
+        # ---- the second cache line
+        # units/s, at most the lowest rate limit of its own flows; inf if none has one
+        ("floor", "f8"),
+        ("alone", "i4"),  # the list of the active flows that share no other link, like `head`
+        ("n_alive", "i4"),  # transfers posted and not ended whose route has it
+        ("reserved", "i4"),  # places that its heap may come to need
+        ("places", "i4"),  # places that it has
+        # statistics (members, shares)
+        # units drained by the transfers that ended, and what was booked for those under way
+        ("work", "f8"),
+        ("nbytes", "f8"),  # bytes of the transfers that ended
+        ("busy", "f8"),  # s with any flow, up to `t_busy`
+        ("t_busy", "f8"),
+        ("peak", "f8"),  # highest load / capacity
+    ],
+    align=True,
+)
+ENTRY = np.dtype(
+    [
+        ("key", "f8"),  # what `served` of the link will be when the flow ends
+        ("flow", "i4"),
+    ],
+    align=True,
+)
+VISIT = np.dtype([("key", "f8"), ("link", "i4")], align=True)
+HOP = np.dtype([("link", "i4"), ("next", "i4"), ("prev", "i4")], align=True)
+
+
+class State(NamedTuple):
+    """The arrays of links and rates, and what is known of every transfer."""
+
+    width: int  # hops kept for each transfer
+    clock: Records  # (1,) `CLOCK`
+    nodes: Records  # (any,) `NODE`, a transfer each; called a flow while it drains
+    # (nodes * width,) `HOP`, the route of each, and its places in the lists of its links
+    hops: Records
+    # (links,) `LINK`: those of the caller, `CLOCK.null_link`, and those for rate limits
+    links: Records
+    load: Floats  # (3, links) units/s, the rows `OTHER`, `CAPACITY` and `PEAK`
+    # (padded links,) s, the next end on each, then the smallest of each 64 of them, then of each 64
+    # of those
+    ends: Floats
+    # (arena,) `ENTRY`, the heaps of the links, each of `LINK.places` places from `LINK.offset` on
+    entries: Records
+    members: Ints  # (arena,) beside each heap, the flows of the link that share other links
+    # (arena * (width - 1),) those other links of each such flow, padded with `CLOCK.null_link`
+    others: NDArray[np.uint32]
+    visits: Records  # (any,) `VISIT`, scratch: a heap of links by the level at which to visit them
+    dirty: Ints  # (any,) links that have changed since rates were fair
+    order: Ints  # (any,) saturated links by level, while `CLOCK.in_order`
+    flows: Ints  # (any,) scratch: flows about to change their bottleneck
+
+
+class Graph(NamedTuple):
+    """The arrays of what transfers wait for, and of who waits for them."""
+
+    heap: Ints  # (nodes,) transfers whose delay has not passed, a heap by time
+    edges: Records  # (any,) `EDGE`, which transfers wait for which
+    groups: Records  # (any,) `GROUP`
+    buckets: Ints  # (any,) hash table of the pairs with a transfer under way
+    done: Ints  # (groups,) watched groups completed in the last instant
+    starting: Ints  # (nodes,) scratch: transfers that begin to drain at this instant
+    queue: Ints  # (2 * nodes,) scratch: transfers to be handled at this instant
+    slots: Ints  # (nodes,) where the transfers of the batch posted last are kept
+    accounts: Floats  # (any,) s, see `TASK.account`
+    finish: Floats  # (any,) s, see `TASK.tag`
+
+
+def no_links(width: int = 1) -> State:
+    """The arrays without any link or transfer; routes have up to ``width`` links."""
+    ints = np.empty(0, np.int32)
+    return State(
+        width=width,
+        clock=np.zeros(1, CLOCK),
+        nodes=np.zeros(0, NODE),
+        hops=np.zeros(0, HOP),
+        links=np.zeros(0, LINK),
+        load=np.empty((3, 0)),
+        ends=np.empty(0),
+        entries=np.zeros(0, ENTRY),
+        members=ints,
+        others=np.empty(0, np.uint32),
+        visits=np.zeros(0, VISIT),
+        dirty=ints,
+        order=ints,
+        flows=ints,
+    )
+
+
+def no_transfers(accounts: int = 1, tags: int = 1) -> Graph:
+    """The arrays without any transfer, with room for so many time accounts and end times."""
+    ints = np.empty(0, np.int32)
+    return Graph(
+        heap=ints,
+        edges=np.zeros(0, EDGE),
+        groups=np.zeros(0, GROUP),
+        buckets=np.full(PAIR_BUCKETS, -1, np.int32),
+        done=ints,
+        starting=ints,
+        queue=ints,
+        slots=ints,
+        accounts=np.zeros(accounts),
+        finish=np.full(tags, np.nan),
+    )

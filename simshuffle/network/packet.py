@@ -1,0 +1,242 @@
+"""The packet network: lossless InfiniBand with static routes, packet by packet. Congestion trees
+and head-of-line blocking included. `PacketNetwork` runs beside a clock of the caller's, `run`
+answers for explicit flows.
+
+The laws are in the docstring of `Packet`. ``packet_kernel.py`` says how they are computed, and is
+where to begin; ``packet_core.py`` keeps its arrays (``packet_records.py``), and ``deadlock.py``
+refuses routes on which buffers could lock up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, inf, log2, nextafter
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simshuffle.errors import SimulationError
+from simshuffle.network import packet_records as records
+from simshuffle.network.batch import as_floats
+from simshuffle.network.deadlock import ChannelDependencies
+from simshuffle.network.flows import Flows, Ints, Links, Outcome
+from simshuffle.network.packet_core import (
+    Core,
+    PacketStatistics,
+    check_routes,
+    in_order,
+    longer,
+    padded,
+    route_ends,
+)
+from simshuffle.network.packet_records import LONGEST, TICK, check_sizes
+
+# queue pairs with data at a time for which the hash table of a `PacketNetwork` is made; more only
+# make it slower
+PAIRS = 1 << 16
+
+
+class PacketNetwork:
+    """The packet network beside a clock of the caller's: post messages at any time, ask which have
+    ended.
+
+    Args:
+        links: the network.
+        mtu: bytes of a packet.
+        port_buffer: bytes of an input buffer.
+
+    Raises:
+        ValueError: sizes that are not positive and finite, a buffer that does not hold a packet, or
+            a link on which a packet takes longer than the clock can count (36 hours).
+    """
+
+    def __init__(self, links: Links, *, mtu: float, port_buffer: float) -> None:
+        check_sizes(mtu, port_buffer)
+        slowest = float((mtu / links.capacity + links.latency).max(initial=0.0))
+        if slowest >= TICK * LONGEST:
+            raise ValueError(
+                f"a packet must take less than {TICK * LONGEST} s on every link; got {slowest} s"
+            )
+        self._core = Core(links, mtu, port_buffer, TICK, pairs=PAIRS)
+        self._links = links
+        self._dependencies = ChannelDependencies(links)
+        self._first = np.empty(0, np.int32)
+        self._free = np.empty(0, np.int32)  # a stack
+        self._n_free = 0
+        self._injected: list[NDArray[np.int32]] = []  # and not yet in order
+        self._grow(256, 1)
+
+    @property
+    def now(self) -> float:
+        """Simulated time reached (s)."""
+        return float(self._core.clock["now"][0]) * TICK
+
+    @property
+    def alive(self) -> int:
+        """Messages whose end has not been reported."""
+        return len(self._free) - self._n_free
+
+    def inject(
+        self, now: float, routes: Ints, nbytes: ArrayLike, pair: NDArray[np.integer] | None = None
+    ) -> NDArray[np.int32]:
+        """Post messages; all events before ``now`` must have been run by `advance`.
+
+        Args:
+            now: s.
+            routes: (n, hops) links, padded with -1 at the end.
+            nbytes: (n,) bytes.
+            pair: (n,) keys of the queue pairs among those with the same first link; None for the
+                last link of each route.
+
+        Returns:
+            (n,) int32 handles, good until `advance` has reported the end of the message.
+
+        Raises:
+            TopologyError: the routes so far have links that wait for each other in a circle.
+            ValueError: arguments that do not fit, or a time before the one reached or beyond the
+                range of the clock (36 hours).
+        """
+        routes = np.ascontiguousarray(routes, np.int32)
+        sizes = as_floats(nbytes)
+        if routes.ndim != 2 or sizes.shape != (len(routes),):
+            raise ValueError(f"routes {routes.shape} and nbytes {sizes.shape} do not fit together")
+        if not np.all(np.isfinite(sizes) & (sizes >= 0)):
+            raise ValueError("nbytes must be finite and at least 0")
+        if not nextafter(self.now, 0.0) <= now < TICK * LONGEST:
+            raise ValueError(
+                f"messages can be posted from {self.now} s, the time reached, to {TICK * LONGEST}"
+                f" s; got {now}"
+            )
+        check_routes(self._links, routes)
+        routes = padded(routes)
+        self._dependencies.refuse_circles(routes)
+        width = routes.shape[1]
+        if len(routes) > self._n_free or width > self._core.state.routes.shape[1]:
+            self._grow(self.alive + len(routes), width)
+        self._n_free -= len(routes)
+        handles = self._free[self._n_free : self._n_free + len(routes)][::-1].copy()
+        first, last = route_ends(routes)
+        state = self._core.state
+        state.routes[handles, :width] = routes
+        state.routes[handles, width:] = -1
+        state.nbytes[handles] = sizes
+        state.start[handles] = now
+        state.messages["left"][handles] = sizes
+        state.messages["pair"][handles] = last if pair is None else pair
+        self._first[handles] = first
+        self._injected.append(handles)
+        return handles
+
+    def advance(self, horizon: float) -> tuple[float, list[tuple[int, float]]]:
+        """Run events up to ``horizon`` (s), stopping after the first instant at which some message
+        ends.
+
+        Returns the time of the next event (s, inf if there is none), and the messages that ended:
+        handle and time (s).
+        """
+        core = self._core
+        core.clock["n_done"] = 0
+        self._putin_order()
+        last = (
+            records.NEVER - 1 if horizon >= TICK * LONGEST else int(nextafter(horizon, inf) / TICK)
+        )
+        while core.advance(last) == records.PAUSED:
+            pass
+        ended = core.state.done[: core.clock["n_done"][0]]
+        self._free[self._n_free : self._n_free + len(ended)] = ended
+        self._n_free += len(ended)
+        upcoming = inf if core.next_tick == records.NEVER else core.next_tick * TICK
+        return upcoming, list(zip(ended.tolist(), core.state.finish[ended].tolist(), strict=True))
+
+    def statistics(self) -> PacketStatistics:
+        """Of every link, since the beginning."""
+        return self._core.statistics()
+
+    def _putin_order(self) -> None:
+        """Merge the messages injected since the last call into those to be posted: by time, and as
+        in `in_order`."""
+        if not self._injected:
+            return
+        core, state = self._core, self._core.state
+        posts = np.concatenate([state.posts[core.clock["n_posted"][0] :], *self._injected])
+        self._injected.clear()
+        posts = posts[
+            in_order(self._first[posts], state.messages["pair"][posts], state.start[posts])
+        ]
+        core.state = state._replace(posts=posts)
+        core.clock["n_posted"] = 0
+
+    def _grow(self, least: int, width: int) -> None:
+        state = self._core.state
+        old = len(state.nbytes)
+        count = max(2 * old, least) if least > old else old
+        routes = np.full((count, max(width, state.routes.shape[1])), -1, np.int32)
+        routes[:old, : state.routes.shape[1]] = state.routes
+        self._core.state = state._replace(
+            messages=longer(state.messages, count),
+            nbytes=longer(state.nbytes, count),
+            routes=routes,
+            start=longer(state.start, count),
+            finish=longer(state.finish, count),
+            done=np.empty(count, np.int32),
+        )
+        self._core.grow(count)
+        self._first = longer(self._first, count)
+        self._free = longer(self._free, count)
+        self._free[self._n_free : self._n_free + count - old] = np.arange(count - 1, old - 1, -1)
+        self._n_free += count - old
+
+
+@dataclass(frozen=True)
+class PacketRun:
+    """A finished run."""
+
+    outcome: Outcome  # when the flows ended
+    statistics: PacketStatistics  # of every link
+    events: int  # how many events it took
+
+
+def run(
+    links: Links,
+    flows: Flows,
+    mtu: float,
+    port_buffer: float,
+    pair: NDArray[np.integer] | None,
+    progress: Callable[[float], None] | None,
+) -> PacketRun:
+    """What `Packet.run` returns and raises; ``mtu`` and ``port_buffer`` in bytes."""
+    check_routes(links, flows.routes)
+    ChannelDependencies(links).refuse_circles(flows.routes)
+    core = Core(links, mtu, port_buffer, _tick_for(links, flows, mtu), pairs=len(flows))
+    core.load(flows, pair)
+    total = float(flows.nbytes.sum())
+    while core.advance(records.NEVER - 1) == records.PAUSED:
+        if progress is not None:
+            progress(float(core.clock["delivered"][0]) / total if total > 0 else 1.0)
+    stuck = len(flows) - int(core.clock["n_ended"][0])
+    if stuck:
+        raise SimulationError(f"{stuck} flows wait for each other in a circle and never start")
+    if progress is not None:
+        progress(1.0)
+    finish = core.state.finish
+    return PacketRun(
+        Outcome(finish, float(finish.max(initial=0.0))),
+        core.statistics(),
+        int(core.clock["n_events"][0]),
+    )
+
+
+def _tick_for(links: Links, flows: Flows, mtu: float) -> float:
+    """`TICK`, or a power of two so much longer that the clock holds the run.
+
+    Nothing takes longer than one packet at a time over one link at a time, with a round trip for
+    each.
+    """
+    per_byte = np.append(1.0 / links.capacity, 0.0)
+    delay = np.append(links.latency, 0.0)
+    packets = flows.nbytes / mtu + 2
+    bound = float(flows.posted.max(initial=0.0))
+    for hop in flows.routes.T:
+        bound += float(flows.nbytes @ per_byte[hop] + 2 * packets @ delay[hop])
+    return TICK * 2.0 ** max(0, ceil(log2(max(bound, TICK) / (TICK * LONGEST))))

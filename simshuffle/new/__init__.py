@@ -1,0 +1,1 @@
+"""New scenarios and machines as commented files, from questions, from DLIO or from a fabric."""

@@ -1,0 +1,88 @@
+"""Files that are written whole or not at all, and where they may be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.new.dlio import dlio_drafts
+from simshuffle.new.draft import drafts
+from simshuffle.new.questions import NAME_RULE, is_name
+
+
+def write_drafts(
+    stem: Path, given: Mapping[str, str], dlio: Path | None = None, *, replace: bool = False
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
+    ``dlio`` is a file of DLIO in place of the answers that are not about the machine.
+
+    Returns:
+        The paths; and what is left out of DLIO's file, a sentence each.
+
+    Raises:
+        InputError: as `drafts`, `dlio_drafts` and `check_place`.
+    """
+    check_place(stem, replace=replace)
+    if dlio is None:
+        return write_together(stem.parent, drafts(stem.name, given)), ()
+    texts, left_out = dlio_drafts(stem.name, dlio, given)
+    return write_together(stem.parent, texts), left_out
+
+
+def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files of a folder, by their names, all whole or none, and return their paths; what is
+    there is replaced."""
+    written: list[Path] = []
+    with tempfile.TemporaryDirectory(
+        dir=folder, prefix=f".{next(iter(texts))[:40]}.part-", ignore_cleanup_errors=True
+    ) as room:
+        for name, text in texts.items():
+            Path(room, name).write_text(text, encoding="utf-8")
+        try:
+            for name in texts:
+                place = folder / name
+                if os.path.lexists(place):
+                    place.rename(Path(room, f"old-{name}"))
+                written.append(place)
+                Path(room, name).rename(place)
+        except BaseException:
+            for place in written:
+                place.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    Path(room, f"old-{place.name}").rename(place)
+            raise
+    return written
+
+
+def check_place(
+    stem: Path,
+    *,
+    replace: bool,
+    option: str = "NAME",
+    ends: Sequence[str] = (".yaml", "-cluster.yaml"),
+) -> None:
+    """See that the files ``stem`` with each of ``ends`` can be written; ``option`` says the name.
+
+    Raises:
+        InputError: they cannot.
+    """
+    problems = []
+    if not is_name(stem.name):
+        problems = [Problem(option, NAME_RULE, repr(stem.name), "For example mycluster.")]
+    elif not stem.parent.is_dir():
+        rule = "must be in a folder that is there"
+        problems = [Problem(option, rule, str(stem), "Make the folder.")]
+    else:
+        for path in (stem.parent / f"{stem.name}{end}" for end in ends):
+            if path.is_dir():
+                rule = "must not be that of a folder"
+                problems.append(Problem(option, rule, str(path), "Choose another name."))
+            elif os.path.lexists(path) and not replace:
+                remedy = "Choose another name, or use --force to replace it."
+                problems.append(Problem(option, "must not be there already", str(path), remedy))
+    if problems:
+        raise InputError(problems, "new files")

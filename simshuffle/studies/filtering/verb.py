@@ -1,0 +1,88 @@
+"""What ``simshuffle train`` is asked: a study of shuffling strategies, or of filtering."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.studies.fields import Set, study_names
+from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+KIND = "training"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(CellOptions):
+    """Train every run of a study on emulated ranks.
+
+    Writes tables, a report and figures. A stopped study goes on when called again."""
+
+    study: Annotated[
+        str, Argument("STUDY", "A study file, or a name below studies/.", complete=study_names)
+    ]
+    device: Annotated[
+        str, Option("DEVICE", "What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.")
+    ] = "auto"
+    set: Set = field(default_factory=dict)
+
+
+def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
+    """A training for each run and seed."""
+    from simshuffle.studies import study_of  # noqa: PLC0415 - what computes
+
+    device = available(options.device)
+    from simshuffle.studies.filtering.request import requested  # noqa: PLC0415 - torch
+
+    kind, asked = requested(options.study, options.set, device)
+    return study_of(kind), replace(asked, one_device=device != "cpu")
+
+
+def available(device: str) -> str:
+    """The device that trains, when what trains is there.
+
+    Raises:
+        InputError: torch or scikit-learn is missing, or there is no such device.
+    """
+    try:
+        import sklearn  # noqa: F401, PLC0415 - extras
+        import torch  # noqa: PLC0415
+    except ImportError as error:
+        rule, remedy = f"training needs {error.name}", "pip install 'simshuffle[train]'."
+        raise InputError(
+            Problem("", rule, "", f"Install it: {remedy}"), "simshuffle train"
+        ) from None
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = device.partition(":")
+    rule, remedy = "", "Train on the CPU."
+    if kind not in {"cpu", "cuda"} or (number and not number.isdigit()):
+        rule, remedy = "must be auto, cpu, cuda or cuda:N", "Leave it out for auto."
+    elif kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        rule = f"must be there; torch finds {torch.cuda.device_count()} GPUs that torch can use"
+    if rule:
+        raise InputError(Problem("--device", rule, repr(device), remedy), COMMAND_LINE)
+    return device
+
+
+VERBS = (
+    Verb(
+        "train",
+        TrainOptions,
+        request,
+        examples=(
+            "simshuffle train quick",
+            "simshuffle train digits --set seeds=5 --device cpu --out digits",
+        ),
+        kinds={
+            KIND: "simshuffle.studies.training.study",
+            "data_optimised": "simshuffle.studies.filtering.study",
+        },
+        function="train_study",
+        done="trained",
+    ),
+)

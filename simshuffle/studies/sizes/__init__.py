@@ -1,0 +1,1 @@
+"""What each rank holds, reads and sends in an epoch."""

@@ -1,0 +1,208 @@
+"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends in an epoch,
+as the plan of the epoch says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.sizes.figures import sizes_chart
+from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
+from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.schema import Schema, amount, count, share, text
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+
+Floats = NDArray[np.float64]
+QUANTITIES = {
+    "held": "held by a rank",
+    "read": "read from storage",
+    "cached": "read from memory",
+    "sent": "sent to other ranks",
+    "received": "received",
+}
+"""Bytes of a rank in an epoch, and what they are called."""
+QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
+UNEVEN = 0.1
+"""From such a share above the mean on, the rank with most is worth a sentence."""
+AWAITED = ("read", "sent", "received")
+"""What takes a rank longer if it has more of it, so that others wait for it."""
+_RUN = text("name of the run", head="run")
+
+RANKS = Schema(
+    {
+        "run": _RUN,
+        "rank": count("number of the rank, from 0"),
+        "samples": count("samples that it trains on"),
+        **{f"{name}_nbytes": amount(f"bytes {meaning}") for name, meaning in QUANTITIES.items()},
+    },
+    key=("run", "rank"),
+)
+QUANTILES_OF = Schema(
+    {
+        "run": _RUN,
+        "quantity": text("bytes of a rank", *QUANTITIES.values(), head="bytes of a rank"),
+        "total_nbytes": amount("of all ranks together", head="all ranks", look="bytes"),
+        **{
+            name: amount(f"quantile {at:g} over ranks (bytes)", look="bytes")
+            for name, at in QUANTILES.items()
+        },
+        "uneven": share(
+            "how much more the rank with most has than the mean, over the mean, at most 1",
+            look=".2gpercent",
+        ),
+    },
+    key=("run", "quantity"),
+)
+
+
+@dataclass(frozen=True)
+class SizesCell(PlainCell):
+    """The plan of one epoch of a run.
+
+    Attributes:
+        label: name of the run.
+        document: its scenario, without sweep, as plain values.
+        epoch: from 1.
+    """
+
+    label: str
+    document: Mapping[str, Any]
+    epoch: int
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
+        return [by_content(plain), self.epoch]
+
+    @property
+    def cost(self) -> float:
+        """As for `Cell`."""
+        samples = int(self.document["workload"]["dataset"]["num_samples"])
+        return 0.1 + 2e-7 * self.epoch * samples
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`."""
+        scenario = from_dict(self.document, self.label)
+        nbytes = sample_nbytes(scenario)
+        for plan in plan_epochs(scenario, nbytes):
+            tell(plan.epoch / self.epoch)
+            if plan.epoch == self.epoch:
+                return Outcome({"ranks": _ranks(plan, nbytes)})
+        raise AssertionError(f"{scenario.epochs} epochs are planned")
+
+
+def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
+    """Bytes of every rank.
+
+    Sent and received are those of samples that leave their rank: (steps, M) samples of the plan.
+    """
+    moving, ranks = plan.exchange.moving, plan.exchange.world_size
+    moved = nbytes[plan.exchange.sample[moving]]
+    # a column of the plan is a rank that sends; its target receives
+    sender = np.nonzero(moving)[1]
+    training = plan.training
+    cached = training.hit_nbytes.sum(axis=0)
+    return {
+        "samples": plan.shards.sizes.tolist(),
+        "held_nbytes": plan.shards.sums(nbytes).tolist(),
+        "read_nbytes": (training.nbytes.sum(axis=0) - cached).tolist(),
+        "cached_nbytes": cached.tolist(),
+        "sent_nbytes": np.bincount(sender, moved, ranks).tolist(),
+        "received_nbytes": np.bincount(plan.exchange.target[moving], moved, ranks).tolist(),
+    }
+
+
+def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str, SizesCell]]:
+    """What is asked: an epoch of every run of the scenario's sweep; the last one if None.
+
+    Raises:
+        InputError: a run has no such epoch, or is not valid.
+    """
+    cells = {}
+    for name, single in scenario.runs().items():
+        number = single.epochs if epoch is None else epoch
+        if number > single.epochs:
+            rule = f"must be at most {single.epochs}, the epochs of {name}"
+            problem = Problem("--epoch", rule, str(number), f"Add --set epochs={number}.")
+            raise InputError(problem, COMMAND_LINE)
+        cells[name] = SizesCell(name, single.to_dict(), number)
+    document, files = stored([scenario])
+    return Request(scenario.name, cells, {"scenario.yaml": document}, {"epoch": epoch}, files)
+
+
+def again(folder: Path, meta: Meta) -> Request[Mapping[str, SizesCell]]:
+    """The request of a result, from its folder."""
+    return request(load_scenario(folder / "scenario.yaml"), meta["epoch"])
+
+
+def _cells(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Mapping[str, Cell]:
+    return cells
+
+
+def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
+    parts = [
+        pd.DataFrame(of.values["ranks"]).assign(run=name, rank=lambda table: range(len(table)))
+        for name, of in outcomes.items()
+    ]
+    return {"ranks": pd.concat(parts, ignore_index=True)[list(RANKS.columns)]}
+
+
+def _quantiles(result: Result) -> pd.DataFrame:
+    """Quantiles over the ranks of every run."""
+    rows = []
+    for run, table in result.tables["ranks"].groupby("run", sort=False):
+        for name, meaning in QUANTITIES.items():
+            values = table[f"{name}_nbytes"].to_numpy(np.float64)
+            found = np.quantile(values, list(QUANTILES.values())).tolist()
+            mean = float(values.mean())
+            uneven = min(values.max() / mean - 1, 1.0) if mean else 0.0
+            about = {"run": run, "quantity": meaning, "total_nbytes": float(values.sum())}
+            rows.append({**about, **dict(zip(QUANTILES, found, strict=True)), "uneven": uneven})
+    return pd.DataFrame(rows, columns=list(QUANTILES_OF.columns))
+
+
+def says(result: Result) -> Iterator[str]:
+    """What the tables say, a sentence for each thing that costs time."""
+    awaited = {QUANTITIES[name] for name in AWAITED}
+    for row in result.derived["quantiles"].to_dict("records"):
+        if row["uneven"] > UNEVEN and row["quantity"] in awaited:
+            most, middle = (readable(row[k], Dimension.NBYTES, 3) for k in ("most", "median"))
+            yield (
+                f"{row['run']}: {row['quantity']}: one rank has {most}, half of them at most"
+                f" {middle}; the others wait for it."
+            )
+
+
+def _parts(result: Result) -> Iterator[Any]:
+    table = result.derived["quantiles"]
+    columns = ("run", "quantity", "total_nbytes", *QUANTILES, "uneven")
+    shown = table[table["total_nbytes"] > 0]
+    yield QUANTILES_OF.listing(shown, "Bytes of a rank in an epoch, over ranks", columns, names=2)
+    yield from says(result)
+
+
+STUDY: Study[Mapping[str, SizesCell]] = Study(
+    kind="sizes",
+    verb="study sizes",
+    stages=(_cells,),
+    collect=_collect,
+    stored={"ranks": RANKS},
+    documents=("scenario.yaml",),
+    derived={"quantiles": Derived(QUANTILES_OF, _quantiles)},
+    figures=lambda result: {"sizes": sizes_chart(result.tables["ranks"], QUANTITIES)},
+    one_figure=True,
+    parts=_parts,
+    again=f"{__name__}:again",
+)

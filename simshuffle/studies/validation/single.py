@@ -1,0 +1,258 @@
+"""Predictions of one number, as benchmarks measure it.
+
+An allreduce with nothing else on the machine and buffers in GPU memory; reads from a parallel file
+system while nobody computes and nothing is cached; MLPerf Storage, whose accelerators only pause
+and wait for what hosts read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from simshuffle.collective import bench_of
+from simshuffle.errors import InputError, Problem
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.simulate import simulate
+from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.studies.validation.runs import check_quantity, load
+from simshuffle.topology import Custom
+
+ALLREDUCE = ("time", "bus bandwidth", "algorithm bandwidth")
+READ = ("read bandwidth", "file rate")
+EMULATED = ("utilisation", "throughput", "largest count")
+STEPS, FEWEST_STEPS = 400, 200
+"""Steps of a run of few accelerators and of many, which vary less together. The second half counts:
+what loaders read ahead at the start, 8 batches, is used up by then."""
+ALL_STEPS = 25_600
+"""Of all accelerators of a run."""
+ENOUGH = 128
+"""Accelerators of a run: of more, as many hosts as have so many stand for all, with their part of
+the servers."""
+
+
+def _number(text: str, read: Callable[[str], float], rule: str, example: str) -> float:
+    """A number above 0 that a value of a row names.
+
+    Args:
+        text: the value; '' where the row has none.
+        read: makes a number of it.
+        rule: what must be said, for the message.
+        example: an assignment that would do.
+
+    Raises:
+        InputError: it names none.
+    """
+    try:
+        value = read(text)
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise InputError(Problem("values", rule, repr(text), f"Add for example {example}."))
+    return value
+
+
+def _nbytes(text: str) -> float:
+    return parse_quantity(text, Dimension.NBYTES)
+
+
+def _count(text: str, rule: str, example: str) -> int:
+    return int(_number(text, lambda of: int(of) if of.isdecimal() else 0, rule, example))
+
+
+def _share(text: str) -> float:
+    return value if (value := float(text)) < 1.0 else 0.0
+
+
+# ---------------------------------------------------------------------------------------- allreduce
+
+
+def allreduce(scenario: str, values: Mapping[str, str], quantity: str) -> float:
+    """The time (s) of one allreduce over all ranks of a scenario, or its bandwidth (bytes/s).
+
+    Bandwidths are those that nccl-tests prints: n bytes over the time, and 2 (M-1)/M times that for
+    the bus.
+
+    Args:
+        scenario: its name below ``scenarios/``; of its workload, only ``allreduce`` is used.
+        values: ``nbytes``, the bytes of the buffer; all others are set in the scenario.
+        quantity: one of `ALLREDUCE`.
+
+    Raises:
+        InputError: there is no such quantity, or no size or one that is not valid, or a value of
+            the scenario is not valid.
+    """
+    check_quantity(quantity, ALLREDUCE)
+    chosen = dict(values)
+    rule = "of an allreduce must say how many bytes"
+    nbytes = _number(chosen.pop("nbytes", ""), _nbytes, rule, "nbytes=16 MiB")
+    resolved = load(scenario, chosen)
+    seconds = bench_of(resolved).seconds(nbytes)
+    if quantity == "time":
+        return seconds
+    ranks = resolved.world_size
+    share = 2 * (ranks - 1) / ranks if quantity == "bus bandwidth" else 1.0
+    return share * nbytes / seconds
+
+
+# -------------------------------------------------------------------------------------------- reads
+
+
+def read(scenario: str, values: Mapping[str, str], quantity: str) -> float:
+    """Bytes/s that hosts read from large files, or small files/s that processes open and read.
+
+    Args:
+        scenario: its name below ``scenarios/``; of its cluster, only the file system and the hosts'
+            links are used.
+        values: ``clients``, the hosts that read; ``tasks``, their processes in all (default: one
+            each), each with one file open at a time; ``file_size`` for the file rate; all others
+            are set in the scenario.
+        quantity: one of `READ`.
+
+    Raises:
+        InputError: there is no such quantity, or a count or size is missing or not valid, or a
+            value of the scenario is not valid.
+    """
+    check_quantity(quantity, READ)
+    chosen, rule = dict(values), "of reads must have a count of"
+    clients = _count(chosen.pop("clients", ""), f"{rule} clients", "clients=10")
+    tasks = _count(chosen.pop("tasks", str(clients)), f"{rule} tasks", "tasks=10")
+    file_size = chosen.pop("file_size", "")
+    resolved = load(scenario, chosen)
+    bandwidth = read_bandwidth(resolved, clients)
+    if quantity == "read bandwidth":
+        return bandwidth
+    rule = "of a file rate must say how large a file is"
+    nbytes = _number(file_size, _nbytes, rule, "file_size=3901 B")
+    return file_rate(resolved, tasks, bandwidth, nbytes)
+
+
+def read_bandwidth(scenario: Scenario, clients: int) -> float:
+    """Bytes/s over all servers that ``clients`` hosts reach together: the least of the servers, the
+    clients' software and their links."""
+    cluster = scenario.cluster
+    servers, topology = cluster.parallel_file_system, cluster.topology
+    bounds = [servers.free_bandwidth]
+    if servers.client_bandwidth is not None:
+        bounds.append(clients * servers.client_bandwidth(clients))
+    if not isinstance(topology, Custom):
+        bounds.append(clients * cluster.host.hcas * topology.link_bandwidth)
+    return min(bounds)
+
+
+def file_rate(scenario: Scenario, tasks: int, bandwidth: float, file_size: float) -> float:
+    """Files/s of ``file_size`` bytes that ``tasks`` processes open and read one after the other.
+
+    The least of the servers' operations, of the bandwidth, and of the processes, each of which
+    waits for the latency of an open.
+    """
+    servers = scenario.cluster.parallel_file_system
+    alone = servers.open_cap(1, 1, in_flight=tasks)
+    return min(servers.free_open_rate, bandwidth / file_size, alone)
+
+
+# ---------------------------------------------------------------------------- emulated accelerators
+
+
+def emulated(scenario: str, values: Mapping[str, str], quantity: str) -> float:
+    """The share of the time for which accelerators pause, as if they computed; the samples a second
+    that they get; or how many pass.
+
+    A number of accelerators passes if they pause for ``share`` of the time at least. Every host has
+    equally many.
+
+    Args:
+        scenario: its name below ``scenarios/``.
+        values: ``hosts``; ``share`` for the largest count, ``accelerators`` in all for the others;
+            all else is set in the scenario.
+        quantity: one of `EMULATED`.
+
+    Raises:
+        InputError: there is no such quantity, or a count or share is missing or not valid, or a
+            value of the scenario is not valid.
+    """
+    check_quantity(quantity, EMULATED)
+    chosen, rule = dict(values), "of emulated accelerators must have a count of"
+    hosts = _count(chosen.pop("hosts", ""), f"{rule} hosts", "hosts=2")
+    if quantity == "largest count":
+        rule = "of a largest count must say which share of the time passes"
+        share = _number(chosen.pop("share", ""), _share, rule, "share=0.9")
+        return float(hosts * _largest(scenario, chosen, hosts, share))
+    given = chosen.pop("accelerators", "")
+    count = _count(given, f"{rule} accelerators", "accelerators=2")
+    if count % hosts:
+        rule = f"must be as many on each of {hosts} hosts"
+        raise InputError(Problem("values", rule, f"accelerators={count}", "Change one of them."))
+    reached = utilisation(scenario, chosen, hosts, count // hosts)
+    if quantity == "utilisation":
+        return reached
+    return reached * count / _pause(load(scenario, chosen))
+
+
+def utilisation(scenario: str, values: Mapping[str, str], hosts: int, each: int) -> float:
+    """Share of the time for which accelerators pause, ``each`` of them on every one of ``hosts``.
+
+    Args:
+        scenario, values: as of `emulated`, without its own keys.
+        hosts, each: counts.
+    """
+    servers = load(scenario, values).cluster.parallel_file_system
+    part = max(1, min(hosts, ENOUGH // each))
+    count = part * each
+    sized = {**values, "cluster.host.gpus": str(each), "world_size": str(count)}
+    if part < hosts:
+        at = "cluster.parallel_file_system"
+        sized[f"{at}.read_bandwidth"] = f"{servers.read_bandwidth * part / hosts} B/s"
+        sized[f"{at}.open_rate"] = f"{servers.open_rate * part / hosts} /s"
+        if servers.client_bandwidth is not None:
+            sized[f"{at}.client_bandwidth"] = f"{servers.client_bandwidth(hosts)} B/s"
+    batch = load(scenario, sized).workload.local_batch_size
+    steps = min(STEPS, max(FEWEST_STEPS, ALL_STEPS // count))
+    resolved = load(scenario, {**sized, "workload.dataset.num_samples": f"{steps * count * batch}"})
+    phases = simulate(resolved).phases
+    ends = phases[phases["phase"] == "backward"].groupby("iteration")["end_s"].max()
+    seconds = (ends[steps] - ends[steps // 2]) / (steps - steps // 2)
+    return float(batch * _pause(resolved) / seconds)
+
+
+def fed(scenario: str, values: Mapping[str, str], hosts: int, share: float) -> int:
+    """How many accelerators of a host pause for ``share`` of the time if nothing but bandwidth
+    binds: the bytes that a host gets over those that one of them asks for meanwhile.
+
+    Args:
+        scenario, values: as of `emulated`, without its own keys.
+        hosts, share: as of `emulated`.
+    """
+    resolved = load(scenario, values)
+    servers = resolved.cluster.parallel_file_system
+    bandwidth = servers.free_bandwidth / hosts
+    if servers.client_bandwidth is not None:
+        bandwidth = min(bandwidth, servers.client_bandwidth(hosts))
+    size = resolved.workload.dataset.stored.mean
+    return int(bandwidth * _pause(resolved) / (size * share))
+
+
+def _pause(scenario: Scenario) -> float:
+    """Seconds of a pause for each sample."""
+    accelerator = scenario.cluster.host.accelerator
+    return scenario.workload.model.accelerators[accelerator].per_sample
+
+
+def _largest(scenario: str, values: Mapping[str, str], hosts: int, share: float) -> int:
+    """Of a host; 0 if not even one passes. More accelerators never pause for a larger share.
+
+    Searched from what bandwidth alone would feed, in growing steps, then by halves.
+    """
+    guess = max(1, fed(scenario, values, hosts, share))
+    passing, failing, trial = 0, 0, guess
+    while failing - passing != 1:
+        if utilisation(scenario, values, hosts, trial) >= share:
+            passing = trial
+        else:
+            failing = trial
+        if not failing:
+            trial = passing + (passing - guess + 1)
+        elif not passing:
+            trial = max(1, failing - (guess - failing + 1))
+        else:
+            trial = (passing + failing) // 2
+    return passing

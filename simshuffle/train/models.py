@@ -1,0 +1,320 @@
+"""Networks. To add one, write a class like these and add it to the union at the end.
+
+Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and Komodakis 2016
+(arXiv 1605.07146) for `WideResNet`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+from torch import nn
+
+from simshuffle.errors import refuse
+from simshuffle.spec.record import Few, Spec
+
+SMALLEST_SIDE = 8
+"""Pixels: the convolutional networks halve an image twice."""
+WIDTHS = (16, 32, 64)
+"""Channels of the three stages of a residual network."""
+
+
+class Network(Protocol):
+    """A record of a study that can be built. Its last layer is linear and named ``head``; what goes
+    into it are the features."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+
+    @property
+    def label(self) -> str:
+        """What it is in words, for figures: 'two-layer network'."""
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether it has layers of batch norm."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """The network for samples of ``shape`` ((features,) or (channels, height, width)); weights
+        drawn from torch's global generator.
+
+        Raises:
+            InputError: it cannot take samples of that shape.
+        """
+
+
+def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
+    """``shape`` as (channels, height, width).
+
+    Raises:
+        InputError: it is not that of an image of at least 8 x 8 pixels.
+    """
+    if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
+        rule = (
+            f"{kind} takes images (channels, height, width) of at least {SMALLEST_SIDE} x"
+            f" {SMALLEST_SIDE} pixels"
+        )
+        refuse(
+            "model", rule, f"samples of shape {shape}", "Use model mlp, or other data.", "training"
+        )
+    return shape
+
+
+class Mlp(Spec):
+    """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head.
+    Images are flattened.
+
+    Attributes:
+        width: units of a layer.
+        layers: before the linear head.
+    """
+
+    has_batch_norm: ClassVar[bool] = True
+    kind: Literal["mlp"]
+    width: Few = 128
+    layers: Few = 2
+
+    @property
+    def label(self) -> str:
+        """In words: 'two-layer network'."""
+        words = ("one", "two", "three", "four", "five", "six")
+        count = words[self.layers - 1] if self.layers <= len(words) else str(self.layers)
+        return f"{count}-layer network"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """As `Network.build`, for samples of whatever shape."""
+        parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        inputs = math.prod(shape)
+        for number in range(1, self.layers + 1):
+            parts[f"linear{number}"] = nn.Linear(inputs, self.width, bias=False)
+            parts[f"norm{number}"] = nn.BatchNorm1d(self.width)
+            parts[f"relu{number}"] = nn.ReLU()
+            inputs = self.width
+        parts["head"] = nn.Linear(inputs, classes)
+        return nn.Sequential(parts)
+
+
+class SmallCnn(Spec):
+    """Two times 3 x 3 convolution, 2 x 2 max-pooling, batch norm and ReLU, ``width`` and twice as
+    many channels; then a linear head.
+
+    Pooling comes first because batch norm and ReLU then have a quarter to do.
+
+    Attributes:
+        width: channels of the first convolution; the second one has twice as many.
+    """
+
+    has_batch_norm: ClassVar[bool] = True
+    label: ClassVar[str] = "small convolutional network"
+    kind: Literal["small_cnn"]
+    width: Few = 16
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """As `Network.build`, for images of at least 8 x 8 pixels."""
+        channels, height, width = image_shape(shape, self.kind)
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        for number, outputs in enumerate((self.width, 2 * self.width), 1):
+            parts[f"conv{number}"] = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)
+            parts[f"pool{number}"] = nn.MaxPool2d(2)
+            parts[f"norm{number}"] = nn.BatchNorm2d(outputs)
+            parts[f"relu{number}"] = nn.ReLU()
+            channels = outputs
+        parts["flatten"] = nn.Flatten()
+        parts["head"] = nn.Linear(channels * (height // 4) * (width // 4), classes)
+        return nn.Sequential(parts)
+
+
+# ------------------------------------------------------------------------------- residual networks
+
+
+def _six_n_plus_two(depth: int) -> int:
+    if depth % 6 != 2:
+        raise PydanticCustomError("depth", "must be 6 n + 2: 8, 14, 20, ...")
+    return depth
+
+
+def _six_n_plus_four(depth: int) -> int:
+    if depth % 6 != 4:
+        raise PydanticCustomError("depth", "must be 6 n + 4: 10, 16, 22, 28, ...")
+    return depth
+
+
+class ResNet(Spec):
+    """6 n + 2 = ``depth`` layers: a convolution, three stages of n basic blocks with 16, 32 and 64
+    channels, and a linear head.
+
+    Shortcuts without parameters: where the channels double, every second pixel, with zeros in the
+    new channels (option A).
+
+    Attributes:
+        depth: layers in all: 6 n + 2.
+    """
+
+    has_batch_norm: ClassVar[bool] = True
+    kind: Literal["resnet"]
+    depth: Annotated[int, Field(ge=8, le=1202), AfterValidator(_six_n_plus_two)] = 8
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"ResNet-{self.depth}"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """As `Network.build`, for images of at least 8 x 8 pixels."""
+        return _ResNet(image_shape(shape, self.kind)[0], (self.depth - 2) // 6, classes)
+
+
+class WideResNet(Spec):
+    """WRN-``depth``-``widen_factor`` without dropout: 6 n + 4 = ``depth`` layers in pre-activation
+    blocks B(3, 3); table 1 there.
+
+    Attributes:
+        depth: layers in all: 6 n + 4.
+        widen_factor: by which stages are wider than those of a ResNet.
+    """
+
+    has_batch_norm: ClassVar[bool] = True
+    kind: Literal["wide_resnet"]
+    depth: Annotated[int, Field(ge=10, le=1000), AfterValidator(_six_n_plus_four)] = 28
+    widen_factor: Annotated[int, Field(ge=1, le=64)] = 10
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"WRN-{self.depth}-{self.widen_factor}"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """As `Network.build`, for images of at least 8 x 8 pixels."""
+        channels = image_shape(shape, self.kind)[0]
+        return _WideResNet(channels, (self.depth - 4) // 6, self.widen_factor, classes)
+
+
+class _Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.stride, self.added = stride, outputs - inputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        residual = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        if self.added:
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
+        return F.relu(x + residual)
+
+
+class _WideBlock(nn.Module):
+    """Batch norm, ReLU, convolution, twice; the shortcut is a 1 x 1 convolution of the activated
+    input where the channels change."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.shortcut = (
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        active = F.relu(self.norm1(x))
+        residual: torch.Tensor = self.conv2(F.relu(self.norm2(self.conv1(active))))
+        return residual + (x if self.shortcut is None else self.shortcut(active))
+
+
+def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int) -> nn.Sequential:
+    """Three stages of so many blocks, each of ``WIDTHS`` times ``widen`` channels; the first block
+    of all stages but the first halves the image."""
+    out, inputs = [], WIDTHS[0]
+    for width in WIDTHS:
+        for number in range(blocks):
+            out.append(block(inputs, width * widen, 2 if width > WIDTHS[0] and not number else 1))
+            inputs = width * widen
+    return nn.Sequential(*out)
+
+
+def _draw_convolutions(network: nn.Module) -> None:
+    """First weights as He et al. 2015 (arXiv 1502.01852), which both papers follow."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+
+class _ResNet(nn.Module):
+    def __init__(self, channels: int, blocks: int, classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, 1, 1, bias=False)
+        self.norm = nn.BatchNorm2d(WIDTHS[0])
+        self.blocks = _stages(_Block, blocks, 1)
+        self.head = nn.Linear(WIDTHS[-1], classes)
+        _draw_convolutions(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.blocks(F.relu(self.norm(self.conv(x))))
+        logits: torch.Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+class _WideResNet(nn.Module):
+    def __init__(self, channels: int, blocks: int, widen_factor: int, classes: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, 1, 1, bias=False)
+        self.blocks = _stages(_WideBlock, blocks, widen_factor)
+        self.norm = nn.BatchNorm2d(WIDTHS[-1] * widen_factor)
+        self.head = nn.Linear(WIDTHS[-1] * widen_factor, classes)
+        _draw_convolutions(self)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.norm(self.blocks(self.conv(x))))
+        logits: torch.Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+# ---------------------------------------------------------------------------------- of the caller's
+
+
+class OwnModel(Spec):
+    """What `simshuffle.train.train_study` was given to train, and by what.
+
+    Attributes:
+        name: for tables and figures.
+        version: that the caller gives; changed where the code changes.
+        loss: name of the loss.
+        optimizer: name of the optimiser.
+        has_batch_norm: whether the network has layers of batch norm.
+    """
+
+    kind: Literal["own"]
+    name: str
+    version: str = ""
+    loss: str = "cross_entropy"
+    optimizer: str = "SGD"
+    has_batch_norm: bool = True
+
+    @property
+    def label(self) -> str:
+        """In words: its name."""
+        return self.name
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """Nothing: a file has no module of the caller's.
+
+        Raises:
+            InputError: always.
+        """
+        remedy = "Call simshuffle.train.train_study with it."
+        refuse("model", "must be given from Python", self.name, remedy, "study")
+
+
+Model = Annotated[Mlp | SmallCnn | ResNet | WideResNet | OwnModel, Field(discriminator="kind")]

@@ -1,0 +1,177 @@
+"""The functions of Python are the verbs: the same options, the same results, the same refusals."""
+
+import inspect
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import simshuffle
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.reference import stub
+from simshuffle.studies import read_folder, verbs
+from simshuffle.study.functions import function_of
+from simshuffle.study.options import fields_of
+from simshuffle.study.study import Result
+
+TINY = {"world_size": 4, "workload.dataset.num_samples": 160, "epochs": 1}
+LOCAL = {**TINY, "workload.exchange": "local_shuffle", "sweep": {}}
+LOGS = Path(__file__).parents[1] / "data" / "calibrate"
+# of each function what a program gives, and the words of the same on the command line
+ASKED = {
+    "sweep": (
+        {"scenario": "quickstart", "over": {"seed": [1, 2]}, "set": LOCAL},
+        ["quickstart", "--over", "seed=1,2"],
+    ),
+    "oracle": (
+        {"scenario": "paper/oracle", "strategies": ["data"], "world_sizes": [1, 4]},
+        ["paper/oracle", "--strategies", "data", "--world-sizes", "1,4"],
+    ),
+    "congestion": (
+        {
+            "scenario": "quickstart",
+            "pattern": ["all_to_all"],
+            "network": ["fluid"],
+            "seeds": 1,
+            "set": TINY,
+        },
+        ["quickstart", "--pattern", "all_to_all", "--network", "fluid", "--seeds", "1"],
+    ),
+    "loader": (
+        {"order": ["own:shuffle=global"], "samples": 64, "shards": 8, "epochs": 2},
+        ["--order", "own:shuffle=global", "--samples", "64", "--shards", "8", "--epochs", "2"],
+    ),
+    "hiding": (
+        {"scenario": "quickstart", "world_size": [4], "way": ["wire"], "set": TINY},
+        ["quickstart", "--world-size", "4", "--way", "wire"],
+    ),
+    "ablate": (
+        {"scenario": "quickstart", "seeds": 1, "alone": [("partner_scope", "host")], "set": TINY},
+        ["quickstart", "--seeds", "1", "--alone", "partner_scope=host"],
+    ),
+    "policies": (
+        {"study": "nopfs", "case": ["mnist"], "policy": ["perfect"]},
+        ["nopfs", "--case", "mnist", "--policy", "perfect"],
+    ),
+    "calibrate": (
+        {"files": [LOGS / "nccl-1-host.txt"]},
+        [str(LOGS / "nccl-1-host.txt")],
+    ),
+    "sizes": ({"scenario": "quickstart", "epoch": 1, "set": TINY}, ["quickstart", "--epoch", "1"]),
+    "validate": ({"only": ["testbed"]}, ["--only", "testbed"]),
+    "train_study": ({"study": "quick", "set": {"seeds": 1}}, ["quick", "--set", "seeds=1"]),
+    "tta": (
+        {"study": "quick", "scenario": "quickstart", "scale": "trained", "set_study": {"seeds": 1}},
+        ["quick", "quickstart", "--scale", "trained", "--set-study", "seeds=1"],
+    ),
+}
+FUNCTIONS = {verb.function: verb for verb in verbs().values() if verb.function}
+
+
+def words_of(values):
+    """The values of a scenario as options set them."""
+    each = values.items() if "set" not in values else values["set"].items()
+    return [word for key, value in each for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def test_every_function_is_compared_with_its_verb():
+    # a testbed is measured, and never the same twice
+    assert {*ASKED} == {*FUNCTIONS} - {"testbed"}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_function_gives_what_its_verb_writes(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given, words = ASKED[name]
+    if name not in {"train_study", "tta"} and "set" in given:
+        words = [*words, *words_of(given)]
+    result = getattr(simshuffle, name)(**given, progress=False)
+    assert isinstance(result, Result)
+    assert not (tmp_path / "results").exists() or name == "tta"  # whose training is kept
+    assert main([*FUNCTIONS[name].name.split(), *words, "--out", "out", "--quiet"]) == 0
+    written = read_folder(tmp_path / "out")
+    assert written.meta["fingerprint"] == result.meta["fingerprint"]
+    kept_here = read_folder(result.save(tmp_path / "here", draw=False))
+    measured = {
+        (table, column)
+        for table, schema in result.study.schemas(result.meta).items()
+        for column, of in schema.columns.items()
+        if of.measured
+    }
+    for table in result.study.stored:
+        kept = [c for c in result.tables[table] if (table, c) not in measured]
+        left, right = (of.tables[table][kept].astype(str) for of in (kept_here, written))
+        pd.testing.assert_frame_equal(left, right)
+
+
+def test_the_stub_has_every_function_as_it_is():
+    text = Path(simshuffle.__file__).with_name("__init__.pyi").read_text(encoding="utf-8")
+    assert text == stub.text(), "simshuffle/__init__.pyi is stale: make reference"
+    for name, verb in FUNCTIONS.items():
+        signature = inspect.signature(getattr(simshuffle, name))
+        assert {*signature.parameters} == {f.name for f in fields_of(verb.options)} | {"progress"}
+        assert name in dir(simshuffle) and name in simshuffle.__all__
+
+
+def test_a_function_hides_no_module():
+    package = Path(simshuffle.__file__).parent
+    modules = {path.stem for path in package.iterdir() if path.suffix in {"", ".py"}}
+    assert not modules & {*FUNCTIONS, "compare", "run", "read"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "problem"),
+    [
+        ("sweep", {"scenario": "nosuch"}, "nosuch"),
+        ("sweep", {"scenario": "quickstart", "seeds": "many"}, "seeds: should be a valid integer"),
+        ("loader", {"samples": 0}, "samples: must be at least 1"),
+        ("hiding", {"scenario": "quickstart", "tolerance": 2}, "tolerance: must be 0 to 1"),
+        ("oracle", {"scenario": "paper/oracle", "budget_memory": "much"}, "budget_memory: "),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_the_function(name, given, problem):
+    with pytest.raises(InputError) as refused:
+        getattr(simshuffle, name)(**given, progress=False)
+    assert problem in str(refused.value)
+    assert not any(of.path.startswith("--") for of in refused.value.problems)
+
+
+def test_an_argument_that_there_is_not_is_refused_as_python_does():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sead'"):
+        simshuffle.sweep("quickstart", sead=1)
+    with pytest.raises(AttributeError, match="no attribute 'sweeep'"):
+        _ = simshuffle.sweeep
+
+
+def test_a_result_is_printed_and_drawn_by_name(tmp_path):
+    result = simshuffle.sweep("quickstart", over={"seed": [1, 2]}, set=LOCAL, progress=False)
+    assert "seed" in str(result)
+    assert result.figure().get_figwidth() > 3
+    assert len(result.table("sweep")) == 2
+    with pytest.raises(InputError, match="There are "):
+        result.figure("nosuch")
+    with pytest.raises(InputError, match="There are sweep"):
+        result.table("nosuch")
+
+
+def test_two_results_of_a_program_are_compared():
+    scenario = simshuffle.load_scenario("quickstart", LOCAL)
+    a, b = simshuffle.run(scenario), simshuffle.run(scenario.with_values({"seed": 7}))
+    found = simshuffle.compare(a, b)
+    assert found.asked["key"].tolist() == ["seed"]
+    assert "What was asked" in str(found) and "<table" in found._repr_html_()
+    assert simshuffle.compare(scenario, b).asked["key"].tolist() == ["seed"]
+
+
+def test_processes_give_the_same(tmp_path):
+    asked = {"scenario": "quickstart", "over": {"seed": [1, 2]}, "set": LOCAL, "progress": False}
+    one, two = (simshuffle.sweep(**asked, processes=count) for count in (1, 2))
+    pd.testing.assert_frame_equal(one.tables["sweep"], two.tables["sweep"])
+
+
+def test_a_function_is_documented_like_its_verb():
+    function = function_of(FUNCTIONS["sweep"])
+    assert function.__name__ == "sweep"
+    assert "over: Values of a key" in function.__doc__
