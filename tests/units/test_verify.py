@@ -137,7 +137,7 @@ def test_a_folder_that_holds_too_little_says_what_to_do(
     folder_of: Callable[[str], Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["verify", str(folder_of(kind)), "-q"]) == 2
+    assert main(["results", "verify", str(folder_of(kind)), "-q"]) == 2
     said = capsys.readouterr().err
     assert all(words in said for words in REFUSED[kind])
 
@@ -152,7 +152,7 @@ def folder(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
 
 def told(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     capsys.readouterr()
-    status = main(["verify", str(folder), "--processes", "1", "-q", *options])
+    status = main(["results", "verify", str(folder), "--processes", "1", "-q", *options])
     out = capsys.readouterr()
     return status, out.out + out.err
 

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle ablate``: which mechanism of an exchange costs how much."""
+"""The study behind ``simshuffle study ablate``: which mechanism of an exchange costs how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle calibrate``."""
+"""The study behind ``simshuffle machine calibrate``."""
 
 from __future__ import annotations
 

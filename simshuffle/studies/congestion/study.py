@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle congestion``: exchange patterns on the same bytes, with a
+"""The study behind ``simshuffle study congestion``: exchange patterns on the same bytes, with a
 verdict."""
 
 from __future__ import annotations

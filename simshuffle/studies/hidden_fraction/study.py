@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle hiding``: how much of an exchange an epoch can hide."""
+"""The study behind ``simshuffle study hiding``: how much of an exchange an epoch can hide."""
 
 from __future__ import annotations
 

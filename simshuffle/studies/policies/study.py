@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle policies``: data-loading policies compared."""
+"""The study behind ``simshuffle study policies``: data-loading policies compared."""
 
 from __future__ import annotations
 

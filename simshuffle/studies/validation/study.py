@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle validate``."""
+"""The study behind ``simshuffle study validate``."""
 
 from __future__ import annotations
 
