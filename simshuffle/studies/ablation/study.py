@@ -59,7 +59,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[Ablation] = Study(
     kind="ablation",
-    verb="ablate",
+    verb="study ablate",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -180,7 +180,7 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
 
 STUDY: Study[CalibrationCell] = Study(
     kind="calibration",
-    verb="calibrate",
+    verb="machine calibrate",
     stages=(lambda cell, outcomes: {_CELL: cell},),
     collect=lambda cell, outcomes: outcomes[_CELL].tables,
     stored=STORED,

@@ -83,7 +83,7 @@ def _as_json(result: Result) -> dict[str, list[dict[Any, Any]]]:
 
 STUDY: Study[list[Job]] = Study(
     kind="congestion",
-    verb="congestion",
+    verb="study congestion",
     stages=(cells,),
     collect=collect,
     stored=STORED,

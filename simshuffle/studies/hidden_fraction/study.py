@@ -43,7 +43,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[Hiding] = Study(
     kind="hiding",
-    verb="hiding",
+    verb="study hiding",
     stages=(baselines, searches),
     collect=collect,
     stored=STORED,

@@ -41,7 +41,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[list[CaseCell]] = Study(
     kind="policies",
-    verb="policies",
+    verb="study policies",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -109,7 +109,7 @@ def again(folder: Path, meta: Meta) -> Request[Measurement]:
 
 STUDY: Study[Measurement] = Study(
     kind="testbed",
-    verb="testbed",
+    verb="machine testbed",
     stages=(),
     collect=tables.collect,
     stored=tables.STORED,

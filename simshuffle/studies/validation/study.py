@@ -108,7 +108,7 @@ def _compared(result: Result) -> Tables:
 
 STUDY: Study[Rows] = Study(
     kind="validation",
-    verb="validate",
+    verb="study validate",
     stages=(_cells,),
     collect=_collect,
     stored={"validation": SCHEMA},
