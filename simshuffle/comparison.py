@@ -30,9 +30,8 @@ MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
 MOST_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-ABSENT = "-"
-SHORT = 60
-"""Letters of a value that a table shows."""
+ABSENT, SHORT = "-", 60
+"""What stands for no value in a table, and letters of a value that it shows."""
 _NOT_ASKED = {"name", "description"}
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description"}

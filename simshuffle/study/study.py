@@ -20,6 +20,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.results.console import terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
+from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome
@@ -32,6 +33,8 @@ from simshuffle.version import __version__
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
+
+    from simshuffle.results.chart import Chart
 
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
@@ -73,7 +76,7 @@ class Study(Generic[V]):
             of a sweep; they stand first in every table.
         texts: further text files by name, and what makes them.
         files_in: further files by the folder that they are in, such as 'plans'.
-        figures: figures by name.
+        figures: figures by name, as they are declared.
         one_figure: whether there is always one.
         parts: what a terminal shows: texts and tables.
         exported: the same for LaTeX and Markdown, where the terminal shows a report that has its
@@ -111,7 +114,7 @@ class Study(Generic[V]):
     leading: Callable[[Meta], Mapping[str, Column]] = lambda meta: {}
     texts: Mapping[str, Callable[[Result], str]] = field(default_factory=dict)
     files_in: Mapping[str, Callable[[V, Outcomes], Files]] = field(default_factory=dict)
-    figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
+    figures: Callable[[Result], Mapping[str, Chart]] = lambda result: {}
     one_figure: bool = False
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     exported: Callable[[Result], Iterable[str | Table]] | None = None
@@ -286,15 +289,16 @@ class Result:
             name: of the figure, where there is only one; that of the study if it is ''.
         """
         # matplotlib, where it is drawn
-        from simshuffle.results.style import save, signed  # noqa: PLC0415
+        from simshuffle.results import canvas, paper  # noqa: PLC0415
 
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         figures = self.study.figures(self)
         paths = []
-        for own, figure in figures.items():
+        for own, chart in figures.items():
             stem = place / (name if name and len(figures) == 1 else own)
-            paths += save(figure, stem, signed(own, [self.meta["fingerprint"]]))
+            about = signed(own, [self.meta["fingerprint"]])
+            paths += canvas.save(paper.draw(chart), stem, about)
         return paths
 
     def figure(self, name: str = "") -> Figure:
@@ -303,13 +307,16 @@ class Result:
         Raises:
             InputError: there is no such figure, or several and none is named.
         """
+        # matplotlib, where it is drawn
+        from simshuffle.results import paper  # noqa: PLC0415
+
         figures = self.study.figures(self)
         if not name and len(figures) == 1:
-            return next(iter(figures.values()))
+            return paper.draw(next(iter(figures.values())))
         if name not in figures:
             remedy = f"There are {', '.join(figures)}." if figures else "There are none."
             raise InputError(Problem("name", "no such figure", repr(name), remedy), "figure")
-        return figures[name]
+        return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
         """The table of that name, of those that are stored and those that follow.
