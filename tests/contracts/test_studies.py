@@ -100,7 +100,7 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
     again = read_folder(folder).save(tmp_path / "again")
     assert content(again) == content(folder)
-    assert main(["plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
+    assert main(["results", "plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
     drawn = {path.suffix for path in (tmp_path / "drawn").rglob("*.p*")}
     assert drawn == ({".png", ".pdf"} if study.figures(read_folder(folder)) else set())
 
@@ -121,10 +121,10 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
     show(result, folder, json=False)
     wanted = capsys.readouterr().out
-    assert main(["show", str(folder)]) == 0
+    assert main(["results", "show", str(folder)]) == 0
     assert capsys.readouterr().out == wanted
     for to, begin in (("latex", r"  \begin{tabular}"), ("markdown", "| ---")):
-        assert main(["show", str(folder), "--to", to]) == 0
+        assert main(["results", "show", str(folder), "--to", to]) == 0
         out = capsys.readouterr().out
         tables = [part for part in result.exported() if isinstance(part, Table)]
         assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
@@ -192,7 +192,7 @@ def test_a_damaged_table_is_refused_politely(damage: str, made: Made, tmp_path: 
         assert path.name in str(caught.value)
         assert all(problem.remedy for problem in caught.value.problems)
         assert engine.existing(study, other, fingerprint(study, asked)) is None
-        assert main(["plot", str(other)]) == 2
+        assert main(["results", "plot", str(other)]) == 2
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -225,7 +225,7 @@ def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
         json.loads(Path("mine", "meta.json").read_text(encoding="utf-8"))["state"] == "unfinished"
     )
     assert not list(Path("mine").glob("*.png"))
-    assert main(["plot", "mine"]) == 0
+    assert main(["results", "plot", "mine"]) == 0
     assert "unfinished: the figures show what is there" in capsys.readouterr().err
     assert train("--out", "mine") == 0
     assert f"{len(before)} of 6 runs are there already" in capsys.readouterr().err
