@@ -12,12 +12,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from rich.table import Table
 
 import simshuffle.studies
 from simshuffle.cli import main
 from simshuffle.cli.show import show
 from simshuffle.errors import InputError
+from simshuffle.results import canvas
 from simshuffle.results.export import exported
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.studies import kinds, read_folder, study_of
@@ -230,16 +232,27 @@ def spoil(path: Path, damage: str, schema: Schema) -> bool:
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 @pytest.mark.parametrize("value", [None, 3, "text", [], {"a": 1}], ids=repr)
 def test_a_meta_file_with_other_values_is_refused_or_does_without(
-    value: object, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    value: object,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, _, result, folder = made
-    for key in result.meta:
-        other = copied(folder, tmp_path / key)
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    """Figures are laid out, and what a file would say of itself is a text; none is written."""
+    monkeypatch.setattr(canvas, "save", not_written)
+    other = copied(made[3], tmp_path / "other")
+    meta = json.loads((other / "meta.json").read_text(encoding="utf-8"))
+    for key in made[2].meta:
         (other / "meta.json").write_text(json.dumps({**meta, key: value}), encoding="utf-8")
         status = main(["results", "plot", str(other)])
         assert status in {0, 2}
         assert status == 0 or capsys.readouterr().err
+
+
+def not_written(figure: Figure, stem: Path, about: str) -> list[Path]:
+    assert isinstance(about, str)
+    figure.draw_without_rendering()
+    return [stem]
 
 
 @pytest.mark.parametrize("made", ["congestion"], indirect=True)

@@ -36,7 +36,7 @@ from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
-from simshuffle.studies.calibrate import calibrate
+from simshuffle.studies.calibrate.study import calibrate
 from simshuffle.studies.fields import assignments, scenarios_of
 from simshuffle.studies.loader.asking import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions

@@ -24,8 +24,7 @@ from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.time_to_accuracy import time_to_accuracy
-from simshuffle.studies.time_to_accuracy.join import Join, request
+from simshuffle.studies.time_to_accuracy.join import Join, request, time_to_accuracy
 from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
