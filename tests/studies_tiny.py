@@ -10,7 +10,7 @@ from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle.studies.ablation import ablate
 from simshuffle.studies.ablation import study as ablation
 from simshuffle.studies.calibrate import study as calibration
-from simshuffle.studies.calibrate.cell import Settings
+from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.filtering import study as filtering
@@ -99,7 +99,8 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
     ]
     (place / "log.csv").write_text("\n".join(lines), encoding="utf-8")
     reads = Path(__file__).parent / "data" / "calibrate" / "ior-4-hosts.txt"
-    return calibration.STUDY, calibration.request([place / "log.csv", reads], Settings())
+    options = CalibrationOptions(files=(place / "log.csv", reads))
+    return calibration.STUDY, calibration.request(options)
 
 
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -15,29 +15,32 @@ from simshuffle.studies.training.intervals import Estimate, estimate, holm
 from simshuffle.studies.training.tables import (
     CONDITION,
     EFFECTIVE_SAMPLES,
+    INTERVAL_COLUMNS,
     NORMS,
     SETTING,
     SETTING_COLUMNS,
     STRATEGIES,
-    schema_of,
+    number,
     statistics_of,
 )
+from simshuffle.study.schema import Column, Schema, amount, text
 
 AGAINST = ("global", "local", "partial")
 """What a setting is compared with: runs of the same condition and seed; 'partial' at the same Q."""
 
 
-def comparison_columns(name: str, other: str, less: str, family: str) -> dict[str, str]:
-    """Columns of a comparison with ``other``, by seed, and their meaning: of the accuracy ``less``
-    that of the other, tested beside all comparisons of the ``family``."""
-    return {
-        f"{name}_pairs": f"seeds that this setting and {other} have in common",
-        f"{name}_difference": f"mean over these seeds of the accuracy less that {less}",
-        f"{name}_low": "lower end of its 95 % interval",
-        f"{name}_high": "upper end",
-        f"{name}_p": "p-value of the paired t-test, two-sided",
-        f"{name}_p_holm": f"the same after Holm's correction over all comparisons {family}",
+def comparison_columns(name: str, other: str, less: str, family: str) -> dict[str, Column]:
+    """Columns of a comparison with ``other``, by seed: of the accuracy ``less`` that of the other,
+    tested beside all comparisons of the ``family``."""
+    meanings = {
+        "pairs": f"seeds that this setting and {other} have in common",
+        "difference": f"mean over these seeds of the accuracy less that {less}",
+        "low": "lower end of its 95 % interval",
+        "high": "upper end",
+        "p": "p-value of the paired t-test, two-sided",
+        "p_holm": f"the same after Holm's correction over all comparisons {family}",
     }
+    return {f"{name}_{what}": number(meaning) for what, meaning in meanings.items()}
 
 
 def compared(name: str, found: Estimate) -> dict[str, Any]:
@@ -52,7 +55,7 @@ def correct(table: pd.DataFrame, name: str, family: pd.Series[bool]) -> None:
     table.loc[family, f"{name}_p_holm"] = holm(p)
 
 
-def _against(name: str) -> dict[str, str]:
+def _against(name: str) -> dict[str, Column]:
     other = "partial local shuffle at the same Q" if name == "partial" else f"{name} shuffle"
     family = f"with {other} of the study, with the same statistics"
     return comparison_columns(name, other, f"of {other}", family)
@@ -60,22 +63,21 @@ def _against(name: str) -> dict[str, str]:
 
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
-    "statistics": "where evaluation gets the batch-norm statistics from",
-    "seeds": "runs that ended as they should",
-    "effective_samples": f"{EFFECTIVE_SAMPLES}; mean over seeds",
-    "accuracy": "mean over seeds, share of test samples after the last epoch",
-    "low": "lower end of its 95 % interval by Student's t; empty for one seed",
-    "high": "upper end",
-    "best_accuracy": (
+    "statistics": text("where evaluation gets the batch-norm statistics from"),
+    "seeds": number("runs that ended as they should"),
+    "effective_samples": amount(f"{EFFECTIVE_SAMPLES}; mean over seeds", empty=True),
+    "accuracy": number("mean over seeds, share of test samples after the last epoch"),
+    **INTERVAL_COLUMNS,
+    "best_accuracy": number(
         "mean over seeds of the highest share after any epoch that was evaluated; chosen by the"
         " test samples themselves, so it flatters"
     ),
-    "best_low": "lower end of its 95 % interval",
-    "best_high": "upper end",
-    **{column: text for name in AGAINST for column, text in _against(name).items()},
+    "best_low": number("lower end of its 95 % interval"),
+    "best_high": number("upper end"),
+    **{name: column for other in AGAINST for name, column in _against(other).items()},
 }
-"""Columns of summary.csv and their meaning."""
-SUMMARY = schema_of(SUMMARY_COLUMNS, ".csv", (*SETTING, "statistics"))
+"""Columns of summary.csv."""
+SUMMARY = Schema(SUMMARY_COLUMNS, key=(*SETTING, "statistics"))
 
 Key = tuple[Hashable, ...]
 Accuracies = dict[Key, dict[int, float]]
