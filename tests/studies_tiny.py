@@ -29,6 +29,7 @@ from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
+from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
@@ -176,7 +177,9 @@ def _time_to_accuracy(place: Path) -> tuple[Study[Any], Request[Any]]:
         for name, (kind, seed) in runs.items()
     }
     folder = trained.saved(place / "trained", "made", records, descriptions)
-    return time_to_accuracy.STUDY, join.request(folder, small(**SIZE), scale="trained", replays=2)
+    scenario = small(**SIZE)
+    options = TtaOptions(study=folder, scenario=scenario, scale="trained", replayed_seeds=2)
+    return time_to_accuracy.STUDY, join.request(options, folder, scenario)
 
 
 def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
@@ -25,6 +25,9 @@ from simshuffle.studies.training.tables import (
 )
 from simshuffle.studies.training.wording import setting as setting_name
 from simshuffle.study import engine
+
+if TYPE_CHECKING:
+    from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 
 Descriptions = Mapping[str, Mapping[str, Any]]
 """What ``meta.json`` of the study says of each run."""
@@ -103,25 +106,14 @@ class Study:
     missing: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which part of a study: None for the default (see `read_study`)."""
-
-    world_size: int | None = None
-    batch_norm: str | None = None
-    variant: str | None = None
-    statistics: str = "own"
-    replays: int = 1
-
-
-def read_study(folder: Path, wanted: Wanted) -> Study:
+def read_study(folder: Path, wanted: TtaOptions) -> Study:
     """One condition of the study in ``folder``.
 
     Args:
         folder: of `simshuffle train`.
-        wanted: the default batch norm is the one per rank if the study has it, else its first one;
-            the default variant and M are those with most settings, and of these the first variant
-            and the largest M.
+        wanted: which part of it. The default batch norm is the one per rank if the study has it,
+            else its first one; the default variant and M are those with most settings, and of these
+            the first variant and the largest M.
 
     Raises:
         InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
@@ -138,7 +130,7 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
         refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
     condition = _condition(done, wanted, str(folder))
     of_condition = runs[_rows(runs, condition)]
-    settings = _settings(of_condition, folder, wanted.replays, descriptions)
+    settings = _settings(of_condition, folder, wanted.replayed_seeds, descriptions)
     ended = of_condition[of_condition["status"].isin(["done", "failed"])]
     return Study(
         name=str(result.meta.get("study", folder.name)),
@@ -163,7 +155,7 @@ def _schedules(settings: Sequence[Learned]) -> list[str]:
 # ------------------------------------------------------------------------------------ the condition
 
 
-def _condition(done: pd.DataFrame, wanted: Wanted, source: str) -> tuple[str, str, int]:
+def _condition(done: pd.DataFrame, wanted: TtaOptions, source: str) -> tuple[str, str, int]:
     """Variant, batch norm and M."""
     norms = [name for name in NORMS if name in set(done["batch_norm"])]
     norm = norms[0] if wanted.batch_norm is None else wanted.batch_norm
