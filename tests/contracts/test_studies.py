@@ -27,7 +27,7 @@ from simshuffle.study.made import contents as content
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
-from tests.drawn import faults
+from tests.drawn import faults, laid_out
 from tests.studies_tiny import TINY
 
 NAMES = [*TINY]
@@ -106,8 +106,9 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
 @pytest.mark.parametrize("made", [name for name in NAMES if name != "toy"], indirect=True)
 def test_figures_fit_a_column_and_their_words_can_be_read(made: Made) -> None:
     for name, figure in made[0].figures(made[2]).items():
-        assert figure.get_figwidth() == COLUMN_INCHES
-        assert [f"{name}: {fault}" for fault in faults(figure)] == []
+        drawn = laid_out(figure)
+        assert drawn.get_figwidth() == COLUMN_INCHES
+        assert [f"{name}: {fault}" for fault in faults(drawn)] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)

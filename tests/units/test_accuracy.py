@@ -33,6 +33,7 @@ from simshuffle.studies.training.text import report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
+from tests.drawn import laid_out
 from tests.trained import description, record, recorded, saved
 
 # --------------------------------------------------------------------------------------- statistics
@@ -233,6 +234,7 @@ def test_summary_and_report_have_both_and_compare_the_last():
 
 
 def texts_of(figure):
+    figure = laid_out(figure)
     legend = figure.legends[0].get_title().get_text()
     return legend, figure.get_supylabel().replace("\n", " ")
 

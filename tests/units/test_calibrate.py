@@ -24,7 +24,7 @@ from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate import calibrate
 from simshuffle.studies.calibrate.cell import fitted
-from simshuffle.studies.calibrate.figures import residuals_figure
+from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import parameters_of, parameters_table
 from simshuffle.studies.calibrate.readers import READERS, recognise, rows_of
@@ -33,6 +33,7 @@ from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDU
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from simshuffle.study.made import contents
+from tests.drawn import laid_out
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
 KINDS = {
@@ -520,7 +521,7 @@ def test_the_tables_have_their_columns(measured, tmp_path):
 
 
 def test_the_figure_fits_a_column_and_names_every_law(measured):
-    figure = residuals_figure(measured.residuals)
+    figure = laid_out(residuals_chart(measured.residuals))
     assert figure.get_size_inches()[0] == COLUMN_INCHES
     shown = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     assert set(measured.residuals["law"]) <= shown
@@ -891,7 +892,7 @@ def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("simshuffle.studies.calibrate.figures.residuals_figure", fail)
+    monkeypatch.setattr("simshuffle.studies.calibrate.study.residuals_chart", fail)
     status = main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before

@@ -32,6 +32,7 @@ from simshuffle.studies.congestion.verdict import (
     verdicts,
 )
 from simshuffle.study import engine
+from tests.drawn import laid_out, rows_of
 from tests.small import small
 
 VALUES = {
@@ -660,13 +661,13 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
 
 
 def test_figures_show_every_routing(routed):
-    figure = figures.times_figure(routed.tables)
+    figure = laid_out(figures.times_chart(routed.tables))
     labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
     assert labels == [f"time of an exchange (s), fluid\n{name}" for name in ROUTINGS]
     assert len(figure.axes) == 3 * 3
-    single = figures.times_figure(one_size(routed.tables))
+    single = laid_out(figures.times_chart(one_size(routed.tables)))
     assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
-    heat = figures.heat_figure(routed.tables)
+    heat = laid_out(figures.heat_chart(routed.tables))
     rows = [label.get_text() for label in heat.axes[0].get_yticklabels()]
     assert len(rows) == 3 * 11
     assert [row for row in rows if row.startswith("all to all")] == [
@@ -699,7 +700,8 @@ def words(figure):
 
 
 def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
-    figure = figures.times_figure(tables)
+    chart = figures.times_chart(tables)
+    figure = laid_out(chart)
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     shown = words(figure)
     for expected in (
@@ -715,8 +717,12 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
         assert pattern.replace("_", " ") in shown
     ax = figure.axes[0]
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    drawn = {(line.get_label(), line.get_linestyle()): line for line in ax.lines}
-    line = drawn["pairing_random", "--"]
+    colour = figures.COLOURS["pairing_random"].lower()
+    (line,) = [
+        line
+        for line in ax.lines
+        if line.get_linestyle() == "--" and to_hex(line.get_color()) == colour
+    ]
     chosen = tables["times"].query(
         "pattern == 'pairing_random' and batching == 'sample' and barrier and model == 'fluid'"
     )
@@ -724,10 +730,9 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
         chosen.groupby("world_size")["time_s"].median().to_numpy()
     )
     assert list(line.get_xdata()) == [8, 16]
-    assert to_hex(line.get_color()) == figures.COLOURS["pairing_random"].lower()
-    assert drawn["ports at line rate", "-"].get_ydata() == pytest.approx(
-        tables["sets"]["injection_s"].to_numpy()
-    )
+    rate = ax.lines[0]
+    assert (rate.get_linestyle(), rate.get_linewidth()) == ("-", 2.4)
+    assert rate.get_ydata() == pytest.approx(tables["sets"]["injection_s"].to_numpy())
 
 
 def one_size(tables):
@@ -736,7 +741,8 @@ def one_size(tables):
 
 def test_a_single_world_size_shows_all_variants_side_by_side(tables):
     single = one_size(tables)
-    figure = figures.times_figure(single)
+    chart = figures.times_chart(single)
+    figure = laid_out(chart)
     shown = words(figure)
     assert "16 ranks" in shown
     assert "fluid" in shown
@@ -745,9 +751,8 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
     assert [t.get_text() for t in ax.get_yticklabels()].count("sample, barrier") == len(
         PATTERNS
     ) - 1
-    medians = {
-        round(float(line.get_xdata()[0]), 9) for line in ax.lines if line.get_linestyle() == "None"
-    }
+    points = [line.get_xdata() for line in ax.lines if line.get_linestyle() == "None"]
+    medians = {round(float(value), 9) for value in np.concatenate(points)}
     expected = (
         single["times"].groupby(["pattern", "batching", "barrier", "model"])["time_s"].median()
         / single["sets"]["injection_s"].iloc[0]
@@ -756,19 +761,20 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
 
 
 def test_the_heat_map_shows_every_link_of_every_tier(tables):
-    figure = figures.heat_figure(tables)
+    chart = figures.heat_chart(tables)
+    figure = laid_out(chart)
     shown = words(figure)
     assert "utilisation: bytes / (capacity × time)" in shown
     assert "fluid, 16 ranks" in shown
-    panels = [ax for ax in figure.axes if ax.images]
-    titles = [ax.get_title() for ax in panels]
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert titles == ["host>leaf (16)", "leaf>spine (8)", "spine>leaf (8)", "leaf>host (16)"]
-    for ax, (tier, count) in zip(
-        panels,
-        (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16)),
-        strict=True,
+    for number, (tier, count) in enumerate(
+        (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16))
     ):
-        values = ax.images[0].get_array()
+        cells = rows_of(chart, "cell", number)
+        values = cells.pivot(index="y", columns="x", values="value").to_numpy()
+        (drawn,) = [each for each in figure.axes[number].collections if len(each.get_paths()) > 1]
+        assert len(drawn.get_facecolor()) == values.size
         assert values.shape == (len(variants(PATTERNS)), count)
         assert np.all(np.diff(values, axis=1) <= 0)
         of_tier = tables["tiers"][
@@ -951,7 +957,7 @@ def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
     def fail(*_):
         raise broken
 
-    monkeypatch.setattr(figures, "heat_figure", fail)
+    monkeypatch.setattr("simshuffle.studies.congestion.study.heat_chart", fail)
     quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
     assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
     assert [path.name for path in tmp_path.iterdir()] == [".cells"]

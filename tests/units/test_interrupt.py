@@ -17,7 +17,7 @@ import pytest
 from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
-from simshuffle.results import style as plots
+from simshuffle.results import canvas as plots
 from simshuffle.study.made import contents as content
 
 ARGUMENTS = [

@@ -16,12 +16,13 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.policies import POLICIES, Study, compare, load, predicted
 from simshuffle.studies.policies.cases import names
 from simshuffle.studies.policies.comparison import request
-from simshuffle.studies.policies.figures import policies_figure
+from simshuffle.studies.policies.figures import policies_chart
 from simshuffle.studies.policies.sources import SOURCES
 from simshuffle.studies.policies.study import STUDY
 from simshuffle.studies.policies.tables import STORED
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
+from tests.drawn import laid_out
 
 ROOT = Path(__file__).parent.parent.parent
 FAST = [
@@ -340,8 +341,8 @@ def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeyp
 def test_a_figure_of_one_case_and_of_policies_that_do_not_fit():
     study = load("nopfs", {"cases.cosmoflow512.epochs": 2}).only(["cosmoflow512"])
     for policies in (["lbann_dynamic"], ["nopfs", "lbann_dynamic"], list(POLICIES)):
-        figure = policies_figure(engine.run(STUDY, request(study, policies)).tables["policies"])
-        assert figure.get_figwidth() == pytest.approx(3.4)
+        chart = policies_chart(engine.run(STUDY, request(study, policies)).tables["policies"])
+        assert laid_out(chart).get_figwidth() == pytest.approx(3.4)
 
 
 # ---------------------------------------------------------------------------------- printed numbers

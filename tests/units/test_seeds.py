@@ -19,7 +19,7 @@ from simshuffle.errors import InputError
 from simshuffle.results import report
 from simshuffle.studies import read_folder
 from simshuffle.studies.simulation import sweep
-from simshuffle.studies.simulation.figures import breakdown_figure
+from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.seeds import asked_of
@@ -28,6 +28,7 @@ from simshuffle.study import engine
 from simshuffle.study.made import contents
 from simshuffle.study.store import Disk
 from simshuffle.study.study import fingerprint
+from tests.drawn import laid_out
 from tests.small import small
 
 T_2 = 4.302652729911275
@@ -199,7 +200,8 @@ def test_waiting_that_a_seed_does_not_have_counts_as_nothing() -> None:
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch() -> None:
     of = hand_made({1: 1.0, 2: 2.0, 3: 3.0}, {})
     with mpl.rc_context():
-        figure = breakdown_figure(of.breakdown, of.epochs, "cause", of.epoch_half, of.about)
+        chart = breakdown_chart(of.breakdown, of.epochs, "cause", of.epoch_half, of.about)
+        figure = laid_out(chart)
     (ax,) = figure.axes
     (line,) = [each for each in ax.collections if isinstance(each, LineCollection)]
     (low, _), (high, _) = line.get_segments()[0]
@@ -212,7 +214,7 @@ def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch() -> None:
 
 def test_one_seed_has_no_whisker() -> None:
     of = simshuffle.run(scenario())
-    figure = STUDY.figures(of)["breakdown"]
+    figure = laid_out(STUDY.figures(of)["breakdown"])
     assert not [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     assert "interval" not in str([text.get_text() for text in figure.legends[0].get_texts()])
 

@@ -39,6 +39,7 @@ from simshuffle.studies.validation.rows import read_rows
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests import measured
+from tests.drawn import laid_out, rows_of
 from tests.measured import DATE, runs_of
 
 BED = LeafSpine(Shape())
@@ -490,11 +491,15 @@ def test_the_text_says_what_was_fitted_and_what_was_held_up():
 
 
 def test_the_figure_has_units_and_every_pattern_that_was_measured():
-    figure = figures.testbed_figure(measured.result().tables["patterns"])
+    chart = figures.testbed_chart(measured.result().tables["patterns"])
+    figure = laid_out(chart)
     left, right = figure.axes
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     assert left.get_xlabel() == "makespan (s)" and "%" in right.get_xlabel()
     assert len(left.get_yticklabels()) == len(PATTERNS) - len(GLOO)
+    known = measured.result().tables["patterns"].query("reason == ''")
+    assert rows_of(chart, "bar")["x2"].tolist() == known["predicted_s"].tolist()
+    assert rows_of(chart, "point")["x"].tolist() == known["measured_s"].tolist()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.figures import figure
+from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import (
     TRAFFIC,
     predictions,
@@ -38,6 +39,7 @@ from simshuffle.studies.validation.text import (
 )
 from simshuffle.study import engine
 from simshuffle.study.study import Result
+from tests.drawn import laid_out, rows_of
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -368,10 +370,12 @@ def test_texts_hold_every_row() -> None:
 
 
 def test_the_figure_shows_a_mark_for_each_compared_row() -> None:
-    drawn = figure(results())
+    chart = ratios_chart(results())
+    drawn = laid_out(chart)
     (ax,) = drawn.axes
-    marks = [line for line in ax.lines if line.get_marker() == "o"]
-    assert sorted(round(float(line.get_xdata()[0]), 3) for line in marks) == [0.5, 1.05, 1.1]
+    marks = [line.get_xdata() for line in ax.lines if line.get_marker() == "o"]
+    assert sorted(np.concatenate(marks).round(3)) == [0.5, 1.05, 1.1]
+    assert sorted(rows_of(chart, "point")["x"].dropna().round(3)) == [0.5, 1.05, 1.1]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["mine"]
     assert drawn.get_size_inches()[0] == pytest.approx(3.4)
 

@@ -11,9 +11,11 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.studies.calibrate import text
 from simshuffle.studies.calibrate.cell import CalibrationCell, check
+from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import Parameter, parameters_of
 from simshuffle.studies.calibrate.tables import STORED
@@ -23,8 +25,6 @@ from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from simshuffle.studies.calibrate.verb import CalibrationOptions
 
 _CELL = "calibration"
@@ -102,10 +102,8 @@ def _json(result: Result) -> dict[str, Any]:
     return {"parameters": found, "notes": result.meta["notes"]}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.calibrate import figures  # noqa: PLC0415 - matplotlib
-
-    return {"residuals": figures.residuals_figure(result.tables["residuals"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"residuals": residuals_chart(result.tables["residuals"])}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
