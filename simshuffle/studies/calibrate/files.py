@@ -18,19 +18,12 @@ _SMALLEST, _LARGEST = 1e-9, 1e18  # no tool prints anything beyond
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement file that has been read.
+    """A measurement file that has been read."""
 
-    Attributes:
-        path: where it is.
-        text: what it holds.
-        ranks: processes that took part, for tools that do not print it; 0 if not given.
-        hosts: hosts that they filled, likewise; nan if not given.
-    """
-
-    path: Path
-    text: str
-    ranks: int = 0
-    hosts: float = math.nan
+    path: Path  # where it is
+    text: str  # what it holds
+    ranks: int = 0  # processes that took part, for tools that do not print it; 0 if not given
+    hosts: float = math.nan  # hosts that they filled, likewise; nan if not given
 
     @property
     def name(self) -> str:

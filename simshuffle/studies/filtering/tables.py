@@ -122,12 +122,9 @@ SUMMARY = Schema(SUMMARY_COLUMNS, key=tuple(SETTING_COLUMNS))
 
 @dataclass(frozen=True)
 class FilterTables:
-    """What a study measured.
+    """What a study measured."""
 
-    Attributes:
-        filters, eps, points, runs: columns as in `STORED`.
-    """
-
+    # filters, eps, points, runs: columns as in `STORED`
     filters: pd.DataFrame
     eps: pd.DataFrame
     points: pd.DataFrame

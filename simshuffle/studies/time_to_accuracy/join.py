@@ -40,19 +40,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Join:
-    """A join before anything is simulated.
+    """A join before anything is simulated."""
 
-    Attributes:
-        study: what was trained.
-        scale: the rule.
-        settings: with their scenarios.
-        targets: accuracies, in the order wanted; empty for the default ones.
-    """
-
-    study: Study
-    scale: Scaled
-    settings: list[Setting]
-    targets: tuple[float, ...]
+    study: Study  # what was trained
+    scale: Scaled  # the rule
+    settings: list[Setting]  # with their scenarios
+    targets: tuple[float, ...]  # accuracies, in the order wanted; empty for the default ones
 
     @cached_property
     def cells(self) -> dict[str, ReplayCell]:

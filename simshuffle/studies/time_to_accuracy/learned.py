@@ -38,71 +38,44 @@ _EXCHANGE: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
 
 @dataclass(frozen=True)
 class Learned:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: strategy and Q.
-        strategy: as in the tables of the study.
-        fraction: Q; None where there is none.
-        finished: names of the runs that ended as they should, by seed.
-        failed: of those that failed, by seed.
-        exchange: the strategy with its values.
-        plans: files of the recorded plans, of the first finished seeds; empty where nothing is
-            exchanged.
-    """
-
-    name: str
-    strategy: str
-    fraction: float | None
-    finished: dict[int, str]
-    failed: dict[int, str]
-    exchange: TrainedExchange
+    name: str  # strategy and Q
+    strategy: str  # as in the tables of the study
+    fraction: float | None  # Q; None where there is none
+    finished: dict[int, str]  # names of the runs that ended as they should, by seed
+    failed: dict[int, str]  # of those that failed, by seed
+    exchange: TrainedExchange  # the strategy with its values
+    # files of the recorded plans, of the first finished seeds; empty where nothing is exchanged
     plans: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The scale of a training.
+    """The scale of a training."""
 
-    Attributes:
-        world_size: M.
-        num_samples: N.
-        local_batch_size: b.
-    """
-
-    world_size: int
-    num_samples: int
-    local_batch_size: int
+    world_size: int  # M
+    num_samples: int  # N
+    local_batch_size: int  # b
 
 
 @dataclass(frozen=True)
 class Study:
-    """One condition of a study.
+    """One condition of a study."""
 
-    Attributes:
-        name: of the study.
-        condition: variant, kind of batch norm and M.
-        statistics: of the evaluation.
-        model: what was trained, in words.
-        schedules: of the exchange, by name, in the order of the settings.
-        trained: scale of the training.
-        epochs: of the training.
-        settings: in the order of the study's tables.
-        curves: setting, seed, epoch, accuracy: a row for each evaluation, failed runs included.
-        finals: setting, accuracy, label_divergence, between_ranks: a row for each finished run.
-        missing: runs of the condition that are not there, and those that the study has.
-    """
-
-    name: str
-    condition: tuple[str, str, int]
-    statistics: str
-    model: str
-    schedules: list[str]
-    trained: Trained
-    epochs: int
-    settings: list[Learned]
+    name: str  # of the study
+    condition: tuple[str, str, int]  # variant, kind of batch norm and M
+    statistics: str  # of the evaluation
+    model: str  # what was trained, in words
+    schedules: list[str]  # of the exchange, by name, in the order of the settings
+    trained: Trained  # scale of the training
+    epochs: int  # of the training
+    settings: list[Learned]  # in the order of the study's tables
+    # setting, seed, epoch, accuracy: a row for each evaluation, failed runs included
     curves: pd.DataFrame
+    # setting, accuracy, label_divergence, between_ranks: a row for each finished run
     finals: pd.DataFrame
+    # runs of the condition that are not there, and those that the study has
     missing: tuple[int, int]
 
 

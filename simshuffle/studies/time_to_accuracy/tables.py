@@ -136,12 +136,9 @@ STORED = {
 
 @dataclass(frozen=True)
 class Tables:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        curves, settings, targets: columns as in `STORED`.
-    """
-
+    # curves, settings, targets: columns as in `STORED`
     curves: pd.DataFrame
     settings: pd.DataFrame
     targets: pd.DataFrame

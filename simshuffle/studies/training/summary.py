@@ -176,23 +176,14 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Curve:
-    """The loss c (1/n - 1/n of global shuffle), fitted by least squares.
+    """The loss c (1/n - 1/n of global shuffle), fitted by least squares."""
 
-    Attributes:
-        settings: that it was fitted to.
-        slope: c, share of accuracy times samples.
-        residual: root of the mean square of what it leaves of the losses, share of accuracy.
-        spread: the same of the losses themselves.
-        worst: of `losses`, the row that it misses by most.
-        miss: by how much this row loses more than the curve says, share of accuracy.
-    """
-
-    settings: int
-    slope: float
-    residual: float
-    spread: float
-    worst: Mapping[Any, Any]
-    miss: float
+    settings: int  # that it was fitted to
+    slope: float  # c, share of accuracy times samples
+    residual: float  # root of the mean square of what it leaves of the losses, share of accuracy
+    spread: float  # the same of the losses themselves
+    worst: Mapping[Any, Any]  # of `losses`, the row that it misses by most
+    miss: float  # by how much this row loses more than the curve says, share of accuracy
 
 
 def losses(settings: pd.DataFrame) -> pd.DataFrame:

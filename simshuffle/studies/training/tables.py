@@ -93,28 +93,18 @@ IMPORTANCE_COLUMNS = {
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One training run.
+    """One training run."""
 
-    Attributes:
-        description: what was run, as plain values (strategy, exchange_fraction, world_size, seed,
-            ...).
-        status: 'done', or 'failed' with a ``message`` that says when and why; the tables end there.
-        message: '' if done.
-        epochs: columns `EPOCH_COLUMNS`.
-        iterations: columns `ITERATION_COLUMNS`.
-        importance: columns `IMPORTANCE_COLUMNS`.
-        plans: the exchange; None where nothing is exchanged.
-        seconds: s that the run took.
-    """
-
+    # what was run, as plain values (strategy, exchange_fraction, world_size, seed, ...)
     description: dict[str, Any]
+    # 'done', or 'failed' with a ``message`` that says when and why; the tables end there
     status: Literal["done", "failed"]
-    message: str
-    epochs: pd.DataFrame
-    iterations: pd.DataFrame
-    importance: pd.DataFrame
-    plans: RecordedPlans | None
-    seconds: float
+    message: str  # '' if done
+    epochs: pd.DataFrame  # columns `EPOCH_COLUMNS`
+    iterations: pd.DataFrame  # columns `ITERATION_COLUMNS`
+    importance: pd.DataFrame  # columns `IMPORTANCE_COLUMNS`
+    plans: RecordedPlans | None  # the exchange; None where nothing is exchanged
+    seconds: float  # s that the run took
 
 
 TABLES = ("epochs", "iterations", "importance")
@@ -233,12 +223,9 @@ STORED = {
 
 @dataclass(frozen=True)
 class Tables:
-    """What a study measured.
+    """What a study measured."""
 
-    Attributes:
-        runs, epochs, iterations, importance: columns as in `STORED`.
-    """
-
+    # runs, epochs, iterations, importance: columns as in `STORED`
     runs: pd.DataFrame
     epochs: pd.DataFrame
     iterations: pd.DataFrame
