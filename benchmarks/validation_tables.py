@@ -1,4 +1,4 @@
-"""Writes what `simshuffle validate` says into docs/reference/validation.md, and draws
+"""Writes what `simshuffle study validate` says into docs/reference/validation.md, and draws
 docs/figures/validation.png.
 
 python benchmarks/validation_tables.py

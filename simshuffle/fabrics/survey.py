@@ -1,5 +1,5 @@
 """What a network is made of, how far its hosts are from one another and how many ways there are
-between them; patterns of who sends to whom; and what ``simshuffle topology show`` prints of all."""
+between them; patterns of who sends to whom; and what ``simshuffle machine show`` prints of all."""
 
 from __future__ import annotations
 

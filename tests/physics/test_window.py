@@ -553,7 +553,7 @@ def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch(result):
 
 def test_a_saved_result_is_verified_and_compared(result, tmp_path, capsys):
     folder = result.save(tmp_path / "windows")
-    assert main(["verify", str(folder)]) == 0
+    assert main(["results", "verify", str(folder)]) == 0
     again = simshuffle.read(folder)
     pd.testing.assert_frame_equal(
         again.tables["epochs"], result.tables["epochs"], check_dtype=False

@@ -835,27 +835,33 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
-    assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     printed = capsys.readouterr().out
     assert "workload.allreduce.intra_host_latency" in printed
     assert "95 % interval" in printed
     assert {path.name for path in (here / "out").iterdir()} == FILES
-    assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     assert "already holds" in capsys.readouterr().err
-    assert main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) == 2
+    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) == 2
     assert "--force" in capsys.readouterr().err
-    assert main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"]) == 0
+    assert (
+        main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
+        == 0
+    )
     assert "message_passing" in (here / "out" / "calibration.yaml").read_text(encoding="utf-8")
 
 
 def test_the_default_folder_is_below_results(here):
-    assert main(["calibrate", str(DATA / "osu-latency.txt")]) == 0
+    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt")]) == 0
     (folder,) = (here / "results").iterdir()
     assert folder.name.startswith("calibrate-osu-latency-")
 
 
 def test_json_is_all_that_is_printed(here, capsys):
-    assert main(["calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"]) == 0
+    assert (
+        main(["machine", "calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"])
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert {"parameters", "notes"} == set(document)
     assert {p["key"] for p in document["parameters"]} >= {
@@ -877,7 +883,7 @@ def test_json_is_all_that_is_printed(here, capsys):
     ],
 )
 def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
-    assert main(["calibrate", *arguments]) == 2
+    assert main(["machine", "calibrate", *arguments]) == 2
     assert capsys.readouterr().err
     assert list(here.iterdir()) == []
 
@@ -886,17 +892,19 @@ def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
     "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
 )
 def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
-    assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}
 
     def fail(*_):
         raise error
 
     monkeypatch.setattr("simshuffle.studies.calibrate.study.residuals_chart", fail)
-    status = main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
+    status = main(
+        ["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"]
+    )
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
     assert [path.name for path in here.iterdir()] == ["out"]
     shutil.rmtree(here / "out")
-    assert main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) != 0
+    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) != 0
     assert list(here.iterdir()) == []

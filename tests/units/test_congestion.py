@@ -184,7 +184,7 @@ def test_the_verdict_says_what_was_done_to_the_sizes():
 
 @pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
 def test_a_jitter_that_is_no_share_is_refused(jitter, capsys):
-    assert main(["congestion", *ARGUMENTS, "--jitter", jitter]) == 2
+    assert main(["study", "congestion", *ARGUMENTS, "--jitter", jitter]) == 2
     assert "--jitter: must be 0 or more and below 1" in capsys.readouterr().err
 
 
@@ -802,7 +802,7 @@ def test_tiers_are_drawn_in_the_order_of_a_route():
 def finished(tmp_path_factory):
     """A result folder made by the command."""
     place = tmp_path_factory.mktemp("congestion") / "out"
-    assert main(["congestion", *FEW, "--out", str(place)]) == 0
+    assert main(["study", "congestion", *FEW, "--out", str(place)]) == 0
     return place
 
 
@@ -827,7 +827,7 @@ def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_pat
         read_folder(finished).tables.items(), fresh.items(), strict=True
     ):
         assert stored.astype(object).equals(table.astype(object)), name
-    assert main(["plot", str(finished), "--out", str(tmp_path / "again")]) == 0
+    assert main(["results", "plot", str(finished), "--out", str(tmp_path / "again")]) == 0
     assert "heat.pdf" in capsys.readouterr().out
     for path in (tmp_path / "again").iterdir():
         assert path.read_bytes() == (finished / path.name).read_bytes(), path.name
@@ -835,7 +835,7 @@ def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_pat
 
 def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
     monkeypatch.setattr(engine, "run", lambda *_: pytest.fail("it was run again"))
-    assert main(["congestion", *FEW, "--out", str(finished)]) == 0
+    assert main(["study", "congestion", *FEW, "--out", str(finished)]) == 0
     out = capsys.readouterr()
     assert "already holds this result" in out.err
     assert "all_to_all or pairing_random all?" in out.out
@@ -853,7 +853,7 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
 
 
 def test_json_is_one_document_and_nothing_else(finished, capsys):
-    assert main(["congestion", *FEW, "--out", str(finished), "--json"]) == 0
+    assert main(["study", "congestion", *FEW, "--out", str(finished), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
     assert printed["times"][0]["pattern"] == "all_to_all"
@@ -874,7 +874,18 @@ def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
         "4",
     ]
     assert (
-        main(["congestion", *ARGUMENTS, *chosen, "--seeds", "1", "--out", str(tmp_path / "out")])
+        main(
+            [
+                "study",
+                "congestion",
+                *ARGUMENTS,
+                *chosen,
+                "--seeds",
+                "1",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
         == 0
     )
     times = pd.read_csv(tmp_path / "out" / "times.csv")
@@ -926,7 +937,7 @@ def test_bad_input_is_refused_before_anything_is_run(
     arguments, words, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["congestion", *ARGUMENTS, *arguments]) == 2
+    assert main(["study", "congestion", *ARGUMENTS, *arguments]) == 2
     error = capsys.readouterr().err
     assert all(word in error for word in words), error
     assert list(tmp_path.iterdir()) == []
@@ -934,7 +945,7 @@ def test_bad_input_is_refused_before_anything_is_run(
 
 @pytest.mark.parametrize("option", ["--seeds", "--packets", "--packet-seeds"])
 def test_counts_are_at_least_one(option, capsys):
-    assert main(["congestion", *ARGUMENTS, option, "0"]) == 2
+    assert main(["study", "congestion", *ARGUMENTS, option, "0"]) == 2
     assert option in capsys.readouterr().err
 
 
@@ -942,9 +953,9 @@ def test_another_result_is_not_overwritten(finished, tmp_path, capsys):
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.tex").write_text("mine")
-    assert main(["congestion", *FEW, "--out", str(taken)]) == 2
+    assert main(["study", "congestion", *FEW, "--out", str(taken)]) == 2
     assert "holds something else" in capsys.readouterr().err
-    assert main(["congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
+    assert main(["study", "congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
     assert "holds another result" in capsys.readouterr().err
 
 
@@ -959,9 +970,9 @@ def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
 
     monkeypatch.setattr("simshuffle.studies.congestion.study.heat_chart", fail)
     quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
-    assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
+    assert main(["study", "congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
     assert [path.name for path in tmp_path.iterdir()] == [".cells"]
-    assert main(["congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
+    assert main(["study", "congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
     # what the runs gave is kept beside the results that rest on it
     assert {path.name for path in finished.parent.iterdir()} == {".cells", "out"}
@@ -973,7 +984,7 @@ def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
     for path in finished.iterdir():
         (damaged / path.name).write_bytes(path.read_bytes())
     (damaged / "times.csv").write_text("a,b\n1,2\n")
-    assert main(["plot", str(damaged)]) == 2
+    assert main(["results", "plot", str(damaged)]) == 2
     assert "times.csv: must have the columns" in capsys.readouterr().err
     (damaged / "links.parquet").unlink()
     with pytest.raises(InputError, match=r"no links\.parquet"):
@@ -1005,7 +1016,7 @@ def test_tables_that_do_not_fit_together_are_refused(name, change, finished, tmp
         change(pd.read_csv(path)).to_csv(path, index=False)
     else:
         change(pd.read_parquet(path)).to_parquet(path, index=False)
-    assert main(["plot", str(folder)]) == 2
+    assert main(["results", "plot", str(folder)]) == 2
     assert path.name in capsys.readouterr().err
 
 
@@ -1013,7 +1024,7 @@ def test_a_tier_with_fewer_links_than_there_are_is_refused(finished, tmp_path, c
     folder = shutil.copytree(finished, tmp_path / "damaged")
     path = folder / "tiers.parquet"
     pd.read_parquet(path).assign(links=1).to_parquet(path, index=False)
-    assert main(["plot", str(folder)]) == 2
+    assert main(["results", "plot", str(folder)]) == 2
     assert "links.parquet" in capsys.readouterr().err
 
 
@@ -1021,7 +1032,7 @@ def test_a_meta_file_without_the_latency_is_refused(finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "damaged")
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(json.dumps(meta | {"message_latency_s": -1.0}))
-    assert main(["plot", str(folder)]) == 2
+    assert main(["results", "plot", str(folder)]) == 2
     assert "meta.json: message_latency_s" in capsys.readouterr().err
 
 

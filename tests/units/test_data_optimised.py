@@ -553,7 +553,7 @@ def test_the_verb_trains_such_a_study_and_draws_it_again(done, tmp_path):
     assert list(printed) == ["filters", "runs", "summary"]
     assert len(printed["runs"]) == len(tables.runs) == 12
     drawn = CliRunner().invoke(
-        app, ["plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
+        app, ["results", "plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
     )
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "figures" / "points.pdf").exists()

@@ -391,7 +391,7 @@ def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
 
 
 def test_json_has_every_point(folder, capsys):
-    assert main(["show", str(folder), "--json"]) == 0
+    assert main(["results", "show", str(folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert {*STORED, "recommended"} == shown.keys()
     assert len(shown["points"]) == len(pd.read_csv(folder / "points.csv"))
@@ -401,7 +401,7 @@ def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):
     copy = shutil.copytree(folder, tmp_path / "copy")
     table = pd.read_csv(copy / "points.csv")
     table[table["strategy"] != "data"].to_csv(copy / "points.csv", index=False)
-    assert main(["plot", str(copy)]) == 2
+    assert main(["results", "plot", str(copy)]) == 2
     assert "must be of points that points.csv has" in capsys.readouterr().err
 
 

@@ -31,8 +31,8 @@ LOOKS = [("ieee", 1), ("ieee", 2), ("acm", 1), ("slides", 1)]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("made"))
+def results(results_made):
+    return made(results_made)
 
 
 @pytest.fixture(scope="module")

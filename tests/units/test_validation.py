@@ -212,7 +212,7 @@ def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], text: str
 ) -> None:
     write(tmp_path, GOOD | {"values": SMALL} | change)
-    assert main(["validate", "--from", str(tmp_path), "--processes", "1"]) == 2
+    assert main(["study", "validate", "--from", str(tmp_path), "--processes", "1"]) == 2
     captured = capsys.readouterr()
     assert text in captured.err
     assert captured.out == ""
@@ -222,7 +222,7 @@ def test_an_error_in_another_process_is_told_as_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, GOOD | {"values": SMALL + ";nonsense.key=3"}, GOOD | {"values": SMALL})
-    assert main(["validate", "--from", str(tmp_path), "--processes", "2"]) == 2
+    assert main(["study", "validate", "--from", str(tmp_path), "--processes", "2"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
 
@@ -405,13 +405,16 @@ def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder.mkdir()
     write(folder, GOOD | {"values": SMALL, "measured": "0.02"})
     out = tmp_path / "out"
-    assert main(["validate", "--from", str(folder), "--out", str(out), "--processes", "1"]) == 0
+    assert (
+        main(["study", "validate", "--from", str(folder), "--out", str(out), "--processes", "1"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "mine (predicted)" in printed
     assert (out / "validation.png").is_file()
-    assert main(["validate", "--from", str(folder), "--processes", "1", "--json"]) == 0
+    assert main(["study", "validate", "--from", str(folder), "--processes", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["case"] == "8 ranks"
-    assert main(["plot", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert main(["results", "plot", str(out), "--out", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again.png").read_bytes() == (out / "validation.png").read_bytes()
 
 
@@ -427,7 +430,7 @@ def test_bad_options_are_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     write(tmp_path, GOOD | {"values": SMALL})
-    assert main(["validate", "--from", str(tmp_path), *arguments]) == 2
+    assert main(["study", "validate", "--from", str(tmp_path), *arguments]) == 2
     assert text in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle ablate``: which mechanism of an exchange costs how much."""
+"""The study behind ``simshuffle study ablate``: which mechanism of an exchange costs how much."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[Ablation] = Study(
     kind="ablation",
-    verb="ablate",
+    verb="study ablate",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle calibrate``."""
+"""The study behind ``simshuffle machine calibrate``."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
 
 STUDY: Study[CalibrationCell] = Study(
     kind="calibration",
-    verb="calibrate",
+    verb="machine calibrate",
     stages=(lambda cell, outcomes: {_CELL: cell},),
     collect=lambda cell, outcomes: outcomes[_CELL].tables,
     stored=STORED,

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle congestion``: exchange patterns on the same bytes, with a
+"""The study behind ``simshuffle study congestion``: exchange patterns on the same bytes, with a
 verdict."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _as_json(result: Result) -> dict[str, list[dict[Any, Any]]]:
 
 STUDY: Study[list[Job]] = Study(
     kind="congestion",
-    verb="congestion",
+    verb="study congestion",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle hiding``: how much of an exchange an epoch can hide."""
+"""The study behind ``simshuffle study hiding``: how much of an exchange an epoch can hide."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[Hiding] = Study(
     kind="hiding",
-    verb="hiding",
+    verb="study hiding",
     stages=(baselines, searches),
     collect=collect,
     stored=STORED,

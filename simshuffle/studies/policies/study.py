@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle policies``: data-loading policies compared."""
+"""The study behind ``simshuffle study policies``: data-loading policies compared."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[list[CaseCell]] = Study(
     kind="policies",
-    verb="policies",
+    verb="study policies",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -1,5 +1,5 @@
-"""The study behind ``simshuffle testbed``: what was measured in network namespaces, beside what is
-predicted of them.
+"""The study behind ``simshuffle machine testbed``: what was measured in network namespaces, beside
+what is predicted of them.
 
 A measurement is never the same twice, so it is no cell that a store could hold: it is made first
 and comes with the request. The study fits, predicts and compares.
@@ -100,13 +100,13 @@ def again(folder: Path, meta: Meta) -> Request[Measurement]:
         InputError: always.
     """
     rule = "must not hold measurements: they are never the same twice"
-    remedy = "Measure again with simshuffle testbed, and simshuffle compare the two folders."
+    remedy = "Measure again with simshuffle machine testbed, and compare the two folders."
     raise InputError(Problem("", rule, "testbed", remedy), str(folder))
 
 
 STUDY: Study[Measurement] = Study(
     kind="testbed",
-    verb="testbed",
+    verb="machine testbed",
     stages=(),
     collect=tables.collect,
     stored=tables.STORED,

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle validate``."""
+"""The study behind ``simshuffle study validate``."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _compared(result: Result) -> Tables:
 
 STUDY: Study[Rows] = Study(
     kind="validation",
-    verb="validate",
+    verb="study validate",
     stages=(_cells,),
     collect=_collect,
     stored={"validation": SCHEMA},
