@@ -11,7 +11,14 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.studies.training.intervals import Estimate, estimate
-from simshuffle.studies.training.summary import compared, comparison_columns, correct
+from simshuffle.studies.training.summary import (
+    Accuracies,
+    Key,
+    by_seed,
+    compared,
+    comparison_columns,
+    correct,
+)
 from simshuffle.studies.training.tables import (
     ENDING_COLUMNS,
     INTERVAL_COLUMNS,
@@ -158,12 +165,8 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         runs: columns `RUN_COLUMNS`; those that are not done are left out.
     """
     done = runs[runs["status"] == "done"]
-    by_setting: dict[tuple[str, int, float], dict[int, float]] = {}
-    for row in done.to_dict("records"):
-        key = (str(row["subset"]), int(row["batch_size"]), float(row["learning_rate"]))
-        by_setting.setdefault(key, {})[int(row["seed"])] = float(row["accuracy"])
-    best = best_rates(done)
-    rows = [_row(key, values, by_setting, best) for key, values in by_setting.items()]
+    accuracies, best = by_seed(done, "accuracy", SETTING_COLUMNS), best_rates(done)
+    rows = [_row(key, accuracies, best) for key in accuracies]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
     for against in ("full", "random"):
         for subset in SUBSETS:
@@ -187,13 +190,8 @@ def best_rates(done: pd.DataFrame) -> dict[int, float]:
     return out
 
 
-def _row(
-    key: tuple[str, int, float],
-    values: Mapping[int, float],
-    by_setting: Mapping[tuple[str, int, float], Mapping[int, float]],
-    best: Mapping[int, float],
-) -> dict[str, Any]:
-    subset, size, rate = key
+def _row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[str, Any]:
+    (subset, size, rate), values = key, accuracies[key]
     mean = estimate(list(values.values()))
     row: dict[str, Any] = {
         **dict(zip(SETTING_COLUMNS, key, strict=True)),
@@ -202,7 +200,7 @@ def _row(
     }
     row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
     for name in ("full", "random"):
-        other = by_setting.get((name, size, rate), {}) if name in AGAINST[subset] else {}
+        other = accuracies.get((name, size, rate), {}) if name in AGAINST[str(subset)] else {}
         paired = [values[seed] - other[seed] for seed in values if seed in other]
         row |= compared(name, estimate(paired))
     return row

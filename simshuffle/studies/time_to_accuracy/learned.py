@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.training.study import STUDY
+from simshuffle.studies.training.summary import place_of
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,
-    STRATEGIES,
     Tables,
     statistics_of,
     trained,
@@ -173,7 +173,7 @@ def _settings(
     ):
         groups[str(key[0]), None if math.isnan(key[1]) else float(key[1])] = rows
     out = []
-    for (strategy, fraction), rows in sorted(groups.items(), key=lambda each: _place(each[0])):
+    for (strategy, fraction), rows in sorted(groups.items(), key=lambda each: place_of(*each[0])):
         finished, failed = (_by_seed(rows, status) for status in ("done", "failed"))
         if not finished:
             continue
@@ -190,12 +190,6 @@ def _by_seed(runs: pd.DataFrame, status: str) -> dict[int, str]:
     """Names of the runs that ended so."""
     ended = runs[runs["status"] == status]
     return {int(seed): str(run) for seed, run in zip(ended["seed"], ended["run"], strict=True)}
-
-
-def _place(key: tuple[str, float | None]) -> tuple[Any, ...]:
-    strategy, fraction = key
-    place = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
-    return place, strategy, fraction or 0.0
 
 
 def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:

@@ -34,7 +34,7 @@ class Trainings:
     # by the name of the run; their outcomes are those of
     # `simshuffle.studies.training.tables.outcome_of`
     cells: Mapping[str, Cell]
-    # of each run: values of `simshuffle.studies.training.tables .DESCRIPTION_COLUMNS`
+    # of each run: values of `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`
     descriptions: Mapping[str, Mapping[str, Any]]
 
 

@@ -4,7 +4,7 @@ goes with the number of samples that a rank's statistics rest on."""
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,22 +124,23 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a setting stands among others."""
-    name, norm = row["strategy"], list(NORMS).index(row["batch_norm"])
-    place = STRATEGIES.index(name) if name in STRATEGIES else len(STRATEGIES)
-    fraction = row["exchange_fraction"] or 0.0
-    return (row["variant"], norm, row["world_size"], place, name, fraction)
+    norm = list(NORMS).index(row["batch_norm"])
+    own = place_of(row["strategy"], row["exchange_fraction"])
+    return (row["variant"], norm, row["world_size"], *own)
 
 
-def by_seed(runs: pd.DataFrame, column: str) -> Accuracies:
-    """A column of the runs by setting and seed, in the order of the runs; empty values are left
-    out."""
+def place_of(strategy: str, fraction: float | None) -> tuple[int, str, float]:
+    """Where a strategy with its Q stands among others."""
+    known = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+    return known, strategy, fraction or 0.0
+
+
+def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -> Accuracies:
+    """A column of the runs by the columns of a setting, and seed, in the order of the runs; empty
+    values are left out."""
     out: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
-        fraction = row["exchange_fraction"]
-        key = (
-            *(row[name] for name in SETTING[:-1]),
-            None if fraction is None or math.isnan(fraction) else fraction,
-        )
+        key = tuple(None if pd.isna(row[name]) else row[name] for name in setting)
         out.setdefault(key, {})[int(row["seed"])] = float(row[column])
     return out
 
