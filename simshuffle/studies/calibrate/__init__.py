@@ -35,7 +35,7 @@ def calibrate(files: str | Path | Sequence[str | Path], **options: Any) -> Calib
     from simshuffle.study.options import filled  # noqa: PLC0415
 
     several = [files] if isinstance(files, str | Path) else list(files)
-    asked = filled(CalibrationOptions, {"files": several, **options}, "calibrate")
-    result = engine.run(STUDY, request(asked))
+    wanted = filled(CalibrationOptions, {"files": several, **options}, "calibrate")
+    result = engine.run(STUDY, request(wanted))
     assert isinstance(result, Calibration)  # noqa: S101 - what its study makes
     return result

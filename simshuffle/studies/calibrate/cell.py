@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.studies.calibrate import collectives, storage, training
@@ -140,7 +140,7 @@ def _check(found: Findings, count: int) -> None:
         rule, value = "; ".join(["nothing could be fitted", *found.notes]), f"{count} rows"
         remedy = "Give more files, or a larger --fit-up-to."
     if twice or not found.parameters:
-        raise InputError(Problem("", rule, value, remedy), "calibrate")
+        refuse("", rule, value, remedy, "calibrate")
 
 
 def networks(
@@ -197,8 +197,7 @@ def _network(entry: str, accelerator: str | None) -> training.Network:
     known = sorted(model["accelerators"])
     if accelerator is None and len(known) > 1:
         rule = f"{entry} has step times on several accelerators"
-        problem = Problem("--accelerator", rule, ", ".join(known), "Name yours.")
-        raise InputError(problem, "epoch log")
+        refuse("--accelerator", rule, ", ".join(known), "Name yours.", "epoch log")
     chosen = accelerator or known[0]
     # an accelerator that the catalog lacks is what a calibration is for; its update is then inside
     # the forward and backward pass

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 
 LARGEST = 64 * 2**20
 """Bytes of a measurement file; what is larger is none."""
@@ -152,9 +152,9 @@ def sources(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         rule, value = "files must have different names", ", ".join(twice)
-        raise InputError(Problem("", rule, value, "Rename one of them."), "calibrate")
+        refuse("", rule, value, "Rename one of them.", "calibrate")
     if not names:
         rule = "needs at least one measurement file"
-        raise InputError(Problem("", rule, "none", "Name one."), "calibrate")
+        refuse("", rule, "none", "Name one.", "calibrate")
     given = ranks or 0, math.nan if hosts is None else float(hosts)
     return [Source(Path(path), read_text(Path(path)), *given) for path in paths]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.chart import Chart
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.studies.calibrate import text
@@ -139,7 +139,7 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
     files = ", ".join(meta["measured"])
     rule = "must hold the files that were read, and a calibration has their digests alone"
     remedy = f"Calibrate {files} again, and simshuffle compare the two folders."
-    raise InputError(Problem("", rule, "calibration", remedy), str(folder))
+    refuse("", rule, "calibration", remedy, str(folder))
 
 
 STUDY: Study[CalibrationCell] = Study(

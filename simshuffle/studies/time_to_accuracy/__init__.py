@@ -39,8 +39,8 @@ def time_to_accuracy(
     from simshuffle.study.store import Disk  # noqa: PLC0415
 
     place = Path(folder)
-    asked = request(TtaOptions(study=place, scenario=scenario, **options), place, scenario)
+    wanted = request(TtaOptions(study=place, scenario=scenario, **options), place, scenario)
     with TemporaryDirectory(prefix="simshuffle-") as cells:
-        result = engine.run(STUDY, asked, Local(processes), Disk(Path(cells)))
+        result = engine.run(STUDY, wanted, Local(processes), Disk(Path(cells)))
     assert isinstance(result, TimeToAccuracy)  # noqa: S101 - what its study makes
     return result
