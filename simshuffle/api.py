@@ -13,7 +13,7 @@ from pathlib import Path
 from simshuffle import comparison
 from simshuffle.comparison import Comparison
 from simshuffle.results.ranks import Kept
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.scenario import Scenario, load_scenarios
 from simshuffle.studies import read_folder
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.seeds import asked_of
@@ -27,7 +27,7 @@ Progress = Callable[[str, float], None]
 
 
 def run(
-    scenario: Scenario | Sequence[Scenario],
+    scenario: Scenario | str | Path | Sequence[Scenario | str | Path],
     progress: Progress | None = None,
     *,
     seeds: int = 1,
@@ -36,7 +36,7 @@ def run(
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
 
     Args:
-        scenario: from `simshuffle.load_scenario`.
+        scenario: one or more, each from `simshuffle.load_scenario`, a file or a name.
         progress: told of the progress, if given.
         seeds: of each run, from that of its scenario on.
         timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a sample,
@@ -52,7 +52,12 @@ def run(
         InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
             no such ``timeline``.
     """
-    scenarios = [scenario] if isinstance(scenario, Scenario) else list(scenario)
+    each = [scenario] if isinstance(scenario, Scenario | str | Path) else scenario
+    scenarios = [
+        single
+        for one in each
+        for single in ([one] if isinstance(one, Scenario) else load_scenarios(one))
+    ]
 
     def tell(standing: Standing) -> None:
         for name, share in standing.running.items():

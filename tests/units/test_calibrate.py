@@ -22,7 +22,6 @@ from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.calibrate import calibrate
 from simshuffle.studies.calibrate.cell import fitted
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
@@ -33,6 +32,7 @@ from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDU
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from simshuffle.study.made import contents
+from tests.calibrated import calibrate
 from tests.drawn import laid_out
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"

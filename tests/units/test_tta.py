@@ -24,7 +24,6 @@ from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.time_to_accuracy import time_to_accuracy
 from simshuffle.studies.time_to_accuracy.join import Join, request
 from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.verb import TtaOptions
@@ -36,7 +35,7 @@ from simshuffle.studies.training.tables import (
 )
 from simshuffle.study import engine
 from tests.small import small
-from tests.trained import saved
+from tests.trained import saved, time_to_accuracy
 
 RANKS, SAMPLES, BATCH, EPOCHS = 8, 160, 5, 3
 GLOBAL = GlobalShuffle(kind="global_shuffle")
