@@ -10,7 +10,7 @@ from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle.studies.ablation import ablate
 from simshuffle.studies.ablation import study as ablation
 from simshuffle.studies.calibrate import study as calibration
-from simshuffle.studies.calibrate.cell import Settings
+from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.filtering import study as filtering
@@ -29,6 +29,7 @@ from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
+from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
@@ -99,7 +100,8 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
     ]
     (place / "log.csv").write_text("\n".join(lines), encoding="utf-8")
     reads = Path(__file__).parent / "data" / "calibrate" / "ior-4-hosts.txt"
-    return calibration.STUDY, calibration.request([place / "log.csv", reads], Settings())
+    options = CalibrationOptions(files=(place / "log.csv", reads))
+    return calibration.STUDY, calibration.request(options)
 
 
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -175,7 +177,9 @@ def _time_to_accuracy(place: Path) -> tuple[Study[Any], Request[Any]]:
         for name, (kind, seed) in runs.items()
     }
     folder = trained.saved(place / "trained", "made", records, descriptions)
-    return time_to_accuracy.STUDY, join.request(folder, small(**SIZE), scale="trained", replays=2)
+    scenario = small(**SIZE)
+    options = TtaOptions(study=folder, scenario=scenario, scale="trained", replayed_seeds=2)
+    return time_to_accuracy.STUDY, join.request(options, folder, scenario)
 
 
 def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
