@@ -21,7 +21,7 @@ from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
-from simshuffle.studies.policies import cases, comparison
+from simshuffle.studies.policies import cases, cell
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
@@ -105,7 +105,7 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
     few = {f"cases.{name}.{key}": 2 for name in ("mnist", "imagenet1k") for key in ("epochs",)}
     study = cases.load("nopfs", few).only(["mnist", "imagenet1k"])
-    return policies.STUDY, comparison.request(study, ["perfect", "nopfs", "lbann_dynamic"])
+    return policies.STUDY, cell.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:

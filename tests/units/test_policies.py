@@ -15,11 +15,10 @@ from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.policies import POLICIES, Study, compare, load, predicted
 from simshuffle.studies.policies.cases import names
-from simshuffle.studies.policies.comparison import request
+from simshuffle.studies.policies.cell import request
 from simshuffle.studies.policies.figures import policies_figure
-from simshuffle.studies.policies.sources import SOURCES
 from simshuffle.studies.policies.study import STUDY
-from simshuffle.studies.policies.tables import STORED
+from simshuffle.studies.policies.tables import SOURCES, STORED
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 

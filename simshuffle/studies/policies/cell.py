@@ -1,7 +1,8 @@
-"""What is compared: policies on the cases of a study, a cell for each case."""
+"""What is compared: policies on the cases of a study, a cell for each case; and its rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from simshuffle.studies.policies.accesses import MOST_READS
 from simshuffle.studies.policies.cases import Study, read
 from simshuffle.studies.policies.plan import POLICIES
 from simshuffle.studies.policies.system import Case, System
-from simshuffle.studies.policies.tables import STORED, epoch_row, policy_row
+from simshuffle.studies.policies.tables import READY, SOURCES, STORED
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Meta, Outcomes, Request, Tables
 
@@ -71,6 +72,32 @@ class CaseCell(PlainCell):
             for number, epoch in enumerate(of.epochs)
         ]
         return Outcome({"policies": [policy_row(of) for of in found], "epochs": epochs})
+
+
+def epoch_row(epoch: model.Epoch) -> list[float]:
+    """The columns of `epochs` behind the number of the epoch."""
+    stall = max(epoch.seconds - epoch.compute, 0.0)
+    return [epoch.seconds, epoch.compute, stall, epoch.readers, *epoch.nbytes, *epoch.fetch[:READY]]
+
+
+def policy_row(outcome: model.Outcome) -> list[Any]:
+    """The columns of `policies` behind the case; times and shares are empty where a policy cannot
+    be used.
+
+    Perfect training takes S_w / c for the same bytes S_w, so that the ratios need no outcome of the
+    policy 'perfect'.
+    """
+    plan, epochs = outcome.plan, outcome.epochs
+    if not epochs:
+        empty = len(STORED["policies"].columns) - 3
+        return [outcome.policy, plan.problem, *[math.nan] * empty]
+    seconds = (epochs[0].seconds, epochs[-1].seconds, outcome.seconds)
+    least = (epochs[0].compute, epochs[-1].compute, sum(epoch.compute for epoch in epochs))
+    ratios = [time / bound for time, bound in zip(seconds, least, strict=True)]
+    nbytes = [sum(epoch.nbytes[code] for epoch in epochs) for code in range(len(SOURCES))]
+    shares = [value / sum(nbytes) for value in nbytes]
+    sizes = (outcome.staging, plan.memory, plan.ssd)
+    return [outcome.policy, "", plan.coverage, *seconds, *ratios, *sizes, *shares]
 
 
 def request(study: Study, policies: Sequence[str]) -> Request[list[CaseCell]]:
