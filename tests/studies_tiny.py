@@ -13,6 +13,7 @@ from simshuffle.studies.calibrate import study as calibration
 from simshuffle.studies.calibrate.cell import Settings
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
+from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
@@ -83,8 +84,10 @@ def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
     patterns = ("all_to_all", "pairing_random")
-    settings = compare.Settings(patterns, seeds=2, packet_seeds=1, packets=200)
-    return congestion.STUDY, compare.request([scenario], settings)
+    options = CongestionOptions(
+        scenario=scenario, pattern=patterns, seeds=2, packet_seeds=1, packets=200
+    )
+    return congestion.STUDY, compare.request(options)
 
 
 def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:

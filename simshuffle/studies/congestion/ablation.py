@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.studies.congestion.patterns.variant import Batching, Variant
+from simshuffle.studies.congestion.patterns import Batching, Variant
 from simshuffle.studies.congestion.tables import (
     BYTES_SET,
     MODEL,
@@ -50,18 +50,23 @@ ABLATION = Schema(
         "routing": ROUTING,
         "bytes_set": BYTES_SET,
         "model": MODEL,
-        "switch": text("what is changed"),
-        "alone": amount("time after / time before, switched first and alone: median over seeds"),
+        "switch": text("what is changed", head="switched"),
+        "alone": amount(
+            "time after / time before, switched first and alone: median over seeds", look=".2f"
+        ),
         "alone_min": amount("lowest of the seeds"),
         "alone_max": amount("highest of the seeds"),
         "last": amount(
             "the same, switched when the others are on already; empty for other partners",
             empty=True,
+            look=".2f",
         ),
         "mean": amount(
             "geometric mean over seeds and over all orders of switching; the three multiply to that"
             " of 'all three'",
             empty=True,
+            head="any order",
+            look=".2f",
         ),
     }
 )

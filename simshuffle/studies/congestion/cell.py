@@ -18,15 +18,9 @@ from simshuffle.network.contention import first_stage
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.congestion.patterns import (
-    REPEATED,
-    Fabric,
-    Traffic,
-    Variant,
-    exchange,
-    first_samples,
-)
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant
 from simshuffle.studies.congestion.samples import Samples, samples
+from simshuffle.studies.congestion.traffic import Fabric, Traffic, exchange, first_samples
 from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study import cell
 from simshuffle.study.cell import SMALL_MEMORY, Tell
@@ -156,7 +150,7 @@ class TrafficCell(NetworkCell):
         """As for `Cell`: runs that agree in what decides the outcome need not be repeated, such as
         those of another seed where nothing is drawn."""
         first = first_samples(self.variant.batching, self.samples.iteration).tobytes()
-        drawn = self.variant.pattern not in REPEATED or not self.samples.alike
+        drawn = PATTERNS[self.variant.pattern].random or not self.samples.alike
         return [
             self.place.digest,
             *self.samples.key,

@@ -49,6 +49,10 @@ def _figures(result: Result) -> dict[str, Figure]:
     return {"times": figures.times_figure(tables), "heat": figures.heat_figure(tables)}
 
 
+def _verdicts(result: Result) -> pd.DataFrame:
+    return verdicts(comparisons(result.tables["times"]))
+
+
 def _faults(result: Result) -> Iterator[Problem]:
     """Tables that lack rows which others speak of."""
     tables = result.tables
@@ -90,23 +94,15 @@ STUDY: Study[list[Job]] = Study(
     documents=("scenario.yaml",),
     derived={
         "comparisons": Derived(COMPARISONS, lambda result: comparisons(result.tables["times"])),
-        "verdicts": Derived(VERDICTS, lambda result: verdicts(comparisons(result.tables["times"]))),
-        "routings": Derived(
-            ROUTINGS,
-            lambda result: over_routings(verdicts(comparisons(result.tables["times"]))),
-        ),
+        "verdicts": Derived(VERDICTS, _verdicts),
+        "routings": Derived(ROUTINGS, lambda result: over_routings(_verdicts(result))),
         "ablation": Derived(ABLATION, lambda result: ablation(result.tables["times"])),
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
     figures=_figures,
-    parts=lambda result: text.parts(
-        result.all_tables,
-        result.meta["message_latency_s"],
-        jitter=result.meta.get("jitter", 0.0),
-        sizes_equal=result.meta.get("sizes_equal", False),
-    ),
+    parts=lambda result: text.parts(result.all_tables, result.meta),
     as_json=_as_json,
     says=_Says,
     faults=_faults,
-    again="simshuffle.studies.congestion.compare:again",
+    again="simshuffle.studies.congestion.verb:again",
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.studies.congestion.patterns.variant import BATCHINGS, PATTERNS
+from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS
 from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, flag, real, share, text
 from simshuffle.study.study import Tables
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.studies.congestion.ablation import CORNERS, PARTNERS_ALONE
-from simshuffle.studies.congestion.patterns.variant import Variant
+from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.tables import (
     BYTES_SET,
     MODEL,
@@ -126,27 +126,12 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
                 for model, rows in of_model.items()
             }
             ratios = {model: ratio for model, ratio in ratios.items() if len(ratio)}
-            common = (
-                set.intersection(*(set(ratio.index) for ratio in ratios.values()))
-                if ratios
-                else set()
-            )
+            common = set.intersection(*(set(of.index) for of in ratios.values())) if ratios else ()
+            pair = {"world_size": world_size, "routing": routing, "a": str(a), "b": str(b)}
             for model, ratio in ratios.items():
-                row = {
-                    "world_size": world_size,
-                    "routing": routing,
-                    "a": str(a),
-                    "b": str(b),
-                    "bytes_set": bytes_set,
-                    "model": model,
-                }
-                rows.append(
-                    {
-                        **row,
-                        **_summary(ratio),
-                        "shared": _winner(float(ratio[sorted(common)].median())),
-                    }
-                )
+                shared = _winner(float(ratio[sorted(common)].median()))
+                about = {**pair, "bytes_set": bytes_set, "model": model, "shared": shared}
+                rows.append({**about, **_summary(ratio)})
     return pd.DataFrame(rows, columns=list(COMPARISONS.columns))
 
 
