@@ -22,6 +22,7 @@ from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
+from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.studies.policies import cases, cell
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import seeds, sweep
@@ -77,8 +78,14 @@ def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
-    asked = asking.Asked(["data", "filter"], [1, 4], "3 GiB", [("data", 4)], [("data", 4, 9.0)])
-    return oracle.STUDY, asking.request(small(**SIZE, workload__model="alexnet"), asked)
+    options = OracleOptions(
+        scenario=small(**SIZE, workload__model="alexnet"),
+        strategies=("data", "filter"),
+        world_sizes=(1, 4),
+        budget_memory="3 GiB",
+        simulate=(("data", 4),),
+    )
+    return oracle.STUDY, asking.request(options, [("data", 4, 9.0)])
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -15,8 +15,7 @@ from simshuffle.studies.oracle.asking import Oracle
 from simshuffle.studies.oracle.machine import Machine, assumptions
 from simshuffle.studies.oracle.points import Point, against_one
 from simshuffle.studies.oracle.strategies import Named, alone
-from simshuffle.studies.oracle.tables import framed
-from simshuffle.studies.oracle.text import gib
+from simshuffle.studies.oracle.tables import framed, gib
 from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables

@@ -15,7 +15,7 @@ from simshuffle.parallelism import AnyParallelism, Data, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.library import by_kind
-from simshuffle.studies.oracle.given import COMMAND_LINE
+from simshuffle.study.options import COMMAND_LINE
 
 REPLICAS = "data+"
 """Begins the name of a strategy of several groups, each with samples of its own."""
