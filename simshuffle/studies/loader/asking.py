@@ -4,11 +4,9 @@ recorded."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
-
-from pydantic import TypeAdapter, ValidationError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.orders import AnyOrder
@@ -16,6 +14,7 @@ from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape
@@ -156,18 +155,16 @@ def _shape(options: LoaderOptions, readers: _Readers, least: int = 0) -> Shape:
         "seed": options.seed,
         "classes": min(options.classes, samples),
     }
-    try:
-        shape = Shape.model_validate(values)
-    except ValidationError as error:
-        raise InputError([_problem(of) for of in error.errors()], COMMAND_LINE) from None
+    shape, problems = validated(values, Shape)
+    if shape is None or problems:
+        wrong = [replace(of, path=_option(of.path)) for of in problems]
+        raise InputError(wrong, COMMAND_LINE)
     shape.check()
     return shape
 
 
-def _problem(detail: Any) -> Problem:
-    option = f"--{'.'.join(map(str, detail['loc'])).replace('_', '-').removesuffix('-nbytes')}"
-    rule = detail["msg"].removeprefix("Input ")
-    return Problem(option, rule, repr(detail["input"])[:60], "Give a value that obeys the rule.")
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-').removesuffix('-nbytes')}"
 
 
 def _of_dataset(name: str | None) -> tuple[int | None, float]:
@@ -276,16 +273,10 @@ def order_of(text: str) -> Order:
         remedy = nearest(values["kind"], [*known])
         problem = Problem("--order", "no such order", repr(values["kind"]), remedy)
         raise InputError(problem, COMMAND_LINE)
-    try:
-        return TypeAdapter(known[values["kind"]]).validate_python(values)
-    except ValidationError as error:
-        problems = [
-            Problem(
-                f"--order {text.partition(':')[0]}:{'.'.join(map(str, of['loc']))}",
-                of["msg"].removeprefix("Input ").removeprefix("Value error, "),
-                repr(of["input"])[:60],
-                "Give a value that obeys the rule.",
-            )
-            for of in error.errors()
-        ]
-        raise InputError(problems, COMMAND_LINE) from None
+    order, problems = validated(dict(values), known[values["kind"]])
+    if order is None or problems:
+        kind = values["kind"]
+        raise InputError(
+            [replace(of, path=f"--order {kind}:{of.path}") for of in problems], COMMAND_LINE
+        )
+    return order

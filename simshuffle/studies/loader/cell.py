@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,66 +39,44 @@ BETWEEN = ("batch_companions", "rank_companions", "moves")
 """Columns of two epochs, empty in the first."""
 
 
-class Source(Protocol):
-    """Where the orders of all epochs are from."""
-
-    @property
-    def key(self) -> Any:
-        """Plain values that decide them."""
-
-    @property
-    def unit(self) -> Unit:
-        """What is fetched at once."""
-
-    @property
-    def block(self) -> int:
-        """Samples of a block, where blocks are fetched."""
-
-    def places(self, shape: Shape) -> Ints64:
-        """(N,) where each sample is stored."""
-
-    def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """The orders.
-
-        Raises:
-            InputError: there are none on this shape.
-        """
-
-
 @dataclass(frozen=True)
 class DrawnOrder:
-    """An order that is drawn, as a `Source`."""
+    """An order that is drawn."""
 
     order: Order
 
     @property
     def key(self) -> Any:
-        """As for `Source`."""
+        """Plain values that decide the orders of all epochs."""
         return self.order.model_dump(mode="json")
 
     @property
     def unit(self) -> Unit:
-        """As for `Source`."""
+        """What is fetched at once."""
         return self.order.unit
 
     @property
     def block(self) -> int:
-        """As for `Source`."""
+        """Samples of a block, where blocks are fetched."""
         return self.order.block
 
     def places(self, shape: Shape) -> Ints64:
-        """As for `Source`."""
+        """(N,) where each sample is stored."""
         return self.order.places(shape.data, shape.seed)
 
     def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """As for `Source`."""
+        """The orders of all epochs.
+
+        Raises:
+            InputError: there are none on this shape.
+        """
         data, readers = shape.data, shape.readers
         return [self.order.epoch(data, readers, shape.seed, each) for each in range(shape.epochs)]
 
 
 @dataclass(frozen=True)
 class FileOrder:
-    """An order that was recorded, as a `Source`.
+    """An order that was recorded, with what a `DrawnOrder` says of itself.
 
     Attributes:
         path: of its file.
@@ -114,16 +92,16 @@ class FileOrder:
 
     @property
     def key(self) -> Any:
-        """As for `Source`."""
+        """Plain values that decide the orders of all epochs."""
         return [self.digest, self.unit, self.block]
 
-    def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """As for `Source`."""
-        return order_file.read(self.path).epochs
-
     def places(self, shape: Shape) -> Ints64:
-        """As for `Source`: where its number says."""
+        """(N,) where each sample is stored: where its number says."""
         return np.arange(shape.samples)
+
+    def epochs(self, shape: Shape) -> list[EpochOrder]:
+        """The orders of all epochs."""
+        return order_file.read(self.path).epochs
 
 
 @dataclass(frozen=True)
@@ -138,7 +116,7 @@ class LoaderCell(PlainCell):
 
     label: str
     shape: Shape
-    source: Source
+    source: DrawnOrder | FileOrder
 
     @property
     def key(self) -> Any:

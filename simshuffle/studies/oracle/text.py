@@ -19,27 +19,8 @@ NEXT = 38
 """Characters of those that are next in a line."""
 CLOSE = "~"
 """Marks what is too close to tell."""
-BESIDE = {
-    "simulated": (
-        "Simulated again with all transfers on the cables at once: ms a step",
-        ("step_closed_s", "step_fluid_s", "ratio", "epoch_fluid_s"),
-    ),
-    "measured": (
-        "Against what was measured: s an epoch",
-        ("predicted_s", "measured_s", "accuracy"),
-    ),
-}
-"""Tables that are shown as they are, with their titles and columns behind those of `KEY`."""
-SPENT = {
-    "epoch": "epoch_s",
-    "compute": "compute_s",
-    "bubble": "bubble_s",
-    "sent": "sent_s",
-    "hidden": "hidden_s",
-    "other": "other_s",
-    "input": "input_s",
-}
-"""Columns of seconds of a scale that is shown in full."""
+SPENT = ("epoch", "compute", "bubble", "sent", "hidden", "other", "input")
+"""Seconds of a scale that is shown in full."""
 Row = Mapping[Any, Any]
 
 
@@ -69,9 +50,18 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
         yield f"{len(here) - FULL} more are slower, {slowest}; all are in points.csv."
     if len(out := points[points["why_not"] != ""]):
         yield _fallen(out)
-    for name, (title, columns) in BESIDE.items():
-        if len(tables[name]):
-            yield STORED[name].listing(tables[name], title, (*KEY[::-1], *columns))
+    if len(tables["simulated"]):
+        yield STORED["simulated"].listing(
+            tables["simulated"],
+            "Simulated again with all transfers on the cables at once: ms a step",
+            (*KEY[::-1], "step_closed_s", "step_fluid_s", "ratio", "epoch_fluid_s"),
+        )
+    if len(tables["measured"]):
+        yield STORED["measured"].listing(
+            tables["measured"],
+            "Against what was measured: s an epoch",
+            (*KEY[::-1], "predicted_s", "measured_s", "accuracy"),
+        )
     yield "Rests on:\n" + "\n".join(f"- {each}" for each in says["assumptions"])
 
 
@@ -172,7 +162,7 @@ def _whole(rows: pd.DataFrame, size: int) -> Table:
     )
     for row in shown.to_dict("records"):
         over = "" if pd.isna(row["fits"]) or row["fits"] else "!"
-        cells = [seconds(row[name]) for name in SPENT.values()]
+        cells = [seconds(row[f"{name}_s"]) for name in SPENT]
         cells.append(f"{gib(row['memory_nbytes'])}{over}")
         if exchanged:
             quota = row["hidden_exchange"]
