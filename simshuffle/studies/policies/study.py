@@ -1,25 +1,24 @@
-"""The study behind ``simshuffle policies``: data-loading policies compared. What is printed fits 80
-columns."""
+"""The study behind ``simshuffle study policies``: data-loading policies compared. What is
+printed fits 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.policies import cases
 from simshuffle.studies.policies.cell import CaseCell, cells, collect
+from simshuffle.studies.policies.figures import policies_chart
 from simshuffle.studies.policies.tables import SOURCES, STORED
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SHORT = dict(
     zip(SOURCES, ("PFS", "own memory", "own SSD", "remote memory", "remote SSD"), strict=False)
@@ -27,10 +26,8 @@ SHORT = dict(
 """Sources as a line has them; what is ready is from nowhere."""
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.policies import figures  # noqa: PLC0415 - matplotlib
-
-    return {"policies": figures.policies_figure(result.tables["policies"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"policies": policies_chart(result.tables["policies"])}
 
 
 def _study(result: Result) -> cases.Study:
@@ -92,7 +89,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[list[CaseCell]] = Study(
     kind="policies",
-    verb="policies",
+    verb="study policies",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -15,11 +15,13 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import check_machine
 from simshuffle.results import report
+from simshuffle.results.chart import Chart
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of
+from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import Means, means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.tables import STORED
@@ -29,7 +31,6 @@ from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
 EVERY_INTERVAL = "summary.csv has that of every measure."
@@ -162,12 +163,10 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     return {"runs": of_runs}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.simulation import figures  # noqa: PLC0415 - matplotlib
-
+def _figures(result: Result) -> dict[str, Chart]:
     of, labels = means_of(result), labels_of(result.meta)
-    figure = figures.breakdown_figure(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
-    return {"breakdown": figure}
+    chart = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
+    return {"breakdown": chart}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
