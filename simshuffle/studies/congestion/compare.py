@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
 from simshuffle.plan.resources import routing
@@ -52,29 +52,17 @@ DEFAULT_MODELS = ("fluid", "packet")
 
 @dataclass(frozen=True)
 class Job:
-    """One world size, one routing and one set of bytes.
+    """One world size, one routing and one set of bytes."""
 
-    Attributes:
-        place: the ranks and the network between them.
-        routing: of that network, by name.
-        name: of the job, for people.
-        samples: what the ranks send.
-        models: network models by name.
-        seeds: how many.
-        variants: what is run.
-        for_packets: those of them that the packet model is run for.
-        packet_seeds: how many seeds it is run for.
-    """
-
-    place: Place
-    routing: str
-    name: str
-    samples: Samples
-    models: Mapping[str, Model]
-    seeds: int
-    variants: Sequence[Variant]
-    for_packets: set[Variant]
-    packet_seeds: int
+    place: Place  # the ranks and the network between them
+    routing: str  # of that network, by name
+    name: str  # of the job, for people
+    samples: Samples  # what the ranks send
+    models: Mapping[str, Model]  # network models by name
+    seeds: int  # how many
+    variants: Sequence[Variant]  # what is run
+    for_packets: set[Variant]  # those of them that the packet model is run for
+    packet_seeds: int  # how many seeds it is run for
 
     @property
     def sent(self) -> SentCell:
@@ -125,8 +113,7 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
     sized = sized or scenarios(options.scenario, options.set, options.world_size)
     if not 0.0 <= options.jitter < 1.0:
         rule = "must be 0 or more and below 1"
-        problem = Problem("--jitter", rule, str(options.jitter), "Try 0.1.")
-        raise InputError(problem, COMMAND_LINE)
+        refuse("--jitter", rule, str(options.jitter), "Try 0.1.", COMMAND_LINE)
     jitter = options.jitter if "packet" in options.network else 0.0
     jobs = [
         job

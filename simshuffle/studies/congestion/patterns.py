@@ -96,18 +96,13 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
 
 @dataclass(frozen=True)
 class Pattern:
-    """An exchange pattern.
+    """An exchange pattern."""
 
-    Attributes:
-        meaning: r is the sender, M the number of ranks.
-        receivers: of each rank's message, (M,) for all steps or (steps, M) for each; None where all
-            messages go at once.
-        random: whether chance decides more than the sizes of the samples.
-    """
-
-    meaning: str
+    meaning: str  # r is the sender, M the number of ranks
+    # of each rank's message, (M,) for all steps or (steps, M) for each; None where all messages go
+    # at once
     receivers: Callable[[Steps], NDArray[np.integer]] | None
-    random: bool = True
+    random: bool = True  # whether chance decides more than the sizes of the samples
 
 
 PATTERNS = {
@@ -168,17 +163,13 @@ def partners(
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One way of carrying out an exchange.
+    """One way of carrying out an exchange."""
 
-    Attributes:
-        pattern: one of `PATTERNS`.
-        batching: samples in a message: one 'sample', those of one 'iteration', or 'all'.
-        barrier: whether a message waits until the messages before it have ended on all ranks, and
-            not on its sender alone.
-    """
-
-    pattern: str
+    pattern: str  # one of `PATTERNS`
+    # samples in a message: one 'sample', those of one 'iteration', or 'all'
     batching: Batching = "all"
+    # whether a message waits until the messages before it have ended on all ranks, and not on its
+    # sender alone
     barrier: bool = False
 
     def __str__(self) -> str:

@@ -99,16 +99,12 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Traffic:
-    """One exchange, ready for a network model.
+    """One exchange, ready for a network model."""
 
-    Attributes:
-        flows: the messages, step by step and by sender, and behind them the barriers: without links
-            and without bytes.
-        messages: how many of the flows are messages.
-    """
-
+    # the messages, step by step and by sender, and behind them the barriers: without links and
+    # without bytes
     flows: Flows
-    messages: int
+    messages: int  # how many of the flows are messages
 
     @property
     def barriers(self) -> int:

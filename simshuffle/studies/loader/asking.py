@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
@@ -45,8 +45,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     if options.check is not None:
         if options.order:
             rule = "cannot be combined with --check"
-            problem = Problem("--order", rule, options.order[0], "Leave one out.")
-            raise InputError(problem, COMMAND_LINE)
+            refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return of_file(options.check, options.check.stem, options)
     named = {name: order_of(name) for name in options.order}
     shape = _shape(options, _Readers(4, 4, 2, 3))
@@ -66,8 +65,7 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     unit = next((each for each in UNITS if each == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
-        problem = Problem("--unit", rule, repr(options.unit), nearest(options.unit, list(UNITS)))
-        raise InputError(problem, COMMAND_LINE)
+        refuse("--unit", rule, repr(options.unit), nearest(options.unit, list(UNITS)), COMMAND_LINE)
     found = order_file.read(path)
     _check_fits(path, found, options)
     nodes = options.nodes or 1
@@ -128,14 +126,14 @@ def _shape(options: LoaderOptions, readers: _Readers, least: int = 0) -> Shape:
     """
     if options.shards is not None and options.samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
-        raise InputError(Problem("--shards", rule, str(options.shards), remedy), COMMAND_LINE)
+        refuse("--shards", rule, str(options.shards), remedy, COMMAND_LINE)
     samples, sample_nbytes = _of_dataset(options.dataset)
     if options.samples is not None or samples is None:
         samples = options.samples or least or SAMPLES
     if least > samples:
         rule = f"must be at least {least}, for the file has a sample {least - 1}"
         remedy = "Give the size of the data set that was recorded."
-        raise InputError(Problem("--samples", rule, str(samples), remedy), COMMAND_LINE)
+        refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
     each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
     whole = sample_nbytes * min(each, samples)
     shard_nbytes = (
@@ -187,7 +185,7 @@ def _nbytes(text: str, option: str) -> float:
         raise InputError(problem, COMMAND_LINE) from None
     if nbytes > MOST_NBYTES:
         rule = "must be at most 9 PB"
-        raise InputError(Problem(option, rule, repr(text), "Give less."), COMMAND_LINE)
+        refuse(option, rule, repr(text), "Give less.", COMMAND_LINE)
     return nbytes
 
 
@@ -271,8 +269,7 @@ def order_of(text: str) -> Order:
     known = kinds()
     if values["kind"] not in known:
         remedy = nearest(values["kind"], [*known])
-        problem = Problem("--order", "no such order", repr(values["kind"]), remedy)
-        raise InputError(problem, COMMAND_LINE)
+        refuse("--order", "no such order", repr(values["kind"]), remedy, COMMAND_LINE)
     order, problems = validated(dict(values), known[values["kind"]])
     if order is None or problems:
         kind = values["kind"]

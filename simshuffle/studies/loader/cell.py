@@ -76,19 +76,12 @@ class DrawnOrder:
 
 @dataclass(frozen=True)
 class FileOrder:
-    """An order that was recorded, with what a `DrawnOrder` says of itself.
+    """An order that was recorded, with what a `DrawnOrder` says of itself."""
 
-    Attributes:
-        path: of its file.
-        digest: of the contents.
-        unit: what is fetched at once.
-        block: samples of a block, where blocks are fetched.
-    """
-
-    path: Path
-    digest: str
-    unit: Unit
-    block: int
+    path: Path  # of its file
+    digest: str  # of the contents
+    unit: Unit  # what is fetched at once
+    block: int  # samples of a block, where blocks are fetched
 
     @property
     def key(self) -> Any:
@@ -106,17 +99,11 @@ class FileOrder:
 
 @dataclass(frozen=True)
 class LoaderCell(PlainCell):
-    """An order on a shape: the row of `loaders`, and those of `epochs` and `windows`.
+    """An order on a shape: the row of `loaders`, and those of `epochs` and `windows`."""
 
-    Attributes:
-        label: name of the order.
-        shape: the data and who reads it.
-        source: of the orders.
-    """
-
-    label: str
-    shape: Shape
-    source: DrawnOrder | FileOrder
+    label: str  # name of the order
+    shape: Shape  # the data and who reads it
+    source: DrawnOrder | FileOrder  # of the orders
 
     @property
     def key(self) -> Any:

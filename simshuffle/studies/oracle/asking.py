@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import SHIPPED, LayerList
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import nearest
@@ -35,23 +35,14 @@ _MEMORY = re.compile(r"-(\d+)gb\b")
 
 @dataclass(frozen=True)
 class Oracle:
-    """What is looked at.
+    """What is looked at."""
 
-    Attributes:
-        scenario: without sweep.
-        points: strategies at each world size, smallest first.
-        simulate: names and world sizes of those that are simulated too.
-        measured: name, world size and s of measured epochs.
-        budget: bytes of memory of a GPU; None without one.
-        budget_from: where that is from.
-    """
-
-    scenario: Scenario
-    points: Mapping[int, Sequence[Named]]
-    simulate: Sequence[tuple[str, int]]
-    measured: Sequence[Measured]
-    budget: float | None
-    budget_from: str
+    scenario: Scenario  # without sweep
+    points: Mapping[int, Sequence[Named]]  # strategies at each world size, smallest first
+    simulate: Sequence[tuple[str, int]]  # names and world sizes of those that are simulated too
+    measured: Sequence[Measured]  # name, world size and s of measured epochs
+    budget: float | None  # bytes of memory of a GPU; None without one
+    budget_from: str  # where that is from
 
     def named(self, name: str, world_size: int) -> Named:
         """The strategy of that name at a world size."""
@@ -88,7 +79,7 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
         names = _added(single, layers, points, "--measured", wanted, size)
         if len(names) > 1:
             rule, remedy = f"must name one strategy on {size} GPUs", f"Choose: {', '.join(names)}."
-            raise InputError(Problem("--measured", rule, repr(wanted), remedy), COMMAND_LINE)
+            refuse("--measured", rule, repr(wanted), remedy, COMMAND_LINE)
         found.append((names[0], size, seconds))
     _check_possible(single, layers, points)
     text, files = stored([single])
@@ -113,7 +104,7 @@ def _layers(scenario: Scenario) -> LayerList:
         if model.name not in SHIPPED:
             known = nearest(model.name, [*SHIPPED])
             remedy = f"Name a network, or write it layer by layer. {known}"
-        raise InputError(Problem("workload.model.layers", rule, given, remedy), scenario.name)
+        refuse("workload.model.layers", rule, given, remedy, scenario.name)
     return model.layer_list
 
 
@@ -143,7 +134,7 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
     else:
         return
     remedy = f"{1 << (most.bit_length() - 1)} is the largest power of two that fits."
-    raise InputError(Problem(option, rule, str(size), remedy), COMMAND_LINE)
+    refuse(option, rule, str(size), remedy, COMMAND_LINE)
 
 
 def _check_known(
@@ -205,7 +196,7 @@ def _added(
     if not found:
         known = known_names(scenario, layers, [size])
         rule = f"no such strategy on {size} GPUs"
-        raise InputError(Problem(option, rule, repr(name), nearest(name, known)), COMMAND_LINE)
+        refuse(option, rule, repr(name), nearest(name, known), COMMAND_LINE)
     there = points.setdefault(size, [])
     there += [each for each in found if each.name not in {of.name for of in there}]
     return [each.name for each in found]
@@ -228,7 +219,7 @@ def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
         problem = Problem("--budget-memory", str(error), repr(text), remedy)
         raise InputError(problem, COMMAND_LINE) from None
     if not nbytes > 0 or math.isinf(nbytes):
-        raise InputError(Problem("--budget-memory", rule, repr(text), remedy), COMMAND_LINE)
+        refuse("--budget-memory", rule, repr(text), remedy, COMMAND_LINE)
     return nbytes, "--budget-memory"
 
 
@@ -253,7 +244,7 @@ def measured_epochs(path: Path | None) -> list[Measured]:
         raise InputError(problem, COMMAND_LINE) from None
     if sorted(columns) != sorted(MEASURED):
         rule, given = f"must have the columns {', '.join(MEASURED)}", ", ".join(columns) or "none"
-        raise InputError(Problem("", rule, given, "Correct the first line."), str(path))
+        refuse("", rule, given, "Correct the first line.", str(path))
     problems = [problem for number, row in enumerate(rows, 2) for problem in _wrong(row, number)]
     if not rows:
         problems = [Problem("", "must have a row for each measured epoch", "none", "Add one.")]

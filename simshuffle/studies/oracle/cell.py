@@ -29,14 +29,10 @@ _STEP_NBYTES = 1e6
 
 @dataclass(frozen=True)
 class SweepCell(PlainCell):
-    """All points by closed form.
+    """All points by closed form."""
 
-    Attributes:
-        document: the resolved scenario as plain values, without sweep.
-        points: strategies as plain values, by name and world size.
-    """
-
-    document: Mapping[str, Any]
+    document: Mapping[str, Any]  # the resolved scenario as plain values, without sweep
+    # strategies as plain values, by name and world size
     points: Mapping[int, Mapping[str, Mapping[str, Any]]]
 
     @property
@@ -76,19 +72,12 @@ class SweepCell(PlainCell):
 
 @dataclass(frozen=True)
 class StepCell(NetworkCell):
-    """A step whose transfers all share the cables.
+    """A step whose transfers all share the cables."""
 
-    Attributes:
-        document: as of `SweepCell`.
-        name: of the strategy.
-        strategy: as plain values.
-        world_size: M.
-    """
-
-    document: Mapping[str, Any]
-    name: str
-    strategy: Mapping[str, Any]
-    world_size: int
+    document: Mapping[str, Any]  # as of `SweepCell`
+    name: str  # of the strategy
+    strategy: Mapping[str, Any]  # as plain values
+    world_size: int  # M
 
     @property
     def key(self) -> Any:

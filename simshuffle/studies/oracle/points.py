@@ -23,15 +23,10 @@ Seconds = Callable[[Node], float]
 
 @dataclass(frozen=True)
 class Point:
-    """What a strategy takes at a world size.
+    """What a strategy takes at a world size."""
 
-    Attributes:
-        row: of the table `points`, without what follows from a budget or from other points.
-        sent: s an epoch of communication by what it is for.
-    """
-
-    row: Row
-    sent: Mapping[str, float]
+    row: Row  # of the table `points`, without what follows from a budget or from other points
+    sent: Mapping[str, float]  # s an epoch of communication by what it is for
 
 
 def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:

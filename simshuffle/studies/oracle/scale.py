@@ -25,21 +25,14 @@ ITERATIONS = 64
 
 @dataclass(frozen=True)
 class Scale:
-    """A world size.
+    """A world size."""
 
-    Attributes:
-        scenario: at that world size, with data parallelism.
-        bounds: lower bounds of its epoch.
-        samples: that a rank trains on in the epoch, in the mean.
-        slowest: what the slowest rank takes for an iteration, over the mean of all.
-        exchange: (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None where no
-            fraction is exchanged.
-    """
-
-    scenario: Scenario
-    bounds: Bounds
-    samples: float
-    slowest: float
+    scenario: Scenario  # at that world size, with data parallelism
+    bounds: Bounds  # lower bounds of its epoch
+    samples: float  # that a rank trains on in the epoch, in the mean
+    slowest: float  # what the slowest rank takes for an iteration, over the mean of all
+    # (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None where no fraction is
+    # exchanged
     exchange: Floats | None
 
     @property

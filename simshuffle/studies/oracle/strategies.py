@@ -26,17 +26,11 @@ COMMON = tuple(name for name in Parallelism.model_fields if name != "source")
 
 @dataclass(frozen=True)
 class Named:
-    """A strategy at a world size.
+    """A strategy at a world size."""
 
-    Attributes:
-        name: what tables call it.
-        strategy: itself.
-        asked: what it was asked for as; '' for none in particular.
-    """
-
-    name: str
-    strategy: Parallelism
-    asked: str = ""
+    name: str  # what tables call it
+    strategy: Parallelism  # itself
+    asked: str = ""  # what it was asked for as; '' for none in particular
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.studies.fields import ScenarioName, Set
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Option
 from simshuffle.study.verb import Verb
@@ -35,7 +35,7 @@ def listed(text: str) -> list[str]:
             out.append(piece.strip())
     if not out:
         rule, remedy = "must name one strategy or more", "For example data,spatial."
-        raise InputError(Problem("--strategies", rule, repr(text), remedy), COMMAND_LINE)
+        refuse("--strategies", rule, repr(text), remedy, COMMAND_LINE)
     return out
 
 
@@ -49,10 +49,7 @@ def sizes(text: str) -> list[int]:
     wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
     if wrong or not pieces:
         rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
-        raise InputError(
-            Problem("--world-sizes", rule, repr(given or text), "For example 1,2,4,8."),
-            COMMAND_LINE,
-        )
+        refuse("--world-sizes", rule, repr(given or text), "For example 1,2,4,8.", COMMAND_LINE)
     return sorted({int(piece) for piece in pieces})
 
 

@@ -29,19 +29,12 @@ MOST_READS = 1 << 23
 @dataclass(frozen=True)
 class Accesses:
     """The reads of all epochs. Samples that travel together are one block; all workers read equally
-    many blocks in an epoch.
+    many blocks in an epoch."""
 
-    Attributes:
-        reader: (epochs, blocks) which worker reads a block.
-        nbytes: (blocks,) bytes; the mean is that of the data set, so that its size is exact.
-        samples: samples of a block (a number that need not be whole).
-        workers: number of workers.
-    """
-
-    reader: Small
-    nbytes: Floats
-    samples: float
-    workers: int
+    reader: Small  # (epochs, blocks) which worker reads a block
+    nbytes: Floats  # (blocks,) bytes; the mean is that of the data set, so that its size is exact
+    samples: float  # samples of a block (a number that need not be whole)
+    workers: int  # number of workers
 
     @property
     def epochs(self) -> int:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.resources import wiring
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.interpolation import Curve
@@ -122,7 +122,7 @@ def case_of(scenario: Scenario) -> Case:
     if scenario.epochs > MOST_EPOCHS:
         rule = f"policies are compared over at most {MOST_EPOCHS} epochs"
         remedy = f"Use --set epochs={MOST_EPOCHS}."
-        raise InputError(Problem("epochs", rule, str(scenario.epochs), remedy), scenario.name)
+        refuse("epochs", rule, str(scenario.epochs), remedy, scenario.name)
     return Case(
         num_samples=dataset.num_samples,
         sample_size=dataset.stored,

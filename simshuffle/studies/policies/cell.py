@@ -27,21 +27,13 @@ BYTES_PER_READ = 40.0
 
 @dataclass(frozen=True)
 class CaseCell(PlainCell):
-    """A case under some policies, all on the same accesses.
+    """A case under some policies, all on the same accesses."""
 
-    Attributes:
-        label: name of the case.
-        system: the workers.
-        case: the data set.
-        seed: decides who reads what.
-        policies: names; of all if there are none.
-    """
-
-    label: str
-    system: System
-    case: Case
-    seed: int
-    policies: tuple[str, ...]
+    label: str  # name of the case
+    system: System  # the workers
+    case: Case  # the data set
+    seed: int  # decides who reads what
+    policies: tuple[str, ...]  # names; of all if there are none
 
     @property
     def key(self) -> Any:

@@ -29,22 +29,15 @@ FEW = 30
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of worker 0.
+    """One epoch of worker 0."""
 
-    Attributes:
-        seconds: from the end of the one before (the first: from the beginning of staging) to its
-            last sample's training.
-        compute: seconds of it in training.
-        nbytes: bytes by source, in the order of `SOURCES`.
-        fetch: seconds of fetching by source.
-        readers: workers that read from the file system at a moment [gamma]; 0 if none does.
-    """
-
+    # from the end of the one before (the first: from the beginning of staging) to its last sample's
+    # training
     seconds: float
-    compute: float
-    nbytes: tuple[float, ...]
-    fetch: tuple[float, ...]
-    readers: float
+    compute: float  # seconds of it in training
+    nbytes: tuple[float, ...]  # bytes by source, in the order of `SOURCES`
+    fetch: tuple[float, ...]  # seconds of fetching by source
+    readers: float  # workers that read from the file system at a moment [gamma]; 0 if none does
 
 
 @dataclass(frozen=True)

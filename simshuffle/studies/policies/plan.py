@@ -30,26 +30,17 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Plan:
-    """Where worker 0 finds its samples.
+    """Where worker 0 finds its samples."""
 
-    Attributes:
-        sources: for each epoch, the code of the source of each of its blocks.
-        prefetches: whether fetching runs ahead of training.
-        staged: bytes that every worker reads from the file system before training: into memory,
-            into the SSD.
-        coverage: share of the data set that is ever read, by all workers together.
-        memory: bytes of memory that a worker fills, beside its staging buffer.
-        ssd: bytes of SSD that a worker fills.
-        problem: why the policy cannot be used here; empty if it can.
-    """
-
+    # for each epoch, the code of the source of each of its blocks
     sources: list[Codes] = field(default_factory=list)
-    prefetches: bool = True
+    prefetches: bool = True  # whether fetching runs ahead of training
+    # bytes that every worker reads from the file system before training: into memory, into the SSD
     staged: tuple[float, float] = (0.0, 0.0)
-    coverage: float = 1.0
-    memory: float = 0.0
-    ssd: float = 0.0
-    problem: str = ""
+    coverage: float = 1.0  # share of the data set that is ever read, by all workers together
+    memory: float = 0.0  # bytes of memory that a worker fills, beside its staging buffer
+    ssd: float = 0.0  # bytes of SSD that a worker fills
+    problem: str = ""  # why the policy cannot be used here; empty if it can
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import nearest, read_value
 from simshuffle.studies.policies.cases import load
 from simshuffle.studies.policies.model import Outcome, compare
@@ -59,11 +59,10 @@ def _usable(outcomes: Mapping[str, Outcome], policy: str) -> Outcome:
     found = outcomes[policy]
     if not found.epochs:
         rule = "cannot be used in this case"
-        raise InputError(Problem("policy", rule, repr(policy), found.plan.problem), "values")
+        refuse("policy", rule, repr(policy), found.plan.problem, "values")
     return found
 
 
 def _check_known(key: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
-        problem = Problem(key, f"no such {key}", repr(name), nearest(name, [*known]))
-        raise InputError(problem, "values")
+        refuse(key, f"no such {key}", repr(name), nearest(name, [*known]), "values")
