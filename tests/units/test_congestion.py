@@ -17,7 +17,6 @@ from simshuffle.plan import resources
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.congestion import cell, figures, text
-from simshuffle.studies.congestion.ablation import CORNERS, SWITCHES, ablation
 from simshuffle.studies.congestion.compare import request, scenarios
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.samples import samples
@@ -25,8 +24,11 @@ from simshuffle.studies.congestion.study import STUDY
 from simshuffle.studies.congestion.tables import HOTTEST, STORED, hottest, utilisation
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.congestion.verdict import (
+    CORNERS,
     PRACTICE,
     QUESTIONS,
+    SWITCHES,
+    ablation,
     compared,
     comparisons,
     over_routings,

@@ -16,9 +16,9 @@ from simshuffle.plan.bounds import bounds
 from simshuffle.studies.oracle import asking, points, recommend, strategies, text, verb
 from simshuffle.studies.oracle.asking import request
 from simshuffle.studies.oracle.figures import figures, memory_chart, shown_points, times_chart
-from simshuffle.studies.oracle.scale import FRACTIONS, scale_of
+from simshuffle.studies.oracle.machine import FRACTIONS, scale_of
 from simshuffle.studies.oracle.study import STUDY
-from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED, framed
+from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study import engine
 from simshuffle.verify import verify
@@ -71,7 +71,7 @@ def row(size, name, seconds, **more):
 
 
 def made(*rows):
-    return framed("points", list(rows))
+    return STORED["points"].framed(rows)
 
 
 # ------------------------------------------------------------------------------------------- points
@@ -430,7 +430,7 @@ def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
             for ways in (1, 2)
         )
     )
-    none = framed("measured", [])
+    none = STORED["measured"].framed([])
     shown = shown_points(table, none)
     assert shown["world_size"].unique().tolist() == [1, 8, 64, 512]
     assert shown["strategy"].tolist() == [f"{kind} 1" for kind in kinds] * 4
@@ -443,7 +443,7 @@ def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
     table = made(row(2, "data", 1.0, fits=True), row(2, "pipeline", 40.0, fits=True))
     tables = {
         "points": table,
-        "measured": framed("measured", []),
+        "measured": STORED["measured"].framed([]),
         "recommended": recommend.recommended(table),
     }
     chart = times_chart(tables)
@@ -459,7 +459,7 @@ def test_where_nothing_fits_figures_say_so():
     table = made(row(2, "data", 10.0, fits=False, why_not="x"))
     tables = {
         "points": table,
-        "measured": framed("measured", []),
+        "measured": STORED["measured"].framed([]),
         "recommended": recommend.recommended(table),
     }
     assert "nothing fits" in [word.get_text() for word, _ in words(times_chart(tables))]

@@ -14,14 +14,15 @@ from simshuffle.errors import Problem
 from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.congestion import text
-from simshuffle.studies.congestion.ablation import ABLATION, ablation
 from simshuffle.studies.congestion.compare import Job, cells, collect
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
 from simshuffle.studies.congestion.verdict import (
+    ABLATION,
     COMPARISONS,
     ROUTINGS,
     VERDICTS,
+    ablation,
     comparisons,
     over_routings,
     verdicts,

@@ -12,9 +12,8 @@ from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.congestion.ablation import ABLATION
 from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
-from simshuffle.studies.congestion.verdict import JUDGES
+from simshuffle.studies.congestion.verdict import ABLATION, JUDGES
 from simshuffle.study.schema import Schema, text
 from simshuffle.study.study import Meta, Tables
 

@@ -209,9 +209,6 @@ def cells(asked: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Cell]:
 def collect(of: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:
     """The stored tables."""
     return {
-        name: pd.DataFrame(
-            [row for cell in of for row in outcomes[cell.label].values[name]],
-            columns=list(schema.columns),
-        )
+        name: schema.framed([row for cell in of for row in outcomes[cell.label].values[name]])
         for name, schema in STORED.items()
     }

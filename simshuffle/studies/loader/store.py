@@ -54,4 +54,4 @@ def of_store(loaders: pd.DataFrame, says: dict[str, Any], written: str) -> pd.Da
             if epoch == "first":
                 about["limit"] = max(least, key=lambda name: least[name])
         rows.append(about)
-    return pd.DataFrame(rows, columns=[*OF_STORE.columns])
+    return OF_STORE.framed(rows)

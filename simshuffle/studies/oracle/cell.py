@@ -15,7 +15,7 @@ from simshuffle.studies.oracle.asking import Oracle
 from simshuffle.studies.oracle.machine import Machine, assumptions
 from simshuffle.studies.oracle.points import Point, against_one
 from simshuffle.studies.oracle.strategies import Named, alone
-from simshuffle.studies.oracle.tables import framed, gib
+from simshuffle.studies.oracle.tables import STORED, gib
 from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
@@ -139,7 +139,7 @@ def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     """The stored tables."""
     found = outcomes[SWEEP].values
-    points = framed("points", [_fitting(row, of.budget) for row in found["points"]])
+    points = STORED["points"].framed([_fitting(row, of.budget) for row in found["points"]])
     by_key = {(row["strategy"], row["world_size"]): row for row in found["points"]}
     simulated = []
     for name, size in of.simulate:
@@ -153,9 +153,9 @@ def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     ]
     return {
         "points": points,
-        "communication": framed("communication", found["communication"]),
-        "simulated": framed("simulated", simulated),
-        "measured": framed("measured", measured),
+        "communication": STORED["communication"].framed(found["communication"]),
+        "simulated": STORED["simulated"].framed(simulated),
+        "measured": STORED["measured"].framed(measured),
     }
 
 

@@ -37,7 +37,7 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
     for row in rows:
         if not row["strategy"] and row["world_size"] != ALL and len(fitting):
             row["fits_from"] = int(fitting["world_size"].min())
-    return pd.DataFrame(rows, columns=list(RECOMMENDED.columns))
+    return RECOMMENDED.framed(rows)
 
 
 def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, Any]:

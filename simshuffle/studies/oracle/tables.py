@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
-
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
 LOOP = ("compute_s", "waiting_s", "bubble_s", "exposed_s", "exchange_s", "startup_s")
@@ -154,9 +150,3 @@ RECOMMENDED = Schema(
     },
     key=("world_size",),
 )
-
-
-def framed(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """A stored table of these rows; what a row lacks is empty."""
-    columns = STORED[name].columns
-    return pd.DataFrame(rows, columns=list(columns))

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from simshuffle.studies.policies import model
 from simshuffle.studies.policies.accesses import MOST_READS
 from simshuffle.studies.policies.cases import Study, read
@@ -121,9 +119,8 @@ def cells(asked: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:
 def collect(asked: Sequence[CaseCell], outcomes: Outcomes) -> Tables:
     """The stored tables."""
     return {
-        name: pd.DataFrame(
-            [(case, *row) for case, outcome in outcomes.items() for row in outcome.values[name]],
-            columns=list(schema.columns),
+        name: schema.framed(
+            [(case, *row) for case, outcome in outcomes.items() for row in outcome.values[name]]
         )
         for name, schema in STORED.items()
     }
