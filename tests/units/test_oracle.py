@@ -358,7 +358,7 @@ def test_the_budget_is_that_of_the_accelerators_name(name, gib):
 
 
 def test_commas_part_strategies_and_their_values():
-    found = verb.listed("data, pipeline:stages=4,microbatches=8,spatial")
+    found = verb.strategies_of("data, pipeline:stages=4,microbatches=8,spatial")
     assert found == ["data", "pipeline:stages=4,microbatches=8", "spatial"]
 
 

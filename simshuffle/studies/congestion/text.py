@@ -172,10 +172,10 @@ def _evidence(case: Row, winner: str) -> str:
     low, middle, high = (case[f"ratio_{name}"] for name in ("min", "median", "max"))
     if winner == "a":
         low, middle, high = 1 / high, 1 / middle, 1 / low
-    held = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
+    seeds = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
     if case["winner"] != winner:
-        held = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {held}"
-    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {held}"
+        seeds = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
+    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {seeds}"
 
 
 def _sizes(tables: Tables, says: Meta) -> Iterator[str]:

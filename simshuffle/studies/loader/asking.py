@@ -4,7 +4,7 @@ recorded."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -48,7 +48,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
             refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return of_file(options.check, options.check.stem, options)
     named = {name: order_of(name) for name in options.order}
-    shape = _shape(options, _Readers(4, 4, 2, 3))
+    shape = _shape(_with(options, nodes=4, gpus=4, workers=2, epochs=3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
     plain = {"orders": list(options.order), "order_file": None, "shape": _stored(options)}
@@ -69,8 +69,9 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     found = order_file.read(path)
     _check_fits(path, found, options)
     nodes = options.nodes or 1
-    readers = _Readers(nodes, found.ranks // nodes, found.workers, len(found.epochs))
-    shape = _shape(options, readers, found.samples)
+    ranks, epochs = found.ranks // nodes, len(found.epochs)
+    readers = {"nodes": nodes, "gpus": ranks, "workers": found.workers, "epochs": epochs}
+    shape = _shape(_with(options, **readers), found.samples)
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
     kept = f"{stands}{path.suffix}"
@@ -106,24 +107,14 @@ def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOpti
 # -------------------------------------------------------------------------------------------- shape
 
 
-@dataclass(frozen=True)
-class _Readers:
-    """What is taken where an option is left out."""
-
-    nodes: int
-    gpus: int
-    workers: int
-    epochs: int
+def _with(options: LoaderOptions, **readers: Any) -> LoaderOptions:
+    """The options with these values where they leave them out."""
+    left_out = {name: of for name, of in readers.items() if getattr(options, name) is None}
+    return replace(options, **left_out)
 
 
-def _shape(options: LoaderOptions, readers: _Readers, least: int = 0) -> Shape:
-    """The shape.
-
-    Args:
-        options: what is asked.
-        readers: who reads, by default.
-        least: samples that a recorded order speaks of.
-    """
+def _shape(options: LoaderOptions, least: int = 0) -> Shape:
+    """The shape, whose readers are all named; a recorded order speaks of ``least`` samples."""
     if options.shards is not None and options.samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
         refuse("--shards", rule, str(options.shards), remedy, COMMAND_LINE)
@@ -135,22 +126,17 @@ def _shape(options: LoaderOptions, readers: _Readers, least: int = 0) -> Shape:
         remedy = "Give the size of the data set that was recorded."
         refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
     each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
-    whole = sample_nbytes * min(each, samples)
-    shard_nbytes = (
-        whole if options.shard_size is None else _nbytes(options.shard_size, "--shard-size")
-    )
-    nodes = options.nodes or readers.nodes
+    shard_nbytes = sample_nbytes * min(each, samples)
+    if options.shard_size is not None:
+        shard_nbytes = _nbytes(options.shard_size, "--shard-size")
+    share = shard_nbytes * samples / min(each, samples) / (options.nodes or 1)
+    own = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
     values = {
+        **{name: getattr(options, name) for name in own},
         "samples": samples,
         "samples_per_shard": each,
         "shard_nbytes": round(shard_nbytes),
-        "nodes": nodes,
-        "gpus": options.gpus or readers.gpus,
-        "workers": options.workers or readers.workers,
-        "batch_size": options.batch_size,
-        "cache_nbytes": _cache(options.cache, shard_nbytes * samples / min(each, samples) / nodes),
-        "epochs": options.epochs or readers.epochs,
-        "seed": options.seed,
+        "cache_nbytes": _cache(options.cache, share),
         "classes": min(options.classes, samples),
     }
     shape, problems = validated(values, Shape)

@@ -201,9 +201,9 @@ def summary(
     }
 
 
-def cells(asked: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Cell]:
+def cells(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Cell]:
     """The orders by name."""
-    return {cell.label: cell for cell in asked}
+    return {cell.label: cell for cell in of}
 
 
 def collect(of: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:

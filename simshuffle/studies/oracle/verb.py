@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"\s*[A-Za-z_][\w.]*=")
 
 
-def listed(text: str) -> list[str]:
+def strategies_of(text: str) -> list[str]:
     """Strategies that are separated by commas; parameters of one may be too, as in
     ``data,pipeline:stages=4,microbatches=8``.
 
@@ -39,7 +39,7 @@ def listed(text: str) -> list[str]:
     return out
 
 
-def sizes(text: str) -> list[int]:
+def sizes_of(text: str) -> list[int]:
     """World sizes that are separated by commas.
 
     Raises:
@@ -53,7 +53,7 @@ def sizes(text: str) -> list[int]:
     return sorted({int(piece) for piece in pieces})
 
 
-def at(texts: Sequence[str]) -> list[tuple[str, int]]:
+def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
     """Strategies and world sizes that are written STRATEGY@GPUS.
 
     Raises:
@@ -85,7 +85,7 @@ class OracleOptions(CellOptions):
             "NAME,...",
             "Ways to divide training, such as data,data+spatial,pipeline:stages=4. Default: all"
             " that may work on as many GPUs.",
-            read=listed,
+            read=strategies_of,
         ),
     ] = ()
     world_sizes: Annotated[
@@ -93,7 +93,7 @@ class OracleOptions(CellOptions):
         Option(
             "M,...",
             "Numbers of GPUs. Default: powers of two, as far as machine and data set go.",
-            read=sizes,
+            read=sizes_of,
         ),
     ] = ()
     budget_memory: Annotated[
@@ -107,7 +107,7 @@ class OracleOptions(CellOptions):
         Option(
             "NAME@M",
             "A point whose step is simulated too, with all transfers on the cables at once.",
-            read=at,
+            read=points_of,
             many=True,
         ),
     ] = ()

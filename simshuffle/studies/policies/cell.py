@@ -111,12 +111,12 @@ def again(folder: Path, meta: Meta) -> Request[list[CaseCell]]:
     return request(read(text, "study.yaml"), meta["policies"])
 
 
-def cells(asked: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:
+def cells(of: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:
     """The cases by name."""
-    return {cell.label: cell for cell in asked}
+    return {cell.label: cell for cell in of}
 
 
-def collect(asked: Sequence[CaseCell], outcomes: Outcomes) -> Tables:
+def collect(of: Sequence[CaseCell], outcomes: Outcomes) -> Tables:
     """The stored tables."""
     return {
         name: schema.framed(
