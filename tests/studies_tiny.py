@@ -13,6 +13,7 @@ from simshuffle.studies.calibrate import study as calibration
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
+from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.hidden_fraction import hiding
 from simshuffle.studies.hidden_fraction import study as hidden_fraction
@@ -21,7 +22,8 @@ from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
-from simshuffle.studies.policies import cases, comparison
+from simshuffle.studies.oracle.verb import OracleOptions
+from simshuffle.studies.policies import cases, cell
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
@@ -77,15 +79,23 @@ def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
-    asked = asking.Asked(["data", "filter"], [1, 4], "3 GiB", [("data", 4)], [("data", 4, 9.0)])
-    return oracle.STUDY, asking.request(small(**SIZE, workload__model="alexnet"), asked)
+    options = OracleOptions(
+        scenario=small(**SIZE, workload__model="alexnet"),
+        strategies=("data", "filter"),
+        world_sizes=(1, 4),
+        budget_memory="3 GiB",
+        simulate=(("data", 4),),
+    )
+    return oracle.STUDY, asking.request(options, [("data", 4, 9.0)])
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
     patterns = ("all_to_all", "pairing_random")
-    settings = compare.Settings(patterns, seeds=2, packet_seeds=1, packets=200)
-    return congestion.STUDY, compare.request([scenario], settings)
+    options = CongestionOptions(
+        scenario=scenario, pattern=patterns, seeds=2, packet_seeds=1, packets=200
+    )
+    return congestion.STUDY, compare.request(options)
 
 
 def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -107,7 +117,7 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
     few = {f"cases.{name}.{key}": 2 for name in ("mnist", "imagenet1k") for key in ("epochs",)}
     study = cases.load("nopfs", few).only(["mnist", "imagenet1k"])
-    return policies.STUDY, comparison.request(study, ["perfect", "nopfs", "lbann_dynamic"])
+    return policies.STUDY, cell.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:

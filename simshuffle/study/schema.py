@@ -3,7 +3,7 @@ written and read back to the last bit through it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
 Kind = Literal["text", "real", "count", "flag"]
+Look = str | Callable[[Any], str]
 LARGEST = 1e100
 """No number is larger, so that what is summed, squared or drawn of them stays finite."""
 MOST = 2**53
@@ -41,7 +42,7 @@ class Column:
         measured: whether a clock measured it while the result was made: it is another one each
             time.
         head: what stands above it where it is printed; its name if that is ''.
-        look: how a value is printed: a format such as '.3g', 'bytes' or 'percent'.
+        look: how a value is printed: a format such as '.3g', 'bytes' or 'percent', or a function.
     """
 
     meaning: str
@@ -52,12 +53,14 @@ class Column:
     choices: tuple[str, ...] = ()
     measured: bool = False
     head: str = ""
-    look: str = ""
+    look: Look = ""
 
     def cell(self, value: Any) -> str:
         """A value as a terminal shows it; '' where it is missing."""
         if pd.isna(value):
             return ""
+        if callable(self.look):
+            return self.look(value)
         if self.kind in {"text", "flag"}:
             return str(value)
         if self.look == "bytes":
@@ -104,7 +107,7 @@ class Column:
 
 
 def text(
-    meaning: str, *choices: str, empty: bool = False, head: str = "", look: str = ""
+    meaning: str, *choices: str, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
     """A column of texts; of ``choices`` alone, if there are any."""
     return Column(meaning, "text", empty, choices=choices, head=head, look=look)
@@ -117,13 +120,13 @@ def real(
     *,
     empty: bool = False,
     head: str = "",
-    look: str = "",
+    look: Look = "",
 ) -> Column:
     """A column of finite numbers."""
     return Column(meaning, "real", empty, low, high, head=head, look=look)
 
 
-def amount(meaning: str, *, empty: bool = False, head: str = "", look: str = "") -> Column:
+def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
     """A column of finite numbers from 0 on: seconds, bytes, rates."""
     return Column(meaning, "real", empty, 0.0, head=head, look=look)
 
@@ -133,13 +136,13 @@ def spent(meaning: str) -> Column:
     return Column(meaning, "real", True, 0.0, measured=True)
 
 
-def share(meaning: str, *, empty: bool = False, head: str = "", look: str = "") -> Column:
+def share(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
     """A column of numbers from 0 to 1; a little beyond by rounding."""
     return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
 
 
 def count(
-    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: str = ""
+    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
     """A column of whole numbers from ``low`` on."""
     return Column(meaning, "count", empty, low, MOST, head=head, look=look)
@@ -211,9 +214,13 @@ class Schema:
             shown.add_row(*(c.cell(value) for c, value in zip(of, row, strict=True)))
         return shown
 
+    def framed(self, rows: Sequence[Any]) -> pd.DataFrame:
+        """A table of these rows; what a row lacks is empty."""
+        return pd.DataFrame(rows, columns=list(self.columns))
+
     def empty(self) -> pd.DataFrame:
         """The table without rows."""
-        return pd.DataFrame(columns=list(self.columns))
+        return self.framed([])
 
     def write(self, table: Table, stem: Path) -> Path:
         """Write ``table`` to ``stem`` with the suffix; returns the path.
