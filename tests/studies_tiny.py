@@ -23,8 +23,9 @@ from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.policies import cases, comparison
 from simshuffle.studies.policies import study as policies
-from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.simulation import sweep
+from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
@@ -47,19 +48,19 @@ def _toy(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _simulation(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
     scenario = small(**SIZE, sweep={"workload.exchange": exchanges})
-    return simulation.STUDY, simulation.request([scenario])
+    return simulation.request(RunOptions(scenario=scenario))
 
 
 def _over_seeds(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
     scenario = small(**SIZE, workload__jitter__read=0.2, seed=5)
     swept = scenario.model_copy(update={"sweep": {"workload.exchange": exchanges}})
-    return seeds.asked_of([swept], seeds=3)
+    return simulation.request(RunOptions(scenario=swept, seeds=3))
 
 
 def _sweep(place: Path) -> tuple[Study[Any], Request[Any]]:
     axes = {"world_size": [2, 4], "workload.exchange": ["local_shuffle", "global_shuffle"]}
-    return sweep.STUDY, sweep.request(small(**SIZE), axes, seeds=2)
+    return sweep.STUDY, sweep.request(SweepOptions(scenario=small(**SIZE), over=axes, seeds=2))
 
 
 def _ablation(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -28,7 +28,8 @@ class Verb(Generic[OptionsT]):
         request: the study, and what is asked of it. It imports what it needs when it is called.
         examples: whole commands, shown below the help.
         group: the heading under which the help lists it.
-        kinds: modules whose ``STUDY`` writes a kind of result folder, by that kind.
+        kinds: the study that writes a kind of result folder, by that kind: its module, whose
+            ``STUDY`` it is, or 'module:NAME'.
         function: its name in Python; '' for none.
         noun: what a cell is called in the progress.
         done: what was done with it.
