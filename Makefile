@@ -29,8 +29,9 @@ $(VENV)/.installed-test: pyproject.toml constraints-test.txt | $(BIN)/python
 demo: $(VENV)/.installed
 	$(BIN)/simshuffle run paper/strategies --out $(DEMO) --force
 
+# the variable would have every process of the tests read all sources anew
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ simshuffle=.venv/bin/simshuffle
 "$simshuffle" run paper/strategies --out "$out/strategies" --force
 "$simshuffle" sweep abci-imagenet1k --out "$out/schedules" --force --over world_size=128,2048 --over \
   workload.exchange=local_shuffle,partial_local_shuffle:exchange_fraction=0.1,schedule=authors,partial_local_shuffle:exchange_fraction=0.1,schedule=streamlined
-"$simshuffle" validate --only testbed --out "$out/testbed" --force
-"$simshuffle" verify "$out/quickstart"
-"$simshuffle" verify "$out/strategies"
+"$simshuffle" study validate --only testbed --out "$out/testbed" --force
+"$simshuffle" results verify "$out/quickstart"
+"$simshuffle" results verify "$out/strategies"
 .venv/bin/python artifact/compare.py "$out"

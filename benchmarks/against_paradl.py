@@ -26,14 +26,15 @@ from paradl import (
 )
 from validation_tables import put
 
-from simshuffle.results import style as plots
-from simshuffle.results.style import APART, STYLE, legend_above, new_figure
+from simshuffle.results.canvas import legend_above, new_figure, save
+from simshuffle.results.style import STYLE
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.rows import Row, assignments, read_rows
 from simshuffle.studies.validation.runs import parts_of
 
 ROOT = Path(__file__).parent.parent
+APART = {"edgecolor": "white", "linewidth": 0.3}
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
 PAGE = ROOT / "docs" / "validation-parallelism.md"
 POINTS = ROOT / "docs" / "reference" / "validation-parallelism.md"
@@ -169,7 +170,7 @@ def main() -> None:
     compared = points(validate(SETS, processes=1))
     put(PAGE, "against means", markdown_means(compared))
     put(POINTS, "against points", markdown_points(compared))
-    plots.save(figure(), FIGURE)
+    save(figure(), FIGURE)
     FIGURE.with_suffix(".pdf").unlink()
 
 

@@ -2,7 +2,7 @@
 validation/data/mlperf_storage_v1.csv. Its output is the same every time.
 
 python benchmarks/fit_mlperf_storage.py            # half a minute
-simshuffle validate --only mlperf_storage --out FOLDER
+simshuffle study validate --only mlperf_storage --out FOLDER
 python benchmarks/fit_mlperf_storage.py FOLDER     # writes docs/mlperf-storage.md, and the table of
                                                    # docs/reference/validation-mlperf-storage.md
 

@@ -1,4 +1,4 @@
-"""Writes what `simshuffle validate` says into docs/reference/validation.md, and draws
+"""Writes what `simshuffle study validate` says into docs/reference/validation.md, and draws
 docs/figures/validation.png.
 
 python benchmarks/validation_tables.py
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from simshuffle.results import style as plots
+from simshuffle.results import canvas, paper
 from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.figures import figure
+from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.text import (
     CELLS,
     HEADINGS,
@@ -89,7 +89,7 @@ def main() -> None:
     page = ROOT / "docs" / "reference" / "validation.md"
     put(page, "validation summary", markdown_summary(results))
     put(page, "validation rows", markdown(results).replace("### ", "## "))
-    plots.save(figure(results), ROOT / "docs" / "figures" / "validation")
+    canvas.save(paper.draw(ratios_chart(results)), ROOT / "docs" / "figures" / "validation")
     (ROOT / "docs" / "figures" / "validation.pdf").unlink()
 
 

@@ -92,19 +92,14 @@ def bench_of(scenario: Scenario) -> Bench:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What else is chosen than a scenario or a machine says.
+    """What else is chosen than a scenario or a machine says."""
 
-    Attributes:
-        values: of the scenario or the machine, by dotted key.
-        algorithm: the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed`
-            gives what it leaves out.
-        allreduce: keys of the allreduce, after that.
-        hosts, gpus_per_host: that are used; None for those of the scenario, or all.
-    """
-
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # of the scenario or the machine, by dotted key
+    # the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed` gives what it
+    # leaves out
     algorithm: str = ""
-    allreduce: Mapping[str, Any] | None = None
+    allreduce: Mapping[str, Any] | None = None  # keys of the allreduce, after that
+    # hosts, gpus_per_host: that are used; None for those of the scenario, or all
     hosts: int | None = None
     gpus_per_host: int | None = None
 

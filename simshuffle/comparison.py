@@ -30,9 +30,8 @@ MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
 MOST_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-ABSENT = "-"
-SHORT = 60
-"""Letters of a value that a table shows."""
+ABSENT, SHORT = "-", 60
+"""What stands for no value in a table, and letters of a value that it shows."""
 _NOT_ASKED = {"name", "description"}
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description"}
@@ -44,37 +43,27 @@ Flat = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
+    """One of the two."""
 
-    Attributes:
-        name: as it was given.
-        asked: what was asked, by the name of the run; of results that are not simulations, by the
-            name of the scenario or study.
-        result: None for a scenario.
-    """
-
-    name: str
+    name: str  # as it was given
+    # what was asked, by the name of the run; of results that are not simulations, by the name of
+    # the scenario or study
     asked: Mapping[str, Flat]
-    result: Result | None = None
+    result: Result | None = None  # None for a scenario
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs.
+    """What differs."""
 
-    Attributes:
-        a, b: what is compared.
-        asked: columns run ('' for all), key, a, b.
-        versions: columns key, a, b: versions, code and machine that differ.
-        tables: by name: columns that tell rows apart, a, b, and difference, in % of a.
-        notes: what else is to be said: runs of other names, rows without a counterpart.
-    """
-
+    # a, b: what is compared
     a: Side
     b: Side
-    asked: pd.DataFrame
-    versions: pd.DataFrame
+    asked: pd.DataFrame  # columns run ('' for all), key, a, b
+    versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
+    # by name: columns that tell rows apart, a, b, and difference, in % of a
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    # what else is to be said: runs of other names, rows without a counterpart
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:

@@ -10,19 +10,12 @@ from typing import NoReturn
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with an input.
+    """One thing that is wrong with an input."""
 
-    Attributes:
-        path: where, as a dotted key of the file ('' for the file itself).
-        rule: what must hold.
-        value: what was given, as text.
-        remedy: what to do about it.
-    """
-
-    path: str
-    rule: str
-    value: str = ""
-    remedy: str = ""
+    path: str  # where, as a dotted key of the file ('' for the file itself)
+    rule: str  # what must hold
+    value: str = ""  # what was given, as text
+    remedy: str = ""  # what to do about it
 
     def below(self, path: str) -> Problem:
         """The problem of the same thing where it is part of what stands at ``path``."""

@@ -36,18 +36,12 @@ _OF_RUN = r"_[0-9a-f]{12}$"
 
 @dataclass(frozen=True)
 class Rule:
-    """How two results are compared.
+    """How two results are compared."""
 
-    Attributes:
-        tolerance: as of `simshuffle.study.differences.of_tables`; 0 for equal to the last bit.
-        others: versions and code of the stored result that are not those of now, as 'numpy 1.26
-            (here 2.1)'.
-        given: whether the caller gave the tolerance.
-    """
-
-    tolerance: float
+    tolerance: float  # as of `simshuffle.study.differences.of_tables`; 0 for equal to the last bit
+    # versions and code of the stored result that are not those of now, as 'numpy 1.26 (here 2.1)'
     others: tuple[str, ...]
-    given: bool
+    given: bool  # whether the caller gave the tolerance
 
     def __str__(self) -> str:
         """As a sentence."""
@@ -63,21 +57,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        rule: how it was compared.
-        differences: what is not the same; nothing if all is.
-        compared: files by name, and the fingerprint.
-        left_out: files and columns that are not compared, each with the reason.
-        notes: what differs and was to be expected.
-    """
-
-    rule: Rule
-    differences: tuple[Difference, ...]
-    compared: tuple[str, ...]
-    left_out: tuple[str, ...]
-    notes: tuple[str, ...]
+    rule: Rule  # how it was compared
+    differences: tuple[Difference, ...]  # what is not the same; nothing if all is
+    compared: tuple[str, ...]  # files by name, and the fingerprint
+    left_out: tuple[str, ...]  # files and columns that are not compared, each with the reason
+    notes: tuple[str, ...]  # what differs and was to be expected
 
     @property
     def same(self) -> bool:

@@ -1,12 +1,16 @@
 """Settings and results that all tests share."""
 
+import gc
 import shutil
 import signal
+from functools import cache
 
 import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 
 from tests.preloaded import Preloaded
+from tests.shared import once, shared_folder
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -20,16 +24,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def results_made(tmp_path_factory):
-    """Result folders by kind of `tests.fuzz.results`, made once each; not to be changed."""
+    """Result folders by kind of `tests.fuzz.results`, made once for all; not to be changed."""
     from tests.fuzz.results import made
 
-    there = {}
-    place = tmp_path_factory.mktemp("results")
+    place = shared_folder(tmp_path_factory)
 
     def of(kind):
-        if kind not in there:
-            there[kind] = made(kind, place)
-        return there[kind]
+        name = kind.replace(" ", "_")
+        return once(place / f"tiny-{name}", lambda there: made(kind, there)) / name / "result"
 
     return of
 
@@ -62,6 +64,20 @@ def pytest_collection_modifyitems(items):
     """Put the longest files first, and keep the order of all others."""
     places = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(places)))
+
+
+def pytest_collection_finish():
+    """Leave out of every search for garbage what all tests hold: their modules and themselves."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_command_line():
+    """Verbs and options are put together once for all calls of `main`; typer does it in each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,16 +7,26 @@ from itertools import combinations
 from typing import Any
 from unittest import mock
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+
+from simshuffle.results import paper
+from simshuffle.results.chart import Chart
 
 SMALLEST = 6.0
 """Points of the smallest letters that can be read in print."""
 
 
-def words(figure: Figure) -> list[tuple[Text, Bbox]]:
+def laid_out(figure: Figure | Chart) -> Figure:
+    """A figure that is declared, or one that is drawn already, as it is drawn for paper."""
+    return paper.draw(figure) if isinstance(figure, Chart) else figure
+
+
+def words(figure: Figure | Chart) -> list[tuple[Text, Bbox]]:
     """All texts that are drawn, with their extents in pixels."""
+    figure = laid_out(figure)
     found: dict[int, Text] = {}
     draw = Text.draw
 
@@ -30,9 +40,23 @@ def words(figure: Figure) -> list[tuple[Text, Bbox]]:
     return [(text, text.get_window_extent()) for text in found.values()]
 
 
-def faults(figure: Figure) -> Iterator[str]:
+def legend(figure: Figure | Chart) -> list[str]:
+    """The texts of its legend."""
+    return [text.get_text() for text in laid_out(figure).legends[0].get_texts()]
+
+
+def rows_of(chart: Chart, kind: str, panel: int = 0) -> pd.DataFrame:
+    """The rows of all marks of a kind in a panel, as they are drawn."""
+    marks = [
+        of for of in chart.panels[panel].marks if of.kind == kind and {"x", "y"} & {*of.places()}
+    ]
+    return pd.concat([mark.places() for mark in marks], ignore_index=True)
+
+
+def faults(figure: Figure | Chart) -> Iterator[str]:
     """What of a figure's words cannot be read: too small, cut off, or on one another. Slanted words
     have extents larger than what they cover, so they are not compared."""
+    figure = laid_out(figure)
     found = words(figure)
     edge = figure.bbox.padded(1)
     for text, box in found:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from simshuffle.figures.kinds import Given
+from simshuffle.studies import read_folder
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from tests.small import small
-from tests.studies_tiny import SIZE, TINY
+from tests.studies_tiny import SIZE
 
 EXCHANGES = [
     "local_shuffle",
@@ -53,8 +55,8 @@ def swept() -> Given:
     return Given("sweep", engine.run(sweep.STUDY, request))
 
 
-def made(place: Path) -> dict[str, list[Given]]:
-    """Results by name; none under ''."""
+def made(stored: Callable[[str], Path]) -> dict[str, list[Given]]:
+    """Results by name; none under ''. The folders of tiny studies are ``stored`` by kind."""
     names = {of for _, of in PAIRS} - {"runs", "sweep", ""}
-    tiny = {n: [Given(n, engine.run(*TINY[n](place / n)))] for n in sorted(names)}
+    tiny = {name: [Given(name, read_folder(stored(name)))] for name in sorted(names)}
     return {"runs": [runs()], "sweep": [swept()], "": [], **tiny}

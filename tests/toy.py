@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from simshuffle.errors import SimulationError
+from simshuffle.results.chart import Chart, Look, Mark, Panel
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.schema import Schema, count, real, share, text
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
@@ -135,10 +135,10 @@ def _halves(result: Result) -> pd.DataFrame:
     return pd.DataFrame({"share": squares / max(squares.sum(), 1)})
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    figure = Figure(figsize=(2, 2))
-    figure.subplots().plot(result.tables["squares"]["square"])
-    return {"squares": figure}
+def _figures(result: Result) -> dict[str, Chart]:
+    squares = result.tables["squares"].reset_index(names="x")
+    line = Mark("line", squares, y="square", look=Look("square"))
+    return {"squares": Chart([Panel([line])], 2.0)}
 
 
 TOY: Study[Numbers] = Study(

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from simshuffle.network import Flows, Fluid, Links, Packet
-from simshuffle.results.style import COLOURS, COLUMN_INCHES, STYLE
+from simshuffle.results.canvas import new_figure
+from simshuffle.results.style import COLOURS, STYLE
 from simshuffle.routing import ForwardingTable
 from simshuffle.topology import FatTree
 
@@ -67,8 +67,7 @@ def victim_rates(senders: Sequence[int] = SENDERS) -> dict[str, list[float]]:
 def draw(senders: Sequence[int], rates: dict[str, list[float]]) -> Figure:
     """The figure, for one column of a paper."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(COLUMN_INCHES, 2.0), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(2.0)
         ax = figure.subplots()
         line, bandwidth = np.linspace(2, max(senders), 200), 12.5  # GB/s
         ax.plot(line, bandwidth / line, color="0.6", linewidth=0.8, label="C / n")

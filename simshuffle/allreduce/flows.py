@@ -17,28 +17,22 @@ class AllreduceFlows:
     """The flows of one allreduce.
 
     Flows of one step run at once, as those of a pipeline do all together; where steps depend on one
-    another, edges say what a flow waits for.
+    another, edges say what a flow waits for."""
 
-    Attributes:
-        src, dst: (flows,) ranks.
-        nbytes: (flows,) bytes.
-        rail: (flows,) the HCA that a flow between hosts uses; means nothing inside a host.
-        cap: (flows,) bytes/s at most.
-        latency: s before the first flows begin.
-        delay: (flows,) s from the end of what a flow waits for to its begin; a number for all.
-        step: (flows,) step of each flow, not decreasing; a number for all.
-        edge_from, edge_to: (edges,) flow ``edge_to[k]`` waits for ``edge_from[k]``, of an earlier
-            step.
-    """
-
+    # src, dst: (flows,) ranks
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
-    nbytes: NDArray[np.float64]
+    nbytes: NDArray[np.float64]  # (flows,) bytes
+    # (flows,) the HCA that a flow between hosts uses; means nothing inside a host
     rail: NDArray[np.int32]
-    cap: NDArray[np.float64]
-    latency: float
+    cap: NDArray[np.float64]  # (flows,) bytes/s at most
+    latency: float  # s before the first flows begin
+    # (flows,) s from the end of what a flow waits for to its begin; a number for all
     delay: NDArray[np.float64] | float = 0.0
+    # (flows,) step of each flow, not decreasing; a number for all
     step: NDArray[np.int32] | int = 0
+    # edge_from, edge_to: (edges,) flow ``edge_to[k]`` waits for ``edge_from[k]``, of an earlier
+    # step
     edge_from: NDArray[np.int32] = field(default_factory=_no_edges)
     edge_to: NDArray[np.int32] = field(default_factory=_no_edges)
 

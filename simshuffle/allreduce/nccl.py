@@ -106,19 +106,12 @@ def _named(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm over a protocol.
+    """An algorithm over a protocol."""
 
-    Attributes:
-        algorithm: with the latencies of the protocol.
-        bandwidth: share of its bandwidths that the protocol has.
-        base: s, once for each allreduce.
-        longer: what its latency is multiplied by.
-    """
-
-    algorithm: Ring | Tree
-    bandwidth: float = 1.0
-    base: float = 0.0
-    longer: float = 1.0
+    algorithm: Ring | Tree  # with the latencies of the protocol
+    bandwidth: float = 1.0  # share of its bandwidths that the protocol has
+    base: float = 0.0  # s, once for each allreduce
+    longer: float = 1.0  # what its latency is multiplied by
 
     def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
         """As those of its algorithm."""

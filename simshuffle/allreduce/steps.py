@@ -21,22 +21,17 @@ StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
 
 @dataclass(frozen=True)
 class Steps:
-    """All sends of an allreduce. Those of a step go at once, and carry what was there before it.
+    """All sends of an allreduce. Those of a step go at once, and carry what was there before it."""
 
-    Attributes:
-        parts: equal parts of the buffer; as many as are needed to cut it where the sends do.
-        step: (sends,) from 0, not decreasing.
-        src, dst: (sends,) ranks.
-        first, end: (sends,) the parts from ``first`` to before ``end`` travel.
-        adds: (sends,) whether the receiver adds them to its own, or else takes them in their place.
-    """
-
-    parts: int
-    step: Ints
+    parts: int  # equal parts of the buffer; as many as are needed to cut it where the sends do
+    step: Ints  # (sends,) from 0, not decreasing
+    # src, dst: (sends,) ranks
     src: Ints
     dst: Ints
+    # first, end: (sends,) the parts from ``first`` to before ``end`` travel
     first: Ints
     end: Ints
+    # (sends,) whether the receiver adds them to its own, or else takes them in their place
     adds: NDArray[np.bool_]
 
     def __len__(self) -> int:
@@ -108,24 +103,17 @@ def rail_of(host_of: Ints, rails: int) -> Ints:
 
 @dataclass(frozen=True)
 class Sends:
-    """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one.
+    """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one."""
 
-    Attributes:
-        step: (sends,) step or pipeline, in their order.
-        src, dst: (sends,) ranks.
-        share: (sends,) of the buffer.
-        rail: (sends,) HCA, of those between hosts.
-        hops: (sends,) latencies before it, 1 for a step.
-        origin: (sends,) the rank that sends, or the one at the head of its pipeline: whose
-            transfers before ``step`` have to end first.
-    """
-
-    step: Ints
+    step: Ints  # (sends,) step or pipeline, in their order
+    # src, dst: (sends,) ranks
     src: Ints
     dst: Ints
-    share: Floats
-    rail: Ints
-    hops: Ints
+    share: Floats  # (sends,) of the buffer
+    rail: Ints  # (sends,) HCA, of those between hosts
+    hops: Ints  # (sends,) latencies before it, 1 for a step
+    # (sends,) the rank that sends, or the one at the head of its pipeline: whose transfers before
+    # ``step`` have to end first
     origin: Ints
 
     @classmethod

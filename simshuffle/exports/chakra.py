@@ -51,23 +51,14 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Node:
-    """What a rank does.
+    """What a rank does."""
 
-    Attributes:
-        id: from 1, in the order of the schedule.
-        name: what it is.
-        kind: `COMP`, `SEND`, `RECV` or `COLL`.
-        after: ids of what must be done before.
-        seconds: how long it takes; 0 for what a network decides.
-        attributes: those that ASTRA-sim asks for: bytes, ranks, ...
-    """
-
-    id: int
-    name: str
-    kind: int
-    after: tuple[int, ...]
-    seconds: float
-    attributes: dict[str, int]
+    id: int  # from 1, in the order of the schedule
+    name: str  # what it is
+    kind: int  # `COMP`, `SEND`, `RECV` or `COLL`
+    after: tuple[int, ...]  # ids of what must be done before
+    seconds: float  # how long it takes; 0 for what a network decides
+    attributes: dict[str, int]  # those that ASTRA-sim asks for: bytes, ranks, ...
 
 
 @dataclass

@@ -21,14 +21,11 @@ WORDS = ("slowest", "fastest", "sample", "all")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Ranks.
+    """Ranks."""
 
-    Attributes:
-        ranks: in their order, the slowest and the fastest first if they were asked for.
-        slowest, fastest: those that spend most and least time not waiting for others.
-    """
-
+    # in their order, the slowest and the fastest first if they were asked for
     ranks: tuple[int, ...]
+    # slowest, fastest: those that spend most and least time not waiting for others
     slowest: int
     fastest: int
 

@@ -24,15 +24,10 @@ Tell = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the verb that some formats alone take; None for what was not given.
+    """Options of the verb that some formats alone take; None for what was not given."""
 
-    Attributes:
-        ranks: whose lanes are wanted.
-        messages: of which ranks, or 'none'.
-    """
-
-    ranks: str | None = None
-    messages: str | None = None
+    ranks: str | None = None  # whose lanes are wanted
+    messages: str | None = None  # of which ranks, or 'none'
 
 
 class Writer(Protocol):
@@ -45,17 +40,12 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Format:
-    """A format.
+    """A format."""
 
-    Attributes:
-        suffix: of the file, with its dot; '' for a folder.
-        module: whose ``write`` writes it, see `Writer`; imported when it is needed.
-        options: those that it takes beside the run: of 'epoch', 'epochs' (several at once),
-            'iteration', 'ranks', 'messages'.
-    """
-
-    suffix: str
-    module: str
+    suffix: str  # of the file, with its dot; '' for a folder
+    module: str  # whose ``write`` writes it, see `Writer`; imported when it is needed
+    # those that it takes beside the run: of 'epoch', 'epochs' (several at once), 'iteration',
+    # 'ranks', 'messages'
     options: frozenset[str] = frozenset()
 
     @property

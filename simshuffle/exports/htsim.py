@@ -45,22 +45,15 @@ MOST_PORTS = (96, 64, 64)
 
 @dataclass
 class Connection:
-    """A message.
+    """A message."""
 
-    Attributes:
-        source, target: numbers of hosts.
-        ready: s after the sum of the gradients at which it can be sent.
-        nbytes: its size.
-        waits_for: the trigger that starts it, from 1; 0 for its start.
-        releases: the trigger that its end sets off; 0 for none.
-    """
-
+    # source, target: numbers of hosts
     source: int
     target: int
-    ready: float
-    nbytes: int
-    waits_for: int = 0
-    releases: int = 0
+    ready: float  # s after the sum of the gradients at which it can be sent
+    nbytes: int  # its size
+    waits_for: int = 0  # the trigger that starts it, from 1; 0 for its start
+    releases: int = 0  # the trigger that its end sets off; 0 for none
 
 
 def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:

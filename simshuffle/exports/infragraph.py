@@ -1,4 +1,4 @@
-"""InfraGraph: the network of the run's cluster, as ``simshuffle topology export`` writes it."""
+"""InfraGraph: the network of the run's cluster, as ``simshuffle machine export`` writes it."""
 
 from __future__ import annotations
 

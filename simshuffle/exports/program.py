@@ -30,25 +30,20 @@ Ints = NDArray[np.integer]
 @dataclass(frozen=True)
 class Step:
     """One message of every rank. A rank is done with a step when its work is: it does not wait for
-    the message.
+    the message."""
 
-    Attributes:
-        target: (M,) rank that the message goes to; its own if the rank keeps its samples and sends
-            nothing.
-        nbytes: (M,) bytes on the wire; 0 where nothing is sent.
-        before_s: (M,) s of the sender before it sends: reads samples and works on them. The reads
-            take what they take alone: in the simulator they share the host's devices.
-        latency_s: (M,) s between the end of that and the first byte on the route: of the cables and
-            of message passing; 0 where nothing is sent.
-        route: (M, width) int32, the links that the bytes cross, as numbers in `Program.links`, -1
-            at the end and where nothing is sent. Routes that a routing chooses by what it carried
-            before are as if nothing had been.
-    """
-
+    # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing
     target: Ints
-    nbytes: Floats
+    nbytes: Floats  # (M,) bytes on the wire; 0 where nothing is sent
+    # (M,) s of the sender before it sends: reads samples and works on them. The reads take what
+    # they take alone: in the simulator they share the host's devices.
     before_s: Floats
+    # (M,) s between the end of that and the first byte on the route: of the cables and of message
+    # passing; 0 where nothing is sent
     latency_s: Floats
+    # (M, width) int32, the links that the bytes cross, as numbers in `Program.links`, -1 at the end
+    # and where nothing is sent. Routes that a routing chooses by what it carried before are as if
+    # nothing had been.
     route: NDArray[np.int32]
 
     @property
@@ -66,63 +61,43 @@ class Step:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What surrounds the exchange in an iteration.
+    """What surrounds the exchange in an iteration."""
 
-    Attributes:
-        nbytes: bytes of the gradients that are summed; 0 for one rank.
-        algorithm: kind of the allreduce: 'ring', ...
-        forward_s, backward_s: (M,) s of the accelerator in this iteration.
-        update_s: s of the optimiser.
-    """
-
-    nbytes: float
-    algorithm: str
+    nbytes: float  # bytes of the gradients that are summed; 0 for one rank
+    algorithm: str  # kind of the allreduce: 'ring', ...
+    # forward_s, backward_s: (M,) s of the accelerator in this iteration
     forward_s: Floats
     backward_s: Floats
-    update_s: float
+    update_s: float  # s of the optimiser
 
 
 @dataclass(frozen=True)
 class Program:
     """The exchange of one iteration: for each step [barrier,] work, send; then, when all messages
-    that it sends and receives have arrived, a rank stores what came [, barrier].
+    that it sends and receives have arrived, a rank stores what came [, barrier]."""
 
-    Attributes:
-        name: label of the scenario.
-        epoch, iteration: which one it is, both from 1.
-        world_size: M.
-        host_of: (M,) number of the host of each rank.
-        steps: what each rank sends, in order, at least one.
-        barriers: 'message': all ranks meet before the work of every step and after storing;
-            'iteration': before that of the first and after storing; 'none'.
-        barrier_s: s that a barrier takes when the last rank has come to it.
-        store_s: (M,) s of each rank after the receipt: re-encodes and writes what came, alone on
-            its device.
-        overlap: whether the messages are waited for only after the next iteration's backward pass,
-            and then stored; else at once.
-        serial_pairs: whether the messages of an ordered pair of ranks go one after the other.
-        latency_s: s of a message in the software of message passing, which `Step.latency_s` has in
-            it.
-        stream_bandwidth: bytes/s of a message at most; inf for no limit of its own.
-        links: names and capacities of what `Step.route` crosses.
-        gradients: what is computed and summed before the exchange.
-    """
-
-    name: str
+    name: str  # label of the scenario
+    # epoch, iteration: which one it is, both from 1
     epoch: int
     iteration: int
-    world_size: int
-    host_of: Ints
-    steps: list[Step]
+    world_size: int  # M
+    host_of: Ints  # (M,) number of the host of each rank
+    steps: list[Step]  # what each rank sends, in order, at least one
+    # 'message': all ranks meet before the work of every step and after storing; 'iteration': before
+    # that of the first and after storing; 'none'
     barriers: Literal["message", "iteration", "none"]
-    barrier_s: float
+    barrier_s: float  # s that a barrier takes when the last rank has come to it
+    # (M,) s of each rank after the receipt: re-encodes and writes what came, alone on its device
     store_s: Floats
+    # whether the messages are waited for only after the next iteration's backward pass, and then
+    # stored; else at once
     overlap: bool
-    serial_pairs: bool
+    serial_pairs: bool  # whether the messages of an ordered pair of ranks go one after the other
+    # s of a message in the software of message passing, which `Step.latency_s` has in it
     latency_s: float
-    stream_bandwidth: float
-    links: LinkTable
-    gradients: Gradients
+    stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
+    links: LinkTable  # names and capacities of what `Step.route` crosses
+    gradients: Gradients  # what is computed and summed before the exchange
 
     @property
     def barrier_before(self) -> list[bool]:

@@ -25,21 +25,13 @@ KEYS = ["iteration", "rank", "phase", "start_s"]
 
 @dataclass(frozen=True)
 class TracedEpoch:
-    """An epoch.
+    """An epoch."""
 
-    Attributes:
-        epoch: from 1.
-        phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`.
-        window: its row of the sources table: what was simulated of it.
-        record: its messages and links; None if they are not known.
-        same: how it compares with what is stored, as a text.
-    """
-
-    epoch: int
-    phases: pd.DataFrame
-    window: dict[str, Any]
-    record: EpochRecord | None
-    same: str
+    epoch: int  # from 1
+    phases: pd.DataFrame  # columns `simshuffle.results.timeline.PHASE_COLUMNS`
+    window: dict[str, Any]  # its row of the sources table: what was simulated of it
+    record: EpochRecord | None  # its messages and links; None if they are not known
+    same: str  # how it compares with what is stored, as a text
 
     @property
     def begin(self) -> float:

@@ -26,27 +26,17 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Source:
-    """The run that is exported.
+    """The run that is exported."""
 
-    Attributes:
-        reference: the result folder or scenario, as it was given.
-        scenario: of the run, without sweep.
-        run: its name; of several seeds, with the seed.
-        runs: the names of all.
-        epochs: those wanted, from 1, in their order; at least one.
-        iteration: the one wanted, from 1; None for the first after which anything is sent.
-        result: None for a scenario.
-        table_run: the name of the run in the tables of the result.
-    """
-
-    reference: str
-    scenario: Scenario
-    run: str
-    runs: tuple[str, ...]
-    epochs: tuple[int, ...] = (1,)
+    reference: str  # the result folder or scenario, as it was given
+    scenario: Scenario  # of the run, without sweep
+    run: str  # its name; of several seeds, with the seed
+    runs: tuple[str, ...]  # the names of all
+    epochs: tuple[int, ...] = (1,)  # those wanted, from 1, in their order; at least one
+    # the one wanted, from 1; None for the first after which anything is sent
     iteration: int | None = None
-    result: Result | None = None
-    table_run: str = ""
+    result: Result | None = None  # None for a scenario
+    table_run: str = ""  # the name of the run in the tables of the result
 
     @property
     def epoch(self) -> int:

@@ -13,7 +13,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from simshuffle.results.style import STYLE, new_figure
+from simshuffle.results.canvas import new_figure
+from simshuffle.results.style import STYLE
 from simshuffle.routing.fabric import Fabric
 
 Floats = NDArray[np.float64]

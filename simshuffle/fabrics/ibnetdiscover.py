@@ -208,21 +208,15 @@ def _without_switch(record: _Record, found: str, source: str) -> TopologyError:
 
 @dataclass
 class _Fabric:
-    """The records of a file on their way to a fabric.
+    """The records of a file on their way to a fabric."""
 
-    Attributes:
-        records: switches and adapters by their identities; matched at both ends.
-        source: what errors call the file.
-        link_bandwidth: bytes/s of cables without width and speed.
-        left_out, warnings: texts.
-        places: the place of every port of the file in the fabric.
-    """
-
-    records: dict[str, _Record]
-    source: str
-    link_bandwidth: float | None
+    records: dict[str, _Record]  # switches and adapters by their identities; matched at both ends
+    source: str  # what errors call the file
+    link_bandwidth: float | None  # bytes/s of cables without width and speed
+    # left_out, warnings: texts
     left_out: list[str]
     warnings: list[str] = field(default_factory=list)
+    # the place of every port of the file in the fabric
     places: dict[tuple[str, int], Place] = field(default_factory=dict)
 
     def imported(self) -> ImportedFabric:

@@ -28,55 +28,33 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Missing:
-    """What a file may not say of its links.
+    """What a file may not say of its links."""
 
-    Attributes:
-        bandwidth: bytes/s of each.
-        links_up: from each switch to the one above.
-    """
-
-    bandwidth: float | None = None
-    links_up: int | None = None
+    bandwidth: float | None = None  # bytes/s of each
+    links_up: int | None = None  # from each switch to the one above
 
 
 @dataclass(frozen=True)
 class Node:
-    """A host, a switch, or something else that is attached.
+    """A host, a switch, or something else that is attached."""
 
-    Attributes:
-        name: of its own.
-        kind: 'host', 'switch', 'storage' or 'other', as in `simshuffle.topology.graph`.
-        guid: the number that the fabric knows it by, in hexadecimal; '' if none.
-        tier: the name of its level; '' to count levels from the hosts.
-        latency: s, crossing it; None for an estimate.
-    """
-
-    name: str
-    kind: str
-    guid: str = ""
-    tier: str = ""
-    latency: float | None = None
+    name: str  # of its own
+    kind: str  # 'host', 'switch', 'storage' or 'other', as in `simshuffle.topology.graph`
+    guid: str = ""  # the number that the fabric knows it by, in hexadecimal; '' if none
+    tier: str = ""  # the name of its level; '' to count levels from the hosts
+    latency: float | None = None  # s, crossing it; None for an estimate
 
 
 @dataclass(frozen=True)
 class Cable:
-    """A cable.
+    """A cable."""
 
-    Attributes:
-        ends: the names of the nodes at both ends.
-        ports: the numbers of the ports there; None if they are not known.
-        bandwidth: bytes/s in each direction.
-        rate: as the fabric says it, such as '4xNDR'.
-        adapter: the name of the host's adapter, if it has several.
-        latency: s.
-    """
-
-    ends: tuple[str, str]
-    ports: tuple[int, int] | None
-    bandwidth: float
-    rate: str = ""
-    adapter: str = ""
-    latency: float = CABLE_LATENCY
+    ends: tuple[str, str]  # the names of the nodes at both ends
+    ports: tuple[int, int] | None  # the numbers of the ports there; None if they are not known
+    bandwidth: float  # bytes/s in each direction
+    rate: str = ""  # as the fabric says it, such as '4xNDR'
+    adapter: str = ""  # the name of the host's adapter, if it has several
+    latency: float = CABLE_LATENCY  # s
 
 
 Place = tuple[str, int]
@@ -104,27 +82,19 @@ class SlowCable:
 
 @dataclass(frozen=True)
 class ImportedFabric:
-    """A fabric as a file tells it.
+    """A fabric as a file tells it."""
 
-    Attributes:
-        source: the file.
-        nodes: all nodes; switches in the order in which OpenSM takes them (`opensm_order`).
-        cables: all cables.
-        adapters: how many adapters the file has.
-        ports: the place of each adapter port by its GUID.
-        lids: the same by local identifier.
-        left_out: what is in the file and takes no part, each as a text.
-        warnings: what is unusual, each as a text.
-    """
-
-    source: str
+    source: str  # the file
+    # all nodes; switches in the order in which OpenSM takes them (`opensm_order`)
     nodes: list[Node]
-    cables: list[Cable]
-    adapters: int = 0
+    cables: list[Cable]  # all cables
+    adapters: int = 0  # how many adapters the file has
+    # the place of each adapter port by its GUID
     ports: Mapping[str, Place] = field(default_factory=dict)
-    lids: Mapping[int, Place] = field(default_factory=dict)
+    lids: Mapping[int, Place] = field(default_factory=dict)  # the same by local identifier
+    # what is in the file and takes no part, each as a text
     left_out: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)  # what is unusual, each as a text
 
     def of_kind(self, kind: str) -> list[Node]:
         """The nodes of a kind."""

@@ -40,19 +40,13 @@ def begins(text: str) -> bool:
 
 @dataclass
 class _Infrastructure:
-    """What the file holds, by names.
+    """What the file holds, by names."""
 
-    Attributes:
-        devices: of each the components: count and kind by name.
-        instances: of each the device and the count.
-        links: of each bandwidth (bytes/s, None if left out) and latency (s).
-        edges: as they are written.
-    """
-
-    devices: dict[str, dict[str, tuple[int, str]]]
-    instances: dict[str, tuple[str, int]]
+    devices: dict[str, dict[str, tuple[int, str]]]  # of each the components: count and kind by name
+    instances: dict[str, tuple[str, int]]  # of each the device and the count
+    # of each bandwidth (bytes/s, None if left out) and latency (s)
     links: dict[str, tuple[float | None, float]]
-    edges: list[dict[str, Any]]
+    edges: list[dict[str, Any]]  # as they are written
 
 
 def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:

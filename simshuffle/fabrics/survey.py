@@ -1,5 +1,5 @@
 """What a network is made of, how far its hosts are from one another and how many ways there are
-between them; patterns of who sends to whom; and what ``simshuffle topology show`` prints of all."""
+between them; patterns of who sends to whom; and what ``simshuffle machine show`` prints of all."""
 
 from __future__ import annotations
 
@@ -27,16 +27,11 @@ _TOGETHER = 1 << 22  # pairs of switches looked at at once: some 100 MB
 
 @dataclass(frozen=True)
 class Cables:
-    """The cables between two tiers.
+    """The cables between two tiers."""
 
-    Attributes:
-        tiers: their names, that nearer to the hosts first.
-        count: how many there are.
-        bandwidths: (bytes/s in each direction, cables), the most common first.
-    """
-
-    tiers: tuple[str, str]
-    count: int
+    tiers: tuple[str, str]  # their names, that nearer to the hosts first
+    count: int  # how many there are
+    # (bytes/s in each direction, cables), the most common first
     bandwidths: list[tuple[float, int]]
 
 

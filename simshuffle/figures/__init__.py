@@ -1,4 +1,5 @@
-"""Figures for papers: one file a kind, each from the tables of results alone."""
+"""Figures for papers, from the tables of results alone; `simshuffle.figures.catalogue` lists
+them."""
 
 KINDS = {
     "breakdown": "Where the seconds of an epoch go: a bar for each run.",
@@ -20,4 +21,4 @@ KINDS = {
     "storage-accuracy": "Storage of a host against accuracy, with the time in colour.",
     "storage": "Node-local storage of machines against sizes of data sets; needs no result.",
 }
-"""What there is, and what it shows; each is the ``KIND`` of a file of its name."""
+"""What there is, and what it shows."""

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
-from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from simshuffle.figures.kinds import Given, Kind, nothing
+from simshuffle.figures.kinds import Given, nothing
 from simshuffle.figures.runs import renamed
+from simshuffle.results.chart import DASHES, Axis, Chart, Look, Mark, Panel, log_axis
 from simshuffle.results.report import lasting
-from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.style import BRIGHT
 from simshuffle.results.timeline import Timeline
 from simshuffle.studies.congestion.figures import COLOURS as PATTERNS
 from simshuffle.studies.congestion.figures import SHAPES, largest
 from simshuffle.studies.congestion.tables import VARIANT, groups
 from simshuffle.studies.simulation.study import timeline_of
-from simshuffle.studies.simulation.sweep_figures import COLOURS, MOST_LINES
+from simshuffle.studies.simulation.sweep_figures import MOST_LINES
 from simshuffle.study.long_table import long
 
-RESULTS = ("simulation", "simulation_over_seeds")
 PHASES = ("exchange", "wait_exchange", "exchange_hidden")
 QUANTILES = {"min_s": 0.0, "p10_s": 0.1, "p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
@@ -34,21 +27,13 @@ SAMPLE = (
     "Of a sample of ranks, with the slowest and the fastest ones among them: ends come out farther"
     " apart than over all ranks. Simulate with --timeline full for all."
 )
-DASHES = ("-", "--", ":", "-.")
 
 
-def draw(given: Sequence[Given]) -> Figure:
+def chart(given: Sequence[Given]) -> Chart:
     """A line for each run, or for each pattern."""
-    with matplotlib.rc_context(STYLE):
-        if _of_congestion(given):
-            rows = table(given)
-            figure = new_figure(2.2)
-            _tails(figure, rows)
-            return figure
-        ranks = _ranks(given)
-        figure = new_figure(2.2)
-        _steps(figure, ranks, sampled=_sampled(given))
-        return figure
+    if _of_congestion(given):
+        return _tails(table(given))
+    return _steps(_ranks(given), sampled=_sampled(given))
 
 
 def table(given: Sequence[Given]) -> pd.DataFrame:
@@ -120,57 +105,41 @@ def _ranks(given: Sequence[Given]) -> pd.DataFrame:
     return whole
 
 
-def _steps(figure: Figure, ranks: pd.DataFrame, *, sampled: bool) -> None:
-    ax = figure.subplots()
-    handles: list[Line2D] = []
-    for (run, of), colour in zip(ranks.groupby("run", sort=False), cycle(COLOURS), strict=False):
-        dash = DASHES[len(handles) // len(COLOURS)]
-        ax.ecdf(of["seconds"], color=colour, linestyle=dash, linewidth=1.1)
-        handles.append(line_handle(str(run), {"color": colour, "linestyle": dash}))
-    ax.set_xlabel("exchange of a rank in the last epoch (s)")
-    ax.set_ylabel(f"share of {'sampled ' if sampled else ''}ranks (%)")
-    _shares(ax)
-    legend_above(figure, handles)
+def _steps(ranks: pd.DataFrame, *, sampled: bool) -> Chart:
+    """The share of ranks that need no longer, in steps."""
+    parts, looks = [], {}
+    for number, (run, of) in enumerate(ranks.groupby("run", sort=False)):
+        seconds = np.sort(of["seconds"].to_numpy())
+        shares = np.linspace(0.0, 100.0, len(seconds) + 1)
+        x, y = np.repeat(seconds, 2), np.repeat(shares, 2)[1:-1]
+        parts.append(pd.DataFrame({"x": x, "y": y, "look": str(run)}))
+        dash = DASHES[number // len(BRIGHT) % len(DASHES)]
+        looks[str(run)] = Look(str(run), BRIGHT[number % len(BRIGHT)], dash=dash, width=1.1)
+    x_axis = Axis("exchange of a rank in the last epoch (s)")
+    y_axis = Axis(f"share of {'sampled ' if sampled else ''}ranks (%)", low=0.0, high=103.0)
+    panel = Panel([Mark("line", pd.concat(parts))], x_axis, y_axis)
+    return Chart([panel], 2.2, looks, "When exchanges end: the share of ranks over time.")
 
 
-def _tails(figure: Figure, rows: pd.DataFrame) -> None:
+def _tails(rows: pd.DataFrame) -> Chart:
     """Medians, 99th percentiles and the longest, joined by lines: more is not kept."""
-    ax = figure.subplots()
-    variants = list(groups(rows, "routing", *VARIANT))
-    handles, seen = [], dict.fromkeys(rows["pattern"], 0)
+    parts, looks = [], {}
+    seen = dict.fromkeys(rows["pattern"], 0)
     several = rows["routing"].nunique() > 1
-    for (routing, pattern, batching, barrier), of in variants:
+    for (routing, pattern, batching, barrier), of in groups(rows, "routing", *VARIANT):
+        name = pattern.replace("_", " ")
+        if pattern != "all_to_all":
+            name += f", {batching}{', barrier' if barrier else ''}"
+        name += f" ({routing})" if several else ""
         dash = DASHES[seen[pattern] % len(DASHES)]
         seen[pattern] += 1
-        look: dict[str, Any] = {
-            "color": PATTERNS[pattern],
-            "marker": SHAPES[pattern],
-            "linestyle": dash,
-        }
-        ax.plot(
-            1e3 * of[list(TAIL)].iloc[0], list(TAIL.values()), markersize=3, linewidth=1, **look
-        )
-        label = pattern.replace("_", " ")
-        if pattern != "all_to_all":
-            label += f", {batching}{', barrier' if barrier else ''}"
-        handles.append(line_handle(label + (f" ({routing})" if several else ""), look))
-    ax.set_xscale("log")
-    ends = 1e3 * rows[list(TAIL)].to_numpy(float)
-    near = ends.max() < 100 * max(ends.min(), 1e-9)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if near else (1,), numticks=6))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("time from post to end of a message (ms)\n(marks: median, 99 %, longest)")
-    ax.set_ylabel("share of messages (%)")
-    _shares(ax)
-    ax.set_ylim(0.45, 1.03)
-    legend_above(figure, handles)
-
-
-def _shares(ax: Axes) -> None:
-    ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.set_ylim(0, 1.03)
-
-
-KIND = Kind((*RESULTS, "congestion"), draw, table, together=RESULTS, notes=notes)
+        looks[name] = Look(name, PATTERNS[pattern], SHAPES[pattern], dash, size=3)
+        ends = 1e3 * of[list(TAIL)].iloc[0].to_numpy(float)
+        shares = [100 * share for share in TAIL.values()]
+        parts.append(pd.DataFrame({"x": ends, "y": shares, "look": name}))
+    lines = pd.concat(parts)
+    title = "time from post to end of a message (ms)\n(marks: median, 99 %, longest)"
+    low, high = 0.85 * lines["x"].clip(lower=1e-9).min(), 1.15 * lines["x"].max()
+    upwards = Axis("share of messages (%)", low=45.0, high=103.0)
+    panel = Panel([Mark("line", lines)], log_axis(title, low, high), upwards)
+    return Chart([panel], 2.2, looks, "When messages end: the share of them over time.")

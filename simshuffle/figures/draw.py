@@ -12,8 +12,10 @@ from rich.table import Table
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.figures import KINDS
-from simshuffle.figures.kinds import Given, check_results, kind_named
+from simshuffle.figures.catalogue import check_results, kind_named
+from simshuffle.figures.kinds import Given
 from simshuffle.figures.table import table_of
+from simshuffle.results.style import STYLES, in_style, signed
 from simshuffle.results.table_io import rows
 from simshuffle.studies import read_folder
 
@@ -100,12 +102,12 @@ def drawn(wish: Wish, given: Sequence[Given], path: Path) -> None:
         InputError: the results have nothing for it.
     """
     from simshuffle.figures.files import write  # noqa: PLC0415 - matplotlib
-    from simshuffle.results.style import STYLES, in_style, signed  # noqa: PLC0415 - matplotlib
+    from simshuffle.results import paper  # noqa: PLC0415 - matplotlib
 
     style = STYLES[wish.style]
     about = signed(wish.kind, [of.result.meta["fingerprint"] for of in given])
     with in_style(style, wish.columns):
-        write(kind_named(wish.kind).draw(given), path, about, style.enlarged)
+        write(paper.draw(kind_named(wish.kind).chart(given)), path, about, style.enlarged)
 
 
 def parts_of(wish: Wish, given: Sequence[Given]) -> list[str | Table]:

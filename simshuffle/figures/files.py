@@ -13,9 +13,10 @@ from matplotlib.backends import backend_mixed, backend_pdf, backend_pgf
 from matplotlib.figure import Figure
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.canvas import NO_LAYOUT
 from simshuffle.results.export import latex
 from simshuffle.results.folders import room_for
-from simshuffle.results.style import NO_LAYOUT, SIGNED, STYLE, metadata
+from simshuffle.results.style import SIGNED, STYLE, metadata
 
 DPI = 300
 HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNED} ".encode()}

@@ -5,25 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from simshuffle.figures.kinds import Given, Kind, nothing
+from simshuffle.figures.kinds import Given, nothing
 from simshuffle.figures.runs import renamed
-from simshuffle.results.style import STYLE, new_figure
+from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, Ramp, in_rows
 from simshuffle.studies.congestion.figures import upwards
 from simshuffle.studies.simulation.figures import in_lines
 from simshuffle.study.long_table import long
 
-RESULTS = ("simulation", "simulation_over_seeds")
 MOST_RUNS = 6
 """Panels below one another that still fit a page."""
 COLUMNS = {"mean": "mean of the busiest link", "peak": "highest at any moment"}
 
 
-def draw(given: Sequence[Given]) -> Figure:
+def chart(given: Sequence[Given]) -> Chart:
     """Panels of each run: tiers by simulated time, a column an epoch, the busiest link's mean and
     peak in colour."""
     rows = table(given)
@@ -32,45 +28,28 @@ def draw(given: Sequence[Given]) -> Figure:
         rule = f"draws at most {MOST_RUNS} runs; there are {len(runs)}"
         raise nothing(rule, given, "Give results of fewer runs.")
     tiers = upwards(list(rows["tier"].unique()))
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(0.75 + len(runs) * (0.3 + 0.13 * len(tiers)))
-        grid = figure.subplots(len(runs), 2, sharex="row", sharey=True, squeeze=False)
-        for panels, run in zip(grid, runs, strict=True):
-            of = rows[rows["run"] == run]
-            epochs = of.drop_duplicates("epoch").sort_values("epoch")
-            edges = np.append(epochs["start_s"], epochs["end_s"].iloc[-1])
-            for ax, column in zip(panels, COLUMNS, strict=True):
-                values = of.pivot(index="tier", columns="epoch", values=column).reindex(tiers)
-                mesh = ax.pcolormesh(
-                    edges,
-                    np.arange(len(tiers) + 1),
-                    values.to_numpy(float),
-                    cmap="magma_r",
-                    vmin=0.0,
-                    vmax=1.0,
-                    edgecolors="white",
-                    linewidth=0.4,
-                )
-                ax.set_yticks(np.arange(len(tiers)) + 0.5, [_plain(t) for t in tiers], fontsize=6)
-                ax.tick_params(axis="y", length=0)
-                ax.tick_params(axis="x", labelsize=6)
-                ax.locator_params("x", nbins=3)
-                ax.set_ylim(len(tiers), 0)
-            panels[0].set_title(
-                in_lines(run, whole=True).replace("\n", ", "), fontsize=6.5, loc="left"
-            )
-        for ax, text in zip(grid[-1], COLUMNS.values(), strict=True):
-            ax.set_xlabel(f"simulated time (s)\n{text}", fontsize=6.5)
-        bar = figure.colorbar(
-            mesh, ax=grid.ravel().tolist(), location="bottom", aspect=40, pad=0.02
-        )
-        bar.set_label("utilisation; a column is an epoch", fontsize=6.5)
-        bar.ax.tick_params(labelsize=6)
-        return figure
-
-
-def _plain(tier: str) -> str:
-    return tier.replace("_", " ")
+    at = rows["tier"].map(tiers.index)
+    tips = rows["tier"] + ", epoch " + rows["epoch"].map(str)
+    cells = rows.assign(y=at - 0.5, y2=at + 0.5, tip=tips)
+    y = in_rows([tier.replace("_", " ") for tier in tiers], small=True)
+    panels = []
+    for run in runs:
+        of = cells[cells["run"] == run]
+        name = in_lines(run, whole=True).replace("\n", ", ")
+        for column, text in COLUMNS.items():
+            title = f"simulated time (s)\n{text}" if run == runs[-1] else ""
+            x = Axis(title, low=0.0, high=float(of["end_s"].max()), small=True)
+            look = Look(fill="none")
+            marks = [Mark("cell", of, x="start_s", x2="end_s", value=column, look=look)]
+            panels.append(Panel(marks, x, y, name if column == "mean" else "peak"))
+    return Chart(
+        panels,
+        0.75 + len(runs) * (0.3 + 0.13 * len(tiers)),
+        caption="Utilisation of links over simulated time, by tier.",
+        across=2,
+        share="y",
+        ramp=Ramp("utilisation; a column is an epoch"),
+    )
 
 
 def table(given: Sequence[Given]) -> pd.DataFrame:
@@ -105,10 +84,6 @@ def _busiest(links: pd.DataFrame) -> pd.DataFrame:
     return links.groupby(keys, sort=False, observed=True)[_WANTED[4:]].max().reset_index()
 
 
-KIND = Kind(
-    RESULTS,
-    draw,
-    table,
-    together=RESULTS,
-    notes=lambda given: ["Results keep a mean and a peak of each link and epoch, and no more."],
-)
+def notes(given: Sequence[Given]) -> list[str]:
+    """What results keep."""
+    return ["Results keep a mean and a peak of each link and epoch, and no more."]

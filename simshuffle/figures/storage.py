@@ -8,24 +8,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from simshuffle.figures.kinds import Given, Kind
-from simshuffle.results.style import STYLE, legend_above, new_figure
+from simshuffle.figures.kinds import Given
+from simshuffle.results.chart import DASHES, Axis, Chart, Look, Mark, Panel, in_rows, ticks
+from simshuffle.results.style import width
 from simshuffle.results.table_io import read_csv
 from simshuffle.spec.library import shipped
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 Q = 0.1
 """Exchanged fraction: a host has room for its shard and Q of it."""
-WHOLE, WITH_Q, SHARDS = "#4477AA", "#99BBDD", "#EE6677"
-LEADER = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
+LOOKS = {
+    "whole": Look("fits whole on every host", "#4477AA"),
+    "exchange": Look("fits as shards with room for Q", "#99BBDD"),
+    "shards": Look("fits as shards alone", "#EE6677"),
+    "set": Look("data set", "#000000", dash=DASHES[1], width=0.6),
+}
+LEADER = 1.35
+"""How far above the first row the name of a data set begins, in rows."""
+NAME_POINTS = 10.0
+"""Between names of data sets."""
 MACHINE_COLUMNS = ["machine", "hosts", "capacity", "year", "source"]
 DATA_SET_COLUMNS = ["data_set", "samples", "size", "year", "source"]
 
@@ -94,73 +98,41 @@ def table(given: Sequence[Given]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw(given: Sequence[Given]) -> Figure:
+def chart(given: Sequence[Given]) -> Chart:
     """A bar for each machine, from one host's storage to that of all together; data sets as lines
-    across."""
+    across, and above them their names, upright and apart from each other."""
     rows, sets = machines(), data_sets()
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(0.17 * len(rows) + 1.55)
-        ax = figure.subplots()
-        smallest = 0.5 * min(sets["size_nbytes"].min(), rows["storage_nbytes"].min())
-        ends = (smallest, 3.0 * float((rows["hosts"] * rows["storage_nbytes"]).max()))
-        ax.set_xscale("log")
-        ax.set_xlim(*ends)
-        for y, row in enumerate(rows.to_dict("records")):
-            _bar(ax, y, smallest, row["storage_nbytes"], row["hosts"])
-        ax.set_yticks(range(len(rows)), rows["machine"])
-        ax.set_ylim(len(rows) - 0.4, -0.6)
-        ax.tick_params(axis="y", length=0)
-        ticks = [v for p in range(8, 19, 2) if ends[0] <= (v := 10.0**p) <= ends[1]]
-        ax.set_xticks(ticks, [readable(v, Dimension.NBYTES, 3) for v in ticks])
-        ax.minorticks_off()
-        ax.set_xlabel(f"bytes; exchanged fraction Q = {Q:g}")
-        ax.spines[["top", "right", "left"]].set_visible(False)
-        legend_above(figure, _handles())
-        _name(figure, ax, sets)
-        return figure
-
-
-def _bar(ax: Axes, y: int, left: float, storage: float, hosts: int) -> None:
-    together = hosts * storage
-    for low, high, colour in (
-        (left, storage, WHOLE),
-        (storage, together / (1 + Q), WITH_Q),
-        (together / (1 + Q), together, SHARDS),
-    ):
-        ax.barh(y, high - low, 0.66, low, color=colour, linewidth=0)
-
-
-def _handles() -> list[Patch | Line2D]:
-    return [
-        Patch(facecolor=WHOLE, label="fits whole on every host"),
-        Patch(facecolor=WITH_Q, label="fits as shards with room for Q"),
-        Patch(facecolor=SHARDS, label="fits as shards alone"),
-        Line2D([], [], color="black", linewidth=0.6, linestyle=(0, (3, 2)), label="data set"),
+    together = rows["hosts"] * rows["storage_nbytes"]
+    low = 0.5 * min(sets["size_nbytes"].min(), rows["storage_nbytes"].min())
+    high = 3.0 * float(together.max())
+    ends = (rows["storage_nbytes"], together / (1 + Q), together)
+    starts = (low, *ends[:2])
+    bars = [
+        pd.DataFrame({"y": rows.index, "x": start, "x2": end, "look": look})
+        for start, end, look in zip(starts, ends, LOOKS, strict=False)
     ]
-
-
-def _name(figure: Figure, ax: Axes, sets: pd.DataFrame) -> None:
-    """Lines of the data sets, and above them their names, upright and apart from each other."""
-    sizes = sets["size_nbytes"].to_numpy(float)
-    line: dict[str, Any] = {"color": "black", "linewidth": 0.6, "linestyle": (0, (3, 2))}
-    for size in sizes:
-        ax.axvline(size, **line)
-    figure.draw_without_rendering()  # so that pixels are where they will be
-    box, points = ax.get_window_extent(), 72 / figure.dpi
-    at = np.log10(sizes / ax.get_xlim()[0]) / np.log10(ax.get_xlim()[1] / ax.get_xlim()[0])
-    for share, place, row in zip(
-        at, apart(at, 10.0 / (box.width * points)), sets.to_dict("records"), strict=True
-    ):
-        size = readable(row["size_nbytes"], Dimension.NBYTES, 3)
-        over: dict[str, Any] = {
-            "xy": (share, 1.0),
-            "xytext": ((place - share) * box.width * points, 9.0),
-            "xycoords": "axes fraction",
-            "textcoords": "offset points",
-        }
-        ax.annotate("", **over, arrowprops=LEADER)
-        name = f"{row['data_set']}, {size}"
-        ax.annotate(name, **over, rotation=90, ha="center", va="bottom", fontsize=6)
+    sizes = sets["size_nbytes"]
+    shares = np.log(sizes / low) / np.log(high / low)
+    moved = low * (high / low) ** np.array(apart(shares, NAME_POINTS / (72 * 0.75 * width())))
+    sized = sizes.map(lambda size: readable(size, Dimension.NBYTES, 3))
+    names = pd.DataFrame({"x": moved, "y": -LEADER, "text": sets["data_set"] + ", " + sized})
+    leaders = pd.DataFrame({"x": sizes, "x2": moved, "y": -0.6, "y2": -LEADER})
+    lines = pd.DataFrame({"x": sizes, "look": "set"})
+    marks = [
+        Mark("bar", pd.concat(bars)),
+        Mark("rule", lines),
+        Mark("rule", leaders, look=Look(colour="#000000", width=0.5)),
+        Mark("text", names, align=("center", "bottom"), turned=90),
+    ]
+    powers = [10.0**p for p in range(8, 19, 2) if low <= 10.0**p <= high]
+    shown = ticks(powers, lambda value: readable(value, Dimension.NBYTES, 3))
+    x = Axis(f"bytes; exchanged fraction Q = {Q:g}", True, low, high, shown)
+    return Chart(
+        [Panel(marks, x, in_rows(list(rows["machine"])))],
+        0.17 * len(rows) + 1.55,
+        LOOKS,
+        "Node-local storage of machines against sizes of data sets.",
+    )
 
 
 def apart(places: Sequence[float] | Any, least: float) -> list[float]:
@@ -188,6 +160,3 @@ def notes(given: Sequence[Given]) -> list[str]:
         f"Q = {Q:g}. Hosts: the fewest on which shards fit, and shards with room for Q of them.",
         "Sources: validation/data/machine_storage.csv and dataset_sizes.csv.",
     ]
-
-
-KIND = Kind((), draw, table, notes=notes)

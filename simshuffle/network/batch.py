@@ -67,18 +67,14 @@ def no_edges() -> NDArray[np.int32]:
 
 @dataclass
 class TransferBatch:
-    """Transfers posted at one moment, with their routes and the order among them.
+    """Transfers posted at one moment, with their routes and the order among them."""
 
-    Attributes:
-        tasks: (n,) records of dtype `TASK`.
-        routes: (n, hops) int32 link indices, padded with -1 at the end; a transfer without any link
-            is a pure delay.
-        edge_from, edge_to: (m,) int32; transfer ``edge_to[k]`` is ready when ``edge_from[k]`` has
-            ended (and all its others).
-    """
-
-    tasks: NDArray[Any]
+    tasks: NDArray[Any]  # (n,) records of dtype `TASK`
+    # (n, hops) int32 link indices, padded with -1 at the end; a transfer without any link is a pure
+    # delay
     routes: NDArray[np.int32]
+    # edge_from, edge_to: (m,) int32; transfer ``edge_to[k]`` is ready when ``edge_from[k]`` has
+    # ended (and all its others)
     edge_from: NDArray[np.int32] = field(default_factory=no_edges)
     edge_to: NDArray[np.int32] = field(default_factory=no_edges)
 

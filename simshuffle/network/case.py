@@ -31,21 +31,13 @@ _ANY = 2**31 - 1
 
 @dataclass(frozen=True)
 class Case:
-    """Flows over links, as a file holds them.
+    """Flows over links, as a file holds them."""
 
-    Attributes:
-        links: the links.
-        flows: the flows.
-        expected: (flows,) s, the ends that the file says; None if it says none.
-        name: what the file calls itself, else the name of the file without its suffixes.
-        about: whatever else is at the top of the file: a description, who computed ``expected``,
-            ...
-    """
-
-    links: Links
-    flows: Flows
-    expected: Floats | None = None
-    name: str = ""
+    links: Links  # the links
+    flows: Flows  # the flows
+    expected: Floats | None = None  # (flows,) s, the ends that the file says; None if it says none
+    name: str = ""  # what the file calls itself, else the name of the file without its suffixes
+    # whatever else is at the top of the file: a description, who computed ``expected``, ...
     about: Mapping[str, Any] = field(default_factory=dict)
 
 

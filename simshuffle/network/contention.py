@@ -43,22 +43,15 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Contention:
-    """What flows do to each other.
+    """What flows do to each other."""
 
-    Attributes:
-        finish: (flows,) s, when each ends.
-        makespan: s, when the last one does.
-        alone: s, when it would without contention.
-        first: the static coefficient: how many times slower than alone the slowest flow is while
-            all flows that wait for none are under way together.
-        link: the link on which it is so slow; -1 if there is none.
-    """
-
-    finish: Floats
-    makespan: float
-    alone: float
+    finish: Floats  # (flows,) s, when each ends
+    makespan: float  # s, when the last one does
+    alone: float  # s, when it would without contention
+    # the static coefficient: how many times slower than alone the slowest flow is while all flows
+    # that wait for none are under way together
     first: float
-    link: int
+    link: int  # the link on which it is so slow; -1 if there is none
 
     @property
     def coefficient(self) -> float:

@@ -19,16 +19,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Links:
-    """Directed links.
+    """Directed links."""
 
-    Attributes:
-        capacity: (links,) bytes/s, finite and greater than 0.
-        latency: (links,) s, finite and at least 0.
-        names: (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...
-    """
-
-    capacity: Floats
-    latency: Floats
+    capacity: Floats  # (links,) bytes/s, finite and greater than 0
+    latency: Floats  # (links,) s, finite and at least 0
+    # (links,) what messages and tables call them; empty for 'link 0', 'link 1', ...
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -58,19 +53,14 @@ class Flows:
 
     A flow is posted at its ``start``, or at the latest end of the flows it waits for. It spends the
     sum of its links' latencies without using them, and then moves its bytes. A flow without any
-    link ends as soon as it is posted: one with several predecessors is a barrier.
+    link ends as soon as it is posted: one with several predecessors is a barrier."""
 
-    Attributes:
-        routes: (flows, hops) int32 links of each route, padded with -1 at the end.
-        nbytes: (flows,) bytes, finite and at least 0.
-        start: (flows,) s, finite and at least 0; without meaning for a flow that waits for another.
-        after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``,
-            and for all its others.
-    """
-
-    routes: Ints
-    nbytes: Floats
+    routes: Ints  # (flows, hops) int32 links of each route, padded with -1 at the end
+    nbytes: Floats  # (flows,) bytes, finite and at least 0
+    # (flows,) s, finite and at least 0; without meaning for a flow that waits for another
     start: Floats
+    # after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``,
+    # and for all its others
     after_from: Ints = field(default_factory=no_edges)
     after_to: Ints = field(default_factory=no_edges)
 
@@ -151,18 +141,13 @@ class Flows:
 
 @dataclass(frozen=True)
 class Outcome:
-    """When flows end, by one network model.
+    """When flows end, by one network model."""
 
-    Attributes:
-        finish: (flows,) s.
-        makespan: s, when the last of them ends; for the analytic model the largest of its lower
-            bounds.
-        error_bound: 0 if the model was solved exactly; x if the answer is the exact one for flows
-            whose bytes are smaller by a share of at most x; None if the model does not say.
-    """
-
-    finish: Floats
+    finish: Floats  # (flows,) s
+    # s, when the last of them ends; for the analytic model the largest of its lower bounds
     makespan: float
+    # 0 if the model was solved exactly; x if the answer is the exact one for flows whose bytes are
+    # smaller by a share of at most x; None if the model does not say
     error_bound: float | None = None
 
 

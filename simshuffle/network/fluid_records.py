@@ -178,70 +178,43 @@ HOP = np.dtype([("link", "i4"), ("next", "i4"), ("prev", "i4")], align=True)
 
 
 class State(NamedTuple):
-    """The arrays of links and rates, and what is known of every transfer.
+    """The arrays of links and rates, and what is known of every transfer."""
 
-    Attributes:
-        width: hops kept for each transfer.
-        clock: (1,) `CLOCK`.
-        nodes: (any,) `NODE`, a transfer each; called a flow while it drains.
-        hops: (nodes * width,) `HOP`, the route of each, and its places in the lists of its links.
-        links: (links,) `LINK`: those of the caller, `CLOCK.null_link`, and those for rate limits.
-        load: (3, links) units/s, the rows `OTHER`, `CAPACITY` and `PEAK`.
-        ends: (padded links,) s, the next end on each, then the smallest of each 64 of them, then of
-            each 64 of those.
-        entries: (arena,) `ENTRY`, the heaps of the links, each of `LINK.places` places from
-            `LINK.offset` on.
-        members: (arena,) beside each heap, the flows of the link that share other links.
-        others: (arena * (width - 1),) those other links of each such flow, padded with
-            `CLOCK.null_link`.
-        visits: (any,) `VISIT`, scratch: a heap of links by the level at which to visit them.
-        dirty: (any,) links that have changed since rates were fair.
-        order: (any,) saturated links by level, while `CLOCK.in_order`.
-        flows: (any,) scratch: flows about to change their bottleneck.
-    """
-
-    width: int
-    clock: Records
-    nodes: Records
+    width: int  # hops kept for each transfer
+    clock: Records  # (1,) `CLOCK`
+    nodes: Records  # (any,) `NODE`, a transfer each; called a flow while it drains
+    # (nodes * width,) `HOP`, the route of each, and its places in the lists of its links
     hops: Records
+    # (links,) `LINK`: those of the caller, `CLOCK.null_link`, and those for rate limits
     links: Records
-    load: Floats
+    load: Floats  # (3, links) units/s, the rows `OTHER`, `CAPACITY` and `PEAK`
+    # (padded links,) s, the next end on each, then the smallest of each 64 of them, then of each 64
+    # of those
     ends: Floats
+    # (arena,) `ENTRY`, the heaps of the links, each of `LINK.places` places from `LINK.offset` on
     entries: Records
-    members: Ints
+    members: Ints  # (arena,) beside each heap, the flows of the link that share other links
+    # (arena * (width - 1),) those other links of each such flow, padded with `CLOCK.null_link`
     others: NDArray[np.uint32]
-    visits: Records
-    dirty: Ints
-    order: Ints
-    flows: Ints
+    visits: Records  # (any,) `VISIT`, scratch: a heap of links by the level at which to visit them
+    dirty: Ints  # (any,) links that have changed since rates were fair
+    order: Ints  # (any,) saturated links by level, while `CLOCK.in_order`
+    flows: Ints  # (any,) scratch: flows about to change their bottleneck
 
 
 class Graph(NamedTuple):
-    """The arrays of what transfers wait for, and of who waits for them.
+    """The arrays of what transfers wait for, and of who waits for them."""
 
-    Attributes:
-        heap: (nodes,) transfers whose delay has not passed, a heap by time.
-        edges: (any,) `EDGE`, which transfers wait for which.
-        groups: (any,) `GROUP`.
-        buckets: (any,) hash table of the pairs with a transfer under way.
-        done: (groups,) watched groups completed in the last instant.
-        starting: (nodes,) scratch: transfers that begin to drain at this instant.
-        queue: (2 * nodes,) scratch: transfers to be handled at this instant.
-        slots: (nodes,) where the transfers of the batch posted last are kept.
-        accounts: (any,) s, see `TASK.account`.
-        finish: (any,) s, see `TASK.tag`.
-    """
-
-    heap: Ints
-    edges: Records
-    groups: Records
-    buckets: Ints
-    done: Ints
-    starting: Ints
-    queue: Ints
-    slots: Ints
-    accounts: Floats
-    finish: Floats
+    heap: Ints  # (nodes,) transfers whose delay has not passed, a heap by time
+    edges: Records  # (any,) `EDGE`, which transfers wait for which
+    groups: Records  # (any,) `GROUP`
+    buckets: Ints  # (any,) hash table of the pairs with a transfer under way
+    done: Ints  # (groups,) watched groups completed in the last instant
+    starting: Ints  # (nodes,) scratch: transfers that begin to drain at this instant
+    queue: Ints  # (2 * nodes,) scratch: transfers to be handled at this instant
+    slots: Ints  # (nodes,) where the transfers of the batch posted last are kept
+    accounts: Floats  # (any,) s, see `TASK.account`
+    finish: Floats  # (any,) s, see `TASK.tag`
 
 
 def no_links(width: int = 1) -> State:

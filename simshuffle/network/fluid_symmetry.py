@@ -86,19 +86,12 @@ _mixed: Any = compiled(_mix)
 
 @dataclass(frozen=True)
 class Partition:
-    """Flows and links in classes.
+    """Flows and links in classes."""
 
-    Attributes:
-        flow: (flows,) int16, class of each flow.
-        example: (flow classes,) int64, a flow of each class.
-        link: (links,) int32, class of each link.
-        first: (link classes,) int64, a link of each class.
-    """
-
-    flow: NDArray[np.int16]
-    example: Longs
-    link: Ints
-    first: Longs
+    flow: NDArray[np.int16]  # (flows,) int16, class of each flow
+    example: Longs  # (flow classes,) int64, a flow of each class
+    link: Ints  # (links,) int32, class of each link
+    first: Longs  # (link classes,) int64, a link of each class
 
 
 # One flow of each class over one link of each class. By flow class: `nbytes`, `begin` (s, when it

@@ -60,27 +60,16 @@ class AnalyticNetwork(FluidNetwork):
 
 
 class _Parcel(NamedTuple):
-    """A transfer over cables that has not begun.
+    """A transfer over cables that has not begun."""
 
-    Attributes:
-        cables: of its route, as the packet network numbers them, padded with -1.
-        devices: the other links of its route, padded with -1.
-        alone: whether cables are all that it needs: no device and no rate limit.
-        nbytes: bytes.
-        pair: `TASK.pair`.
-        cap: bytes/s, the smaller of its rate limit and the capacity of its slowest cable.
-        lag: s of its delay that packets spend on their way.
-        parts: in how many its packets are sent.
-    """
-
-    cables: Ints
-    devices: Ints
-    alone: bool
-    nbytes: float
-    pair: int
-    cap: float
-    lag: float
-    parts: int
+    cables: Ints  # of its route, as the packet network numbers them, padded with -1
+    devices: Ints  # the other links of its route, padded with -1
+    alone: bool  # whether cables are all that it needs: no device and no rate limit
+    nbytes: float  # bytes
+    pair: int  # `TASK.pair`
+    cap: float  # bytes/s, the smaller of its rate limit and the capacity of its slowest cable
+    lag: float  # s of its delay that packets spend on their way
+    parts: int  # in how many its packets are sent
 
 
 class HybridNetwork(FluidNetwork):

@@ -190,17 +190,11 @@ class PacketNetwork:
 
 @dataclass(frozen=True)
 class PacketRun:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-        outcome: when the flows ended.
-        statistics: of every link.
-        events: how many events it took.
-    """
-
-    outcome: Outcome
-    statistics: PacketStatistics
-    events: int
+    outcome: Outcome  # when the flows ended
+    statistics: PacketStatistics  # of every link
+    events: int  # how many events it took
 
 
 def run(

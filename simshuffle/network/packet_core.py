@@ -23,22 +23,16 @@ MOST_BUCKETS = 22  # of a hash table, as a power of two
 
 @dataclass(frozen=True)
 class PacketStatistics:
-    """What happened on each link since the beginning.
+    """What happened on each link since the beginning."""
 
-    Attributes:
-        nbytes: (links,) bytes sent.
-        packets: (links,) int64 packets sent.
-        busy: (links,) s that it was held by packets; longer than bytes / capacity where packets
-            come in from a slower link.
-        blocked: (links,) s that it was idle although a packet was there, for lack of credits.
-        peak_buffer: (links,) int64, the most bytes reserved in its input buffer, as its sender sees
-            it: on their way there, in it, or gone while the credit is on its way back.
-    """
-
-    nbytes: Floats
-    packets: Longs
+    nbytes: Floats  # (links,) bytes sent
+    packets: Longs  # (links,) int64 packets sent
+    # (links,) s that it was held by packets; longer than bytes / capacity where packets come in
+    # from a slower link
     busy: Floats
-    blocked: Floats
+    blocked: Floats  # (links,) s that it was idle although a packet was there, for lack of credits
+    # (links,) int64, the most bytes reserved in its input buffer, as its sender sees it: on their
+    # way there, in it, or gone while the credit is on its way back
     peak_buffer: Longs
 
 

@@ -112,42 +112,27 @@ CLOCK = np.dtype(
 
 
 class State(NamedTuple):
-    """All that the kernel works on.
+    """All that the kernel works on."""
 
-    Attributes:
-        links: (links,) `LINK`.
-        slots: (any,) `SLOT`, packets and credits.
-        pairs: (messages,) `PAIR`.
-        buckets: (a power of two,) hash table of the queue pairs.
-        queue: (3 * links + messages,) `EVENT`, a heap.
-        messages: (messages,) `MESSAGE`.
-        nbytes: (messages,) bytes.
-        routes: (messages, hops) links, padded with -1 at the end.
-        start: (messages,) s, not posted before.
-        posts: (any,) messages to post, in order of ``start``.
-        offsets, following: messages that wait for others: see
-            `simshuffle.network.flows.successors`; both empty if none do.
-        finish: (messages,) s, filled as messages end.
-        done: (messages,) filled with the messages that ended since the caller last looked; empty if
-            the caller does not.
-        clock: (1,) `CLOCK`.
-    """
-
-    links: Records
-    slots: Records
-    pairs: Records
-    buckets: Ints
-    queue: Records
-    messages: Records
-    nbytes: Floats
-    routes: Ints
-    start: Floats
-    posts: Ints
+    links: Records  # (links,) `LINK`
+    slots: Records  # (any,) `SLOT`, packets and credits
+    pairs: Records  # (messages,) `PAIR`
+    buckets: Ints  # (a power of two,) hash table of the queue pairs
+    queue: Records  # (3 * links + messages,) `EVENT`, a heap
+    messages: Records  # (messages,) `MESSAGE`
+    nbytes: Floats  # (messages,) bytes
+    routes: Ints  # (messages, hops) links, padded with -1 at the end
+    start: Floats  # (messages,) s, not posted before
+    posts: Ints  # (any,) messages to post, in order of ``start``
+    # offsets, following: messages that wait for others: see `simshuffle.network.flows.successors`;
+    # both empty if none do
     offsets: Longs
     following: Ints
-    finish: Floats
+    finish: Floats  # (messages,) s, filled as messages end
+    # (messages,) filled with the messages that ended since the caller last looked; empty if the
+    # caller does not
     done: Ints
-    clock: Records
+    clock: Records  # (1,) `CLOCK`
 
 
 def no_messages() -> State:

@@ -27,21 +27,13 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Replay:
-    """How one model answered a case.
+    """How one model answered a case."""
 
-    Attributes:
-        case: the case.
-        model: the model.
-        outcome: when the flows end.
-        bound: s, the analytic lower bound of the makespan.
-        cpu: s of processor time that the model took; compiled code had been loaded before.
-    """
-
-    case: Case
-    model: Model
-    outcome: Outcome
-    bound: float
-    cpu: float
+    case: Case  # the case
+    model: Model  # the model
+    outcome: Outcome  # when the flows end
+    bound: float  # s, the analytic lower bound of the makespan
+    cpu: float  # s of processor time that the model took; compiled code had been loaded before
 
 
 def network_model(kind: str, settings: Mapping[str, object]) -> Model:

@@ -42,8 +42,8 @@ _ALLREDUCE_SHARE = 0.85
 
 MACHINE = """\
 # The machine of {name}.yaml, written by `simshuffle new`. Every value is yours to change.
-# "Unknown?" says what to write where you have no number. `simshuffle calibrate` reads what ior,
-# mdtest and OSU's benchmarks print, and writes a file that {name}.yaml can include.
+# "Unknown?" says what to write where you have no number. `simshuffle machine calibrate` reads
+# what ior, mdtest and OSU's benchmarks print, and writes a file that {name}.yaml can include.
 name: {label}
 description: {hosts} hosts with {gpus} {accelerator} each
 topology:
@@ -94,7 +94,7 @@ SCENARIO = """\
 # Written by `simshuffle new`. Every value is yours to change; docs/scenario.md has all keys.
 name: {label}
 cluster: {name}-cluster.yaml
-# include: host.yaml  # what `simshuffle probe FOLDER > host.yaml` or `simshuffle calibrate` wrote
+# include: host.yaml  # what `simshuffle machine probe FOLDER > host.yaml` wrote, or calibrate
 world_size: {ranks}  # a rank for each GPU; fewer fill fewer hosts
 epochs: {epochs}  # the first reads everything for the first time
 time_tolerance: 1 %  # simulate until an iteration is known to that; 0: every iteration
@@ -105,7 +105,7 @@ workload:
 {sample_size?}
     sample_size: {{mean: {sample_size}}}
     # jpeg or raw: how sizes vary, and what decoding costs, unless you say it (std, decode, encode).
-    # Measure: simshuffle probe FOLDER
+    # Measure: simshuffle machine probe FOLDER
     format: {format}
   model:
     name: {name}-model

@@ -16,7 +16,7 @@ ACCELERATOR = "a100-sxm4-80gb-amp"
 """Has step times for most models of the catalog."""
 
 HEAD = """\
-# {name}, written by `simshuffle topology import`.
+# {name}, written by `simshuffle machine import`.
 # Read from {file}: hosts, adapters, switches, cables and what they carry.
 # All that is marked as an estimate is not in it: it is yours to change.
 name: {name}

@@ -1,45 +1,27 @@
-"""Charts of a run as Vega-Lite: where seconds and bytes go, how it scales, how ranks differ."""
+"""Charts of a run that a page alone has: where its bytes come from, and how ranks differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pandas as pd
 
-from simshuffle.page.markup import Chart, Rows, Spec
-from simshuffle.results import report
-from simshuffle.results.style import COLOURS
+from simshuffle.page.markup import Chart as Drawn
+from simshuffle.page.markup import Rows, Spec
+from simshuffle.page.vega import TIP
+from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.simulation.figures import ROW_INCHES
 from simshuffle.studies.simulation.intervals import Means
-from simshuffle.studies.simulation.text import number
 
 MOST_BARS = 48
-BAR_HEIGHT = 24
 SOURCES = {
-    "PFS": "pfs",
-    "object store": "object_store",
-    "SSD": "ssd",
-    "memory": "memory",
-    "peers": "peer",
+    "pfs": Look("PFS", "#EE6677"),
+    "object_store": Look("object store", "#AA3377"),
+    "ssd": Look("SSD", "#4477AA"),
+    "memory": Look("memory", "#66CCEE"),
+    "peer": Look("peers", "#CCBB44"),
 }
-SOURCE_COLOURS = {
-    "PFS": "#EE6677",
-    "object store": "#AA3377",
-    "SSD": "#4477AA",
-    "memory": "#66CCEE",
-    "peers": "#CCBB44",
-}
-LINE_COLOURS = ["#4477AA", "#EE6677", "#228833", "#AA3377", "#CCBB44", "#66CCEE"]
-TEXT: dict[str, Any] = {
-    "tooltip": {"field": "text", "type": "nominal"},
-    "description": {"field": "text", "type": "nominal"},
-}
-"""What a mark says where the pointer or the focus is."""
-LEGEND_COLUMNS = 4
-"""So that a legend is no wider than a chart on a narrow screen."""
-SHARE = 0.6
-"""Of a row that a bar fills."""
 
 
 def shown_epochs(epochs: pd.DataFrame) -> list[tuple[str, int]]:
@@ -62,204 +44,31 @@ def bar_name(run: str, epoch: int, several: bool) -> str:
     return f"{run}, epoch {epoch}{' cold' if epoch == 1 else ''}" if several else run
 
 
-def breakdown(of: Means, labels: report.Booking) -> Chart:
-    """Seconds of epochs, by own work and by what is waited for."""
-    parts = report.shown(of.breakdown, labels)
-    shown = shown_epochs(of.epochs)
-    several = of.epochs["epoch"].nunique() > 1
-    rows, order = [], _parts(parts)
-    for run, epoch in shown:
-        here = parts[(parts["run"].astype(str) == run) & (parts["epoch"] == epoch)]
-        whole = float(here["seconds"].sum())
-        found = {
-            (str(row["label"]), bool(row["waiting"])): float(row["seconds"])
-            for row in here.to_dict("records")
-        }
-        for label, waits in order:
-            if (seconds := found.get((label, waits), 0.0)) > 0:
-                part = part_name(label, waits)
-                share = f"{100 * seconds / whole:.3g} % of {number(whole)} s"
-                bar = bar_name(run, epoch, several)
-                text = f"{bar}\n{part}: {number(seconds)} s, {share}"
-                rows.append(_piece(bar, part, seconds, whole, text))
-    colours = {part_name(label, waits): _colour(label, waits) for label, waits in order}
-    return stacked(rows, colours, "datum.label + ' s'", ",~r")
-
-
-def _parts(parts: pd.DataFrame) -> list[tuple[str, bool]]:
-    """Labels and whether they are waiting, as they follow one another in a bar."""
-    there = set(zip(parts["label"].astype(str), parts["waiting"].astype(bool), strict=True))
-    return [
-        (label, waits) for label in COLOURS for waits in (False, True) if (label, waits) in there
-    ]
-
-
-def part_name(label: str, waits: bool) -> str:
-    """A piece of a bar, in the words of the terminal."""
-    if not waits:
-        return label
-    return f"slowed by {label}" if label == report.SLOWING else f"wait for {label}"
-
-
-def _colour(label: str, waits: bool) -> str:
-    """Waiting is hatched, in the colour of what it is for: a pattern of the page."""
-    return f"url(#wait-{list(COLOURS).index(label)})" if waits else COLOURS[label]
-
-
-def _piece(bar: str, part: str, value: float, whole: float, text: str) -> dict[str, Any]:
-    share = value / whole if whole else 0.0
-    return {"bar": bar, "part": part, "value": value, "share": share, "text": text}
-
-
-def patterns() -> str:
-    """The hatching of waiting as SVG, which charts name."""
-    one = (
-        '<pattern id="wait-{0}" width="6" height="6" patternUnits="userSpaceOnUse"'
-        ' patternTransform="rotate(45)"><rect width="6" height="6" fill="{1}" fill-opacity="0.3"/>'
-        '<rect width="3" height="6" fill="{1}"/></pattern>'
-    )
-    each = "".join(one.format(place, colour) for place, colour in enumerate(COLOURS.values()))
-    return (
-        f'<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>{each}</defs></svg>'
-    )
-
-
 def sources(of: Means) -> Chart | None:
     """Bytes of epochs by where they came from; None where nothing was read."""
     epochs = of.epochs.assign(run=of.epochs["run"].astype(str)).set_index(["run", "epoch"])
     several = of.epochs["epoch"].nunique() > 1
-    rows = []
-    for run, epoch in shown_epochs(of.epochs):
-        values = {name: float(epochs[f"nbytes_{key}"][run, epoch]) for name, key in SOURCES.items()}
-        whole, bar = sum(values.values()), bar_name(run, epoch, several)
-        for name, value in values.items():
-            if value > 0:
-                share = f"{100 * value / whole:.3g} % of all bytes"
-                text = f"{bar}\n{name}: {readable(value, Dimension.NBYTES, 3)}, {share}"
-                rows.append(_piece(bar, name, value, whole, text))
-    there = {row["part"] for row in rows}
-    colours = {name: colour for name, colour in SOURCE_COLOURS.items() if name in there}
-    return (
-        stacked(rows, colours, "replace(datum.label, /([kMGTPE]?)$/, ' $1B')", "~s")
-        if rows
-        else None
-    )
-
-
-def stacked(
-    rows: Sequence[Mapping[str, Any]], colours: Mapping[str, str], label: str, look: str
-) -> Chart:
-    """Bars of pieces one after another, as values or as shares of their bar.
-
-    Args:
-        rows: bar, part, value, share, text.
-        colours: by part, in their order.
-        label: an expression of Vega, which writes a value of the axis.
-        look: the format of the axis.
-    """
-    place = {part: number for number, part in enumerate(colours)}
-    values = [{**row, "place": place[str(row["part"])]} for row in rows]
-    bars = len({row["bar"] for row in rows})
-    options = {"input": "select", "options": ["values", "shares"], "name": "Show"}
-    axis = {
-        "format": look,
-        "labelExpr": f"show === 'values' ? {label} : format(datum.value, '.0%')",
-        "title": None,
-    }
-    spec: Spec = {
-        "params": [{"name": "show", "value": "values", "bind": options}],
-        "data": {"values": values},
-        "transform": [{"calculate": "show === 'values' ? datum.value : datum.share", "as": "x"}],
-        "width": "container",
-        "height": round(BAR_HEIGHT / SHARE * max(bars, 2)),
-        "mark": {"type": "bar", "stroke": "var(--card)", "strokeWidth": 0.7},
-        "encoding": {
-            "y": {
-                "field": "bar",
-                "type": "nominal",
-                "sort": None,
-                "axis": {"title": None, "ticks": False, "domain": False, "labelPadding": 8},
-                "scale": {"paddingInner": 1 - SHARE, "paddingOuter": 0.2},
-            },
-            "x": {"field": "x", "type": "quantitative", "axis": axis},
-            "color": {
-                "field": "part",
-                "type": "nominal",
-                "scale": {"domain": list(colours), "range": list(colours.values())},
-                "legend": {"title": None, "columns": LEGEND_COLUMNS},
-            },
-            "order": {"field": "place", "type": "quantitative"},
-            **TEXT,
-        },
-    }
-    return Chart(spec)
-
-
-def scaling(epochs: pd.DataFrame) -> Chart | None:
-    """Seconds of the last epoch by ranks; None where all have the same number of ranks.
-
-    Args:
-        epochs: columns series, world_size, epoch_s, of the last epochs.
-    """
-    if epochs["world_size"].nunique() < 2:
+    shown = shown_epochs(of.epochs)
+    names = [bar_name(run, epoch, several) for run, epoch in shown]
+    rows = epochs.reindex(shown)[[f"nbytes_{name}" for name in SOURCES]]
+    rows = rows.set_axis(list(SOURCES), axis=1).reset_index(drop=True)
+    whole = rows.sum(axis=1)
+    pieces = rows.reset_index(names="y").melt("y", var_name="look", value_name="size")
+    pieces = pieces[pieces["size"] > 0]
+    if pieces.empty:
         return None
-    rows = [
-        {
-            "series": str(row["series"]),
-            "ranks": int(row["world_size"]),
-            "seconds": float(row["epoch_s"]),
-            "text": f"{row['series']}\n{row['world_size']} ranks: {number(row['epoch_s'])} s",
-        }
-        for row in epochs.to_dict("records")
+    pieces["tip"] = [
+        f"{names[y]}\n{SOURCES[name].label}: {readable(size, Dimension.NBYTES, 3)},"
+        f" {100 * size / whole[y]:.3g} % of all bytes"
+        for y, name, size in pieces[["y", "look", "size"]].itertuples(index=False, name=None)
     ]
-    sizes = sorted(int(size) for size in epochs["world_size"].unique())
-    names = list(dict.fromkeys(row["series"] for row in rows))
-    x_axis = {"title": "ranks", "values": sizes, "format": "d", "grid": False}
-    colour = {
-        "field": "series",
-        "type": "nominal",
-        "scale": {"domain": names, "range": LINE_COLOURS},
-        "legend": {"title": None, "columns": 1},
-    }
-    spec: Spec = {
-        "data": {"values": rows},
-        "width": "container",
-        "height": 260,
-        "encoding": {
-            "x": {
-                "field": "ranks",
-                "type": "quantitative",
-                "scale": {"type": "log", "base": 2, "nice": False},
-                "axis": x_axis,
-            },
-            "y": {
-                "field": "seconds",
-                "type": "quantitative",
-                "scale": {"type": "log"},
-                "axis": {"title": "s per epoch", "tickCount": 5, "format": ",~r"},
-            },
-            "color": colour,
-        },
-        "layer": [
-            {"mark": {"type": "line", "aria": False}},
-            {
-                "mark": {"type": "point", "filled": True, "size": 70},
-                "encoding": {
-                    **TEXT,
-                    "shape": {
-                        "field": "series",
-                        "type": "nominal",
-                        "scale": {"domain": names},
-                        "legend": {"title": None, "columns": 1},
-                    },
-                },
-            },
-        ],
-    }
-    return Chart(spec)
+    bars = Mark("bar", stacked(pieces, "y", "size", ("x", "x2")))
+    panel = Panel([bars], Axis("bytes", low=0.0, unit="B"), in_rows(names))
+    height = ROW_INCHES * max(2, len(names)) + 0.3
+    return Chart([panel], height, SOURCES, "By where they came from.", shares=True)
 
 
-def spread(rows: Rows, runs: Sequence[str], epochs: Sequence[int]) -> Chart:
+def spread(rows: Rows, runs: Sequence[str], epochs: Sequence[int]) -> Drawn:
     """Seconds of the exchange by iteration: mean over ranks, and from the least to the most.
 
     Args:
@@ -283,7 +92,7 @@ def spread(rows: Rows, runs: Sequence[str], epochs: Sequence[int]) -> Chart:
         "data": {"name": "iterations"},
         "transform": [
             {"filter": "datum.run === run && datum.epoch === epoch"},
-            {"calculate": text, "as": "text"},
+            {"calculate": text, "as": "tip"},
         ],
         "width": "container",
         "height": 220,
@@ -306,7 +115,7 @@ def spread(rows: Rows, runs: Sequence[str], epochs: Sequence[int]) -> Chart:
         },
         "layer": _spread_layers(),
     }
-    return Chart(spec, {"iterations": (columns, rows)})
+    return Drawn(spec, {"iterations": (columns, rows)})
 
 
 def _spread_layers() -> list[Spec]:
@@ -330,6 +139,6 @@ def _spread_layers() -> list[Spec]:
         },
         {
             "mark": {"type": "point", "filled": True, "size": 40, "opacity": 0.9},
-            "encoding": {"y": {"field": "most", "type": "quantitative"}, **TEXT},
+            "encoding": {"y": {"field": "most", "type": "quantitative"}, **TIP},
         },
     ]

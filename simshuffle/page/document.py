@@ -13,9 +13,10 @@ from pathlib import Path
 
 from simshuffle.comparison import Side, compare, side
 from simshuffle.errors import InputError
-from simshuffle.page import asked, charts, simulation
-from simshuffle.page.markup import Section, chart, paragraph, tables
-from simshuffle.results import style
+from simshuffle.page import asked, simulation, vega
+from simshuffle.page.markup import Section, paragraph, tables
+from simshuffle.results import canvas, paper
+from simshuffle.results.chart import Chart
 from simshuffle.studies.simulation import text
 from simshuffle.study.study import Result
 from simshuffle.version import __version__
@@ -66,7 +67,7 @@ def document(results: Sequence[Named]) -> str:
         f"<header><h1>{escape(names)}</h1>{_lead(results)}</header>"
         f'<nav aria-label="Contents">{_contents(parts, "part")}</nav>'
         f'<main id="main">{main}</main>'
-        f'<div id="tip" role="tooltip" hidden></div>{charts.patterns()}'
+        f'<div id="tip" role="tooltip" hidden></div>{vega.patterns()}'
         f"<script>{_bundle()}</script>\n<script>{_file('page.js')}</script></body></html>\n"
     )
 
@@ -161,8 +162,6 @@ def _sections(of: Named) -> Iterator[Section]:
         yield Section("Notes", tables(text.notes(result)))
     else:
         yield Section("Results", tables(result.exported()))
-        if scaled := _swept(result):
-            yield scaled
         if drawn := _figures(result):
             yield Section("Figures", drawn)
         yield asked.cautions(result, runs)
@@ -170,35 +169,26 @@ def _sections(of: Named) -> Iterator[Section]:
     yield asked.provenance(result.meta)
 
 
-def _swept(result: Result) -> Section | None:
-    """The scaling of a sweep over world sizes; None of anything else."""
-    table = result.tables.get("sweep") if result.study.verb == "sweep" else None
-    if table is None or table.empty:
-        return None
-    last = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
-    means = last.groupby(["label", "world_size"], sort=False)["epoch_s"].mean().reset_index()
-    series = means["label"].str.replace(r" (@\d+|world_size=\d+)$", "", regex=True)
-    spec = charts.scaling(means.assign(series=series).sort_values("world_size", kind="stable"))
-    if spec is None:
-        return None
-    about = "Seconds of the last epoch by ranks, mean over seeds."
-    return Section("Scaling", chart(spec, "Time per epoch by ranks.", about))
-
-
 def _figures(result: Result) -> str:
-    """The figures of the study, each as a picture inside the page."""
-    out = []
-    for name, figure in result.study.figures(result).items():
-        data = base64.b64encode(style.svg(figure).encode()).decode()
-        width = round(96 * 1.7 * figure.get_figwidth())
-        image = (
-            f'<img alt="Figure {escape(name)}; the tables have its numbers" width="{width}"'
-            f' src="data:image/svg+xml;base64,{data}">'
-        )
-        out.append(
-            f'<figure class="picture">{image}<figcaption>{escape(name)}</figcaption></figure>'
-        )
-    return "".join(out)
+    """The figures of the study."""
+    return "".join(
+        vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
+        if chart.rows <= vega.MOST_ROWS
+        else _picture(name, chart)
+        for name, chart in result.study.figures(result).items()
+    )
+
+
+def _picture(name: str, chart: Chart) -> str:
+    """A figure with many marks, as it is in its file."""
+    figure = paper.draw(chart)
+    data = base64.b64encode(canvas.svg(figure).encode()).decode()
+    width = round(96 * 1.7 * figure.get_figwidth())
+    image = (
+        f'<img alt="Figure {escape(name)}; the tables have its numbers" width="{width}"'
+        f' src="data:image/svg+xml;base64,{data}">'
+    )
+    return f'<figure class="picture">{image}<figcaption>{escape(name)}</figcaption></figure>'
 
 
 # --------------------------------------------------------------------------------------- comparison

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from simshuffle.page.charts import TEXT
 from simshuffle.page.markup import Chart, Rows, Spec
 from simshuffle.page.network import Drawing, line_places
+from simshuffle.page.vega import TIP
 
 CLASSES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Where the colour of a link changes: shares of its capacity."""
@@ -73,7 +73,7 @@ def network_spec(of: Drawing, rows: Rows, picks: Sequence[str]) -> Chart:
                     "fill": "var(--text)",
                     "opacity": 1,
                 },
-                "encoding": TEXT,
+                "encoding": TIP,
             },
             {
                 "data": {"values": levels},
@@ -102,7 +102,7 @@ def _nodes(of: Drawing) -> list[dict[str, Any]]:
         {
             "x": round(x, 5),
             "y": round(y, 5),
-            "text": f"{name}\n{of.kinds[name]}, {beside[name]} links",
+            "tip": f"{name}\n{of.kinds[name]}, {beside[name]} links",
         }
         for name, (x, y) in of.nodes.items()
     ]
@@ -146,7 +146,7 @@ def _loaded(of: Drawing) -> list[Spec]:
         {"calculate": f"{thin} + {0.3 * thin} * ({steps})", "as": "width"},
         {"calculate": f"{json.dumps(names)}[{steps}]", "as": "class"},
         {"lookup": "line", "from": {"data": {"name": "layout"}, "key": "line", "fields": fields}},
-        {"calculate": f"{text} + {_direction('a', 'down')}", "as": "text"},
+        {"calculate": f"{text} + {_direction('a', 'down')}", "as": "tip"},
     ]
     ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
     width = {"field": "width", "type": "quantitative", "scale": None, "legend": None}
@@ -171,6 +171,6 @@ def _loaded(of: Drawing) -> list[Spec]:
             "data": data,
             "transform": transform,
             "mark": {"type": "rule", "strokeWidth": 7, "stroke": "var(--focus)", "opacity": 0},
-            "encoding": {**ends, **TEXT},
+            "encoding": {**ends, **TIP},
         },
     ]

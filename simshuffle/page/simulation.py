@@ -13,6 +13,7 @@ from simshuffle.page import charts
 from simshuffle.page.markup import Section, bullets, chart, paragraph, tables
 from simshuffle.page.network import MOST_ROWS, drawing, loads
 from simshuffle.page.network_chart import network_spec
+from simshuffle.page.vega import figure
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
 from simshuffle.results.report import lasting
@@ -20,8 +21,12 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation import text
+from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import Means
+from simshuffle.studies.simulation.measure import WHOLE_EPOCH
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
+from simshuffle.studies.simulation.sweep_figures import sweep_chart
+from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
@@ -45,23 +50,38 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
     """
     of = means_of(result)
     yield _breakdown(result, of)
-    if scaled := charts.scaling(_last(of)):
-        about = "Seconds of the last epoch of every run by its ranks."
-        yield Section("Scaling", chart(scaled, "Time per epoch by ranks.", about))
+    if scaled := _scaling(_last(of)):
+        yield scaled
     yield _network(result, runs)
     if tail := _tail(result):
         yield tail
     yield _storage(result, of)
 
 
+def _scaling(epochs: pd.DataFrame) -> Section | None:
+    """Seconds of the last epoch by ranks; None where all have the same number of ranks.
+
+    Args:
+        epochs: columns series, world_size, epoch_s, of the last epochs.
+    """
+    if epochs["world_size"].nunique() < 2:
+        return None
+    axes: list[Swept] = [
+        {"name": "world_size", "key": "world_size", "numbers": True},
+        {"name": "line", "key": "line", "numbers": False},
+    ]
+    rows = epochs.assign(line=epochs["series"], label=epochs["series"], mean=epochs["epoch_s"])
+    rows = rows.assign(measure=WHOLE_EPOCH, epoch=1, low=float("nan"), high=float("nan"))
+    return Section("Scaling", figure(sweep_chart(rows, axes), "Time per epoch by ranks."))
+
+
 def _breakdown(result: Result, of: Means) -> Section:
-    shown = len(charts.shown_epochs(of.epochs))
+    bars, labels = charts.shown_epochs(of.epochs), labels_of(result.meta)
     whole = len(of.epochs)
-    about = "Hatched is waiting for other ranks, in the colour of what they do."
-    if shown < whole:
-        about += f" {shown} of {whole} epochs are drawn; the table has all."
-    drawn = chart(charts.breakdown(of, labels_of(result.meta)), "Seconds of an epoch.", about)
-    seconds = text.tables(of, labels_of(result.meta))[0]
+    chart_of = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about, bars)
+    left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
+    drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
+    seconds = text.tables(of, labels)[0]
     notes = [] if of.epoch_half is None else [text.about_interval(of.about)]
     return Section("Where the time goes", drawn + tables([seconds, *notes]))
 
@@ -276,7 +296,7 @@ def _milliseconds(seconds: float) -> str:
 def _storage(result: Result, of: Means) -> Section:
     body = ""
     if drawn := charts.sources(of):
-        body = chart(drawn, "Bytes that ranks read in an epoch.", "By where they came from.")
+        body = figure(drawn, "Bytes that ranks read in an epoch.")
     table = new_table(
         "Storage of a host and staging",
         ["run", "kept in"],

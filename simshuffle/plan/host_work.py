@@ -8,7 +8,7 @@ from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import Payload
 from simshuffle.scenario.workload import Dataset
 
-# Bytes over seconds of pickling, measured on one core of an AMD EPYC as 'simshuffle probe' does.
+# Bytes over seconds of pickling, measured on one core of an AMD EPYC as `machine probe` does.
 IMAGE = 562_642 / 410e-6
 """Bytes/s of a decoded Pillow image, which is taken apart first. A bare array of 4 to 64 MB has
 2.3e9."""

@@ -53,7 +53,7 @@ def _of_scenarios() -> Json:
     required = [key for key in profile["required"] if key != "name"]  # the key is its name
     keys["models"]["additionalProperties"] = {**profile, "required": required}
     keys["include"] = {
-        "description": "files with measured values, which simshuffle calibrate writes.",
+        "description": "files with measured values, which simshuffle machine calibrate writes.",
         "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
     }
     swept = [key for key in keys if key != "sweep"]

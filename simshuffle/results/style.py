@@ -1,29 +1,18 @@
-"""The styles of all figures, sized for the columns of papers or for slides, their legends, and how
-they are kept."""
+"""The styles of all figures, sized for the columns of papers or for slides, and what a figure's
+file says of itself."""
 
 from __future__ import annotations
 
-import io
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontEntry, fontManager
-from matplotlib.lines import Line2D
 
 from simshuffle.version import __version__
 
 COLUMN_INCHES = 3.4
 """Width of a figure that nobody chose a style for."""
-LETTERS = 62
-"""Letters of a legend's title in a line across that."""
 COLOURS = {
     "I/O": "#4477AA",
     "FW+BW": "#228833",
@@ -31,30 +20,11 @@ COLOURS = {
     "GE+WU": "#CCBB44",
     "EXCHANGE": "#EE6677",
 }
-
-APART: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.3}
-"""Between the pieces of a bar, which colours alone do not tell apart in grey."""
-
-
-def _font(name: str, file: str) -> str:
-    """The name under which matplotlib's own font is found, and no other of that name that the
-    machine may have.
-
-    So a figure is the same to the last byte wherever it is drawn.
-    """
-    name = f"{name} of matplotlib"
-    if all(entry.name != name for entry in fontManager.ttflist):
-        own = FontEntry(
-            fname=str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / file),
-            name=name,
-            style="normal",
-            variant="normal",
-            weight=400,
-            stretch="normal",
-            size="scalable",
-        )
-        fontManager.ttflist.append(own)
-    return name
+BRIGHT = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
+"""P. Tol's bright scheme, which colour-blind people can tell apart."""
+SMALL = 6.0
+"""Points of the smallest letters."""
+SANS, SERIF = "DejaVu Sans of matplotlib", "STIXGeneral of matplotlib"
 
 
 def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, Any]:
@@ -70,7 +40,7 @@ def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, A
 
 
 _COMMON: dict[str, Any] = {
-    "font.family": _font("DejaVu Sans", "DejaVuSans.ttf"),
+    "font.family": SANS,
     "text.parse_math": False,  # a dollar in the name of a run is a dollar
     **_sizes(7, 7.5, 7, 6.5),
     "legend.frameon": False,
@@ -95,9 +65,8 @@ class Style:
     aspect: float = 0.0  # of height to width, at least; a figure with more rows than that is higher
 
 
-_STIX = _font("STIXGeneral", "STIXGeneral.ttf")
 STYLES = {
-    "ieee": Style((3.5, 7.16), {"font.family": _STIX, **_sizes(8, 8.5, 8, 7.5)}),
+    "ieee": Style((3.5, 7.16), {"font.family": SERIF, **_sizes(8, 8.5, 8, 7.5)}),
     "acm": Style((3.33, 7.0)),
     "slides": Style((4.5, 4.5), enlarged=10 / 4.5, aspect=9 / 16),
 }
@@ -121,6 +90,11 @@ def width() -> float:
     """Inches of a figure that is made now, as it is drawn."""
     style, columns = _now.get()
     return style.widths[columns - 1]
+
+
+def least_height() -> float:
+    """Inches that a figure that is made now is high at least."""
+    return _now.get()[0].aspect * width()
 
 
 def letters(count: int) -> int:
@@ -148,63 +122,6 @@ class _Parameters(Mapping[str, Any]):
 
 STYLE: Any = _Parameters()
 """What every figure is made and kept with: ``matplotlib.rc_context(STYLE)``."""
-NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_layout.use": False}
-"""For a figure without an engine of its own."""
-
-
-class _Figure(Figure):
-    """A figure that knows how high it would be if it could be of any height."""
-
-    wanted: float = 0.0
-
-
-def new_figure(height: float) -> Figure:
-    """An empty figure, one column wide and ``height`` inches high without its legend; higher in a
-    style whose figures have a least height."""
-    figure = _Figure(figsize=(width(), height), layout="constrained")
-    figure.wanted = height
-    FigureCanvasAgg(figure)
-    _stretch(figure, 0.0)
-    return figure
-
-
-def _stretch(figure: Figure, more: float) -> None:
-    """Make a figure higher by ``more`` inches, or as high as its style wants it at least."""
-    if not isinstance(figure, _Figure):
-        figure.set_figheight(figure.get_figheight() + more)
-        return
-    figure.wanted += more
-    figure.set_figheight(max(figure.wanted, _now.get()[0].aspect * figure.get_figwidth()))
-
-
-def legend_above(figure: Figure, handles: Sequence[Any] | None = None, title: str = "") -> None:
-    """Set the legend of a figure above its panels, in as few rows as there is width for, and make
-    the figure that much higher.
-
-    Args:
-        figure: from `new_figure`, with its panels; nothing is set if there is nothing to name.
-        handles: what the legend names; None for all that has a label in the panels.
-        title: what stands over it, in two lines at most.
-    """
-    if handles is None:
-        handles = [each for ax in figure.axes for each in ax.get_legend_handles_labels()[0]]
-    title = textwrap.fill(
-        title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
-    )
-    for rows in range(1, len(handles) + 1):
-        columns = -(-len(handles) // rows)
-        look: dict[str, Any] = {"title": title or None, "ncols": columns}
-        legend = figure.legend(handles=handles, loc="outside upper center", **look)
-        extent = legend.get_window_extent()
-        if extent.width <= figure.bbox.width or columns == 1:
-            _stretch(figure, extent.height / figure.dpi)
-            return
-        legend.remove()
-
-
-def line_handle(label: str, look: Mapping[str, Any]) -> Line2D:
-    """What stands for a line in a legend; ``look`` has its colour, marker and dash."""
-    return Line2D([], [], label=label, markersize=3, linewidth=0.9, **look)
 
 
 def signed(name: str, fingerprints: Sequence[str]) -> str:
@@ -227,26 +144,3 @@ def metadata(suffix: str, about: str) -> dict[str, Any]:
     it was made."""
     made, said = _METADATA.get(suffix, ("Date", "Description"))
     return {made: None, **({said: about} if about else {})}
-
-
-def save(figure: Figure, stem: Path, about: str = "") -> list[Path]:
-    """Write ``stem``.png (300 dpi) and ``stem``.pdf, the same bytes for the same figure, which say
-    ``about`` of themselves; returns both paths."""
-    png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
-    with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
-        figure.savefig(png, dpi=300, metadata=metadata(".png", about))
-        layout = figure.get_layout_engine()
-        # all stands where it is to stand; with any engine it would be drawn once more, to no effect
-        figure.set_layout_engine(None)
-        figure.savefig(pdf, metadata=metadata(".pdf", about))
-        figure.set_layout_engine(layout)
-    return [png, pdf]
-
-
-def svg(figure: Figure) -> str:
-    """A figure as SVG, the same text for the same figure; letters are outlines, so that it looks
-    the same wherever it is shown."""
-    file = io.StringIO()
-    with matplotlib.rc_context({**STYLE, **NO_LAYOUT, "svg.fonttype": "path"}):
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return file.getvalue()

@@ -96,26 +96,17 @@ Longs = NDArray[np.int64]
 @dataclass(frozen=True)
 class Grid:
     """Switches on a full grid on which all lines of a dimension are wired alike, as in a torus or a
-    HyperX; and switches of storage systems, each of them linked to all of it.
+    HyperX; and switches of storage systems, each of them linked to all of it."""
 
-    Attributes:
-        place: (switches, dimensions) coordinates; -1 of the switches of storage.
-        strides: (dimensions,) of a place in ``at``.
-        at: (places,) the switch at each place.
-        nearer: for each dimension (size, size, most): by coordinate and that of the goal the ones
-            next on the shortest ways along it, -1 where there are fewer than the most.
-        pairs: (ways,) first switch x switches + second of all ways, ascending.
-        way: (ways,) the number of each of them.
-        farthest: steps between the two switches farthest apart.
-    """
-
-    place: Ints
-    strides: Longs
-    at: Ints
+    place: Ints  # (switches, dimensions) coordinates; -1 of the switches of storage
+    strides: Longs  # (dimensions,) of a place in ``at``
+    at: Ints  # (places,) the switch at each place
+    # for each dimension (size, size, most): by coordinate and that of the goal the ones next on the
+    # shortest ways along it, -1 where there are fewer than the most
     nearer: list[Ints]
-    pairs: Longs
-    way: Longs
-    farthest: int
+    pairs: Longs  # (ways,) first switch x switches + second of all ways, ascending
+    way: Longs  # (ways,) the number of each of them
+    farthest: int  # steps between the two switches farthest apart
 
     @staticmethod
     def of(fabric: Fabric) -> Grid | None:

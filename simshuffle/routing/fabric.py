@@ -22,27 +22,17 @@ GROUP_HOP = 256
 class Choices:
     """The links among which switches choose the next one towards what is attached to others.
 
-    A choice is that of one switch for all goals with the same neighbours to choose from.
+    A choice is that of one switch for all goals with the same neighbours to choose from."""
 
-    Attributes:
-        of: (switches, goals) which choice there is; -1 at the goal itself, and where there is no
-            way.
-        nearer: (choices,) neighbours to choose from.
-        cables: (choices,) parallel links to each of them, or to the one with the fewest.
-        down: (choices,) whether they all are lower than the switch.
-        first: (choices + 1,) where the links of each begin in ``links``.
-        links: of all choices, of each by neighbour and then by parallel link.
-        begin: (choices + 1,) where the neighbours of each begin in ``starts``.
-        starts: of all neighbours of all choices, where their links begin in ``links``.
-    """
-
+    # (switches, goals) which choice there is; -1 at the goal itself, and where there is no way
     of: Ints
-    nearer: Ints
-    cables: Ints
-    down: Bools
-    first: NDArray[np.int64]
-    links: Ints
-    begin: NDArray[np.int64]
+    nearer: Ints  # (choices,) neighbours to choose from
+    cables: Ints  # (choices,) parallel links to each of them, or to the one with the fewest
+    down: Bools  # (choices,) whether they all are lower than the switch
+    first: NDArray[np.int64]  # (choices + 1,) where the links of each begin in ``links``
+    links: Ints  # of all choices, of each by neighbour and then by parallel link
+    begin: NDArray[np.int64]  # (choices + 1,) where the neighbours of each begin in ``starts``
+    # of all neighbours of all choices, where their links begin in ``links``
     starts: NDArray[np.int64]
 
 

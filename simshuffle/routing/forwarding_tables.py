@@ -54,7 +54,7 @@ class Tables(BaseModel):
 
 
 class ForwardingTables(RoutingRule):
-    """Forwarding tables that were dumped from a fabric: a JSON file, which ``simshuffle topology
+    """Forwarding tables that were dumped from a fabric: a JSON file, which ``simshuffle machine
     import --routes`` writes. It needs a topology whose links have ports. Storage that is not in the
     file is reached as by `MinHop`. ``sha256``, if given, must be that of the file.
 
@@ -91,7 +91,7 @@ class ForwardingTables(RoutingRule):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            remedy = "Write it with `simshuffle topology import --routes`."
+            remedy = "Write it with `simshuffle machine import --routes`."
             raise TopologyError(Problem(where, first["msg"], "", remedy), self.path) from None
         except ValueError as error:
             raise TopologyError(f"cannot be read: {error}. Correct the path.", self.path) from None
@@ -117,7 +117,7 @@ class TableRouter(HopByHop):
             raise unsuited(
                 "forwarding_tables is for links with ports",
                 "links without ports",
-                "Import the fabric with `simshuffle topology import`.",
+                "Import the fabric with `simshuffle machine import`.",
             )
         self._problems: list[Problem] = []
         self._tables, self._source = tables, source

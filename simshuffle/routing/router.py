@@ -18,24 +18,16 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Step:
-    """Where messages are: each at a switch that is not its goal.
+    """Where messages are: each at a switch that is not its goal."""
 
-    Attributes:
-        hop: how many links each has passed.
-        here: (n,) the switch.
-        goal: (n,) the place of the switch where it is going in `Fabric.goals`.
-        choice: (n,) which of `Choices` it has.
-        src, dst: (n,) the ports from and to which it is sent.
-        message: (n,) its number in what was asked for.
-    """
-
-    hop: int
-    here: Ints
-    goal: Ints
-    choice: Ints
+    hop: int  # how many links each has passed
+    here: Ints  # (n,) the switch
+    goal: Ints  # (n,) the place of the switch where it is going in `Fabric.goals`
+    choice: Ints  # (n,) which of `Choices` it has
+    # src, dst: (n,) the ports from and to which it is sent
     src: Ints
     dst: Ints
-    message: NDArray[np.int64]
+    message: NDArray[np.int64]  # (n,) its number in what was asked for
 
 
 class Router(ABC):

@@ -183,7 +183,7 @@ def read_fragment(path: Path) -> Fragment:
         found = (
             f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
         )
-        remedy = "Write 'values:' and below it dotted keys, as 'simshuffle calibrate' does."
+        remedy = "Write 'values:' and below it dotted keys, as 'simshuffle machine calibrate' does."
         raise InputError(
             Problem("", "must be one mapping with the key values", found, remedy), str(path)
         )
@@ -205,7 +205,7 @@ def _problem(detail: dict[str, Any]) -> Problem:
         remedy = nearest(str(detail["loc"][-1]), sorted(known.model_fields))
         return Problem(where, rule, given, remedy)
     rule = detail["msg"].removeprefix("Input ")
-    remedy = "Let 'simshuffle calibrate' write the file, or correct it."
+    remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
     return Problem(where, rule, given, remedy)
 
 

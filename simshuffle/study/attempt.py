@@ -11,15 +11,10 @@ from simshuffle.study.store import Store
 
 @dataclass(frozen=True)
 class Lost:
-    """A cell without an outcome.
+    """A cell without an outcome."""
 
-    Attributes:
-        why: a sentence for people.
-        error: what the cell raised; None where its process died.
-    """
-
-    why: str
-    error: SimshuffleError | None = None
+    why: str  # a sentence for people
+    error: SimshuffleError | None = None  # what the cell raised; None where its process died
 
 
 def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:

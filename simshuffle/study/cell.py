@@ -22,18 +22,13 @@ SMALL_MEMORY = 200e6
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell gives.
+    """What a cell gives."""
 
-    Attributes:
-        values: plain values that JSON can hold, NaN included.
-        tables: data frames by name, which go to Parquet.
-        files: further files by name: their contents, or where a store has them.
-        lost: why there is nothing; '' if there is. Studies with partial results are given such
-            outcomes of cells that are lost.
-    """
-
+    # plain values that JSON can hold, NaN included
     values: Mapping[str, Any] = field(default_factory=dict)
+    # data frames by name, which go to Parquet
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    # further files by name: their contents, or where a store has them
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
 
     def content(self, name: str) -> bytes:
@@ -41,6 +36,8 @@ class Outcome:
         file = self.files[name]
         return file if isinstance(file, bytes) else file.read_bytes()
 
+    # why there is nothing; '' if there is. Studies with partial results are given such outcomes of
+    # cells that are lost.
     lost: str = ""
 
 

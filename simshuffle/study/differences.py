@@ -24,25 +24,19 @@ SHOWN = 40
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not the same.
+    """What is not the same."""
 
-    Attributes:
-        file: by its name in the folder.
-        what: the column of a table or the dotted key of other values; '' for the file itself.
-        rows, of: in how many rows of how many; 0 where there are no rows.
-        absolute, relative: the difference in the row with the largest relative one, which is a
-            share of the larger of both; None but for two numbers.
-        where: that row; of other values than numbers the first one.
-        stored, again: the values there; of a file what is said of it.
-    """
-
-    file: str
-    what: str
+    file: str  # by its name in the folder
+    what: str  # the column of a table or the dotted key of other values; '' for the file itself
+    # rows, of: in how many rows of how many; 0 where there are no rows
     rows: int
     of: int
+    # absolute, relative: the difference in the row with the largest relative one, which is a share
+    # of the larger of both; None but for two numbers
     absolute: float | None
     relative: float | None
-    where: str
+    where: str  # that row; of other values than numbers the first one
+    # stored, again: the values there; of a file what is said of it
     stored: Any
     again: Any
 

@@ -112,6 +112,8 @@ def stub(verbs: Mapping[str, Verb[Any]]) -> Iterator[str]:
 
 
 def _line(field: Field) -> str:
-    plain = isinstance(field.default, str | int | float | None)
+    plain = isinstance(field.default, int | float | None)
     default = f" = {field.default!r}" if plain else " = ..."
+    if isinstance(field.default, str):  # as ruff writes it
+        default = f' = "{field.default}"'
     return f"    {field.name}: {type_of(field)}{'' if field.needed else default},"

@@ -23,16 +23,12 @@ ROWS_AT_ONCE = 1 << 17
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a long table, and where they are.
+    """Rows of a long table, and where they are."""
 
-    Attributes:
-        rows: themselves, or the Parquet file that holds them.
-        lead: a table of one row, whose columns stand before those of every row; None for none.
-        holder: what has to be there as long as the file, such as its temporary folder.
-    """
-
-    rows: pd.DataFrame | Path
+    rows: pd.DataFrame | Path  # themselves, or the Parquet file that holds them
+    # a table of one row, whose columns stand before those of every row; None for none
     lead: pd.DataFrame | None = None
+    # what has to be there as long as the file, such as its temporary folder
     holder: object = field(default=None, repr=False)
 
     def __len__(self) -> int:

@@ -168,19 +168,25 @@ def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> Op
     try:
         made: OptionsT = TypeAdapter(record).validate_python(dict(values))
     except ValidationError as error:
-        problems = [
-            Problem(
-                fields[str(of["loc"][0])].flag,
-                of["msg"].removeprefix("Input ").removeprefix("Value error, "),
-                repr(of["input"])[:60],
-                "Give a value that obeys the rule.",
-            )
-            for of in error.errors()
-        ]
+        problems = [_refused(fields[str(of["loc"][0])], of) for of in error.errors()]
         raise as_asked(InputError(problems, COMMAND_LINE), source) from None
     if problems := [of for field in fields.values() for of in _problems(field, made)]:
         raise as_asked(InputError(problems, COMMAND_LINE), source)
     return made
+
+
+def _refused(field: Field, of: Any) -> Problem:
+    """What pydantic says of a value: ``of`` is one of its errors."""
+    rule = of["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    remedy = "Give a value that obeys the rule."
+    if field.option.choices:
+        rule, remedy = _choice(field.option)
+    return Problem(field.flag, rule, repr(of["input"])[:60], remedy)
+
+
+def _choice(option: Option) -> tuple[str, str]:
+    """Rule and remedy of an option that is one of a few words."""
+    return f"must be {' or '.join(option.choices)}", "Write one of them, or leave it out."
 
 
 def _problems(field: Field, made: Options) -> Iterator[Problem]:
@@ -190,8 +196,8 @@ def _problems(field: Field, made: Options) -> Iterator[Problem]:
         if value is None:
             continue
         if option.choices and value not in option.choices:
-            rule = f"must be {' or '.join(option.choices)}"
-            yield Problem(field.flag, rule, repr(value)[:60], "Write one of them, or leave it out.")
+            rule, remedy = _choice(option)
+            yield Problem(field.flag, rule, repr(value)[:60], remedy)
         low, high = option.low, option.high
         if (low is not None and not value >= low) or (high is not None and not value <= high):
             rule = f"must be at least {low:g}" if high is None else f"must be {low:g} to {high:g}"

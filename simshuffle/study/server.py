@@ -33,32 +33,22 @@ def not_sent(why: str) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """A cell that is to be done.
+    """A cell that is to be done."""
 
-    Attributes:
-        digest: of the cell.
-        kind: its class, pickled; loading it loads what its cells compute with.
-        work: the cell and its store, pickled.
-    """
-
-    digest: str
-    kind: bytes
-    work: bytes
+    digest: str  # of the cell
+    kind: bytes  # its class, pickled; loading it loads what its cells compute with
+    work: bytes  # the cell and its store, pickled
 
 
 @dataclass(frozen=True)
 class News:
-    """What is heard of a cell.
+    """What is heard of a cell."""
 
-    Attributes:
-        digest: of the cell.
-        what: 'share' of it is done; 'ended'; 'raised' what no other cell would survive; or 'died'.
-        value: that share, from 0 to 1; a `Lost` or None; the exception; the exit status of the
-            process, negative for a signal.
-    """
-
-    digest: str
+    digest: str  # of the cell
+    # 'share' of it is done; 'ended'; 'raised' what no other cell would survive; or 'died'
     what: Literal["share", "ended", "raised", "died"]
+    # that share, from 0 to 1; a `Lost` or None; the exception; the exit status of the process,
+    # negative for a signal
     value: Any
 
 

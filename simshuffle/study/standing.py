@@ -11,22 +11,15 @@ from simshuffle.study.cell import Cell
 
 @dataclass(frozen=True)
 class Standing:
-    """How far the cells of a stage are.
+    """How far the cells of a stage are."""
 
-    Attributes:
-        done: cells whose outcome is there, those that were kept from before included.
-        total: cells.
-        share: of the work of this session that is done, from 0 to 1, by the cells' costs.
-        left_s: s until all are done, by the cells' costs and what they took so far; None while
-            nothing is known of it.
-        running: share done of each cell that is being done, by its label.
-    """
-
-    done: int
-    total: int
-    share: float
+    done: int  # cells whose outcome is there, those that were kept from before included
+    total: int  # cells
+    share: float  # of the work of this session that is done, from 0 to 1, by the cells' costs
+    # s until all are done, by the cells' costs and what they took so far; None while nothing is
+    # known of it
     left_s: float | None
-    running: Mapping[str, float]
+    running: Mapping[str, float]  # share done of each cell that is being done, by its label
 
 
 TRUST = 1.0
@@ -42,23 +35,15 @@ def left(share: float, passed: float) -> float | None:
 
 @dataclass
 class Watch:
-    """Follows the cells of a stage and tells of them.
+    """Follows the cells of a stage and tells of them."""
 
-    Attributes:
-        cells: by their digests.
-        kept: how many were there before.
-        progress: who is told; nobody if None.
-        shares: that are done, of the cells that are being done.
-        ended: those that are done or lost.
-        at_once: how many are done at once, at most.
-    """
-
-    cells: Mapping[str, Cell]
-    kept: int
-    progress: Progress | None
+    cells: Mapping[str, Cell]  # by their digests
+    kept: int  # how many were there before
+    progress: Progress | None  # who is told; nobody if None
+    # that are done, of the cells that are being done
     shares: dict[str, float] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
-    at_once: int = 1
+    ended: set[str] = field(default_factory=set)  # those that are done or lost
+    at_once: int = 1  # how many are done at once, at most
 
     def __post_init__(self) -> None:
         self._last, self._busy = monotonic(), 0.0

@@ -20,6 +20,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.results.console import terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.folders import write_folder
+from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome
@@ -32,6 +33,8 @@ from simshuffle.version import __version__
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
+
+    from simshuffle.results.chart import Chart
 
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
@@ -46,86 +49,71 @@ Files = Mapping[str, bytes | Path]
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that follows from those that are stored, and is written beside them for others.
+    """A table that follows from those that are stored, and is written beside them for others."""
 
-    Attributes:
-        schema: of it.
-        table: makes it.
-    """
-
-    schema: Schema
-    table: Callable[[Result], pd.DataFrame]
+    schema: Schema  # of it
+    table: Callable[[Result], pd.DataFrame]  # makes it
 
 
 @dataclass(frozen=True)
 class Study(Generic[V]):
-    """A kind of study.
+    """A kind of study."""
 
-    Attributes:
-        kind: what ``meta.json`` calls it.
-        verb: of the command line, which also begins the names of its folders; '' for none.
-        stages: of cells; none where nothing is cached.
-        collect: the stored tables, from what was asked and the outcomes of all stages.
-        stored: their schemas by name, which is also that of the file.
-        documents: names of further text files, such as 'scenario.yaml'.
-        derived: tables that follow from the stored ones.
-        leading: columns that depend on what was asked, by what ``meta.json`` says, such as the axes
-            of a sweep; they stand first in every table.
-        texts: further text files by name, and what makes them.
-        files_in: further files by the folder that they are in, such as 'plans'.
-        figures: figures by name.
-        one_figure: whether there is always one.
-        parts: what a terminal shows: texts and tables.
-        exported: the same for LaTeX and Markdown, where the terminal shows a report that has its
-            tables in its text; None for ``parts``.
-        as_json: what ``--json`` prints, as plain values; None for all tables.
-        compared: tables by name that are put beside those of another result: what tells rows apart
-            as index, and columns of numbers; None for all tables in CSV whose schemas have a key.
-        facts: what ``meta.json`` says beside kind, fingerprint and versions.
-        says: what ``meta.json`` holds for figures and texts, as a TypedDict: other values are
-            refused where a folder is read.
-        faults: what is wrong with a result that was read, whose tables and ``meta.json`` are each
-            as they should be: where they do not fit together.
-        decides: modules whose code, with what they import, decides the stored tables beside the
-            code of the cells; the module of ``collect`` if none are named.
-        partial: whether there is a result although cells are lost (``meta['lost']`` says which and
-            why) or the study was stopped: ``meta['state']`` is 'finished', 'incomplete' (cells are
-            lost) or 'unfinished'. ``collect`` is then given outcomes of lost cells, and none of
-            those that are still to be done; it raises a SimshuffleError if it can do nothing.
-        again: the function, as 'module:name', that gives the request of a result from its folder
-            and ``meta.json``; it raises an InputError where these do not hold all that was asked.
-            It is named because it may need what a study may not import.
-        measured: last parts of keys of ``meta.json`` that a clock measured while the result was
-            made, as of `simshuffle.study.schema.Column`.
-        versions: packages whose versions ``meta.json`` names.
-        result: the class of its results.
-    """
-
-    kind: str
-    verb: str
-    stages: tuple[Stage[V], ...]
+    kind: str  # what ``meta.json`` calls it
+    verb: str  # of the command line, which also begins the names of its folders; '' for none
+    stages: tuple[Stage[V], ...]  # of cells; none where nothing is cached
+    # the stored tables, from what was asked and the outcomes of all stages
     collect: Callable[[V, Outcomes], Tables]
-    stored: Mapping[str, Schema]
-    documents: tuple[str, ...] = ()
+    stored: Mapping[str, Schema]  # their schemas by name, which is also that of the file
+    documents: tuple[str, ...] = ()  # names of further text files, such as 'scenario.yaml'
+    # tables that follow from the stored ones
     derived: Mapping[str, Derived] = field(default_factory=dict)
+    # columns that depend on what was asked, by what ``meta.json`` says, such as the axes of a
+    # sweep; they stand first in every table
     leading: Callable[[Meta], Mapping[str, Column]] = lambda meta: {}
+    # further text files by name, and what makes them
     texts: Mapping[str, Callable[[Result], str]] = field(default_factory=dict)
+    # further files by the folder that they are in, such as 'plans'
     files_in: Mapping[str, Callable[[V, Outcomes], Files]] = field(default_factory=dict)
-    figures: Callable[[Result], Mapping[str, Figure]] = lambda result: {}
-    one_figure: bool = False
+    # figures by name, as they are declared
+    figures: Callable[[Result], Mapping[str, Chart]] = lambda result: {}
+    one_figure: bool = False  # whether there is always one
+    # what a terminal shows: texts and tables
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
+    # the same for LaTeX and Markdown, where the terminal shows a report that has its tables in its
+    # text; None for ``parts``
     exported: Callable[[Result], Iterable[str | Table]] | None = None
+    # what ``--json`` prints, as plain values; None for all tables
     as_json: Callable[[Result], Any] | None = None
+    # tables by name that are put beside those of another result: what tells rows apart as index,
+    # and columns of numbers; None for all tables in CSV whose schemas have a key
     compared: Callable[[Result], Tables] | None = None
+    # what ``meta.json`` says beside kind, fingerprint and versions
     facts: Callable[[V, Outcomes, Tables], Meta] = lambda values, outcomes, tables: {}
+    # what ``meta.json`` holds for figures and texts, as a TypedDict: other values are refused where
+    # a folder is read
     says: Any = dict[str, Any]
+    # what is wrong with a result that was read, whose tables and ``meta.json`` are each as they
+    # should be: where they do not fit together
     faults: Callable[[Result], Iterable[Problem]] = lambda result: ()
+    # modules whose code, with what they import, decides the stored tables beside the code of the
+    # cells; the module of ``collect`` if none are named
     decides: tuple[str, ...] = ()
+    # whether there is a result although cells are lost (``meta['lost']`` says which and why) or the
+    # study was stopped: ``meta['state']`` is 'finished', 'incomplete' (cells are lost) or
+    # 'unfinished'. ``collect`` is then given outcomes of lost cells, and none of those that are
+    # still to be done; it raises a SimshuffleError if it can do nothing.
     partial: bool = False
+    # the function, as 'module:name', that gives the request of a result from its folder and
+    # ``meta.json``; it raises an InputError where these do not hold all that was asked. It is named
+    # because it may need what a study may not import.
     again: str = ""
+    # last parts of keys of ``meta.json`` that a clock measured while the result was made, as of
+    # `simshuffle.study.schema.Column`
     measured: tuple[str, ...] = ()
+    # packages whose versions ``meta.json`` names
     versions: tuple[str, ...] = ("numpy", "numba", "simpy", "networkx", "pandas")
-    result: type[Result] = field(default_factory=lambda: Result)
+    result: type[Result] = field(default_factory=lambda: Result)  # the class of its results
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -151,26 +139,20 @@ class Study(Generic[V]):
 
 @dataclass(frozen=True)
 class Request(Generic[V]):
-    """What is asked of a study.
+    """What is asked of a study."""
 
-    Attributes:
-        name: of the scenario or study, which names the folder.
-        values: checked; what the stages and ``collect`` are given.
-        documents: texts that are kept in the folder by file name, such as the resolved scenario.
-        asked: further plain values that decide the result; ``meta.json`` has them.
-        inputs: files that the documents name, by their names in the folder `INPUTS`, which stand
-            for their contents.
-        about: what is to be known before it begins, such as how much there is to do.
-        one_device: whether its cells share a device: they are done one after another, unless a
-            number of processes is named.
-    """
-
-    name: str
-    values: V
+    name: str  # of the scenario or study, which names the folder
+    values: V  # checked; what the stages and ``collect`` are given
+    # texts that are kept in the folder by file name, such as the resolved scenario
     documents: Mapping[str, str]
+    # further plain values that decide the result; ``meta.json`` has them
     asked: Meta = field(default_factory=dict)
+    # files that the documents name, by their names in the folder `INPUTS`, which stand for their
+    # contents
     inputs: Mapping[str, Path] = field(default_factory=dict)
-    about: str = ""
+    about: str = ""  # what is to be known before it begins, such as how much there is to do
+    # whether its cells share a device: they are done one after another, unless a number of
+    # processes is named
     one_device: bool = False
 
 
@@ -197,23 +179,14 @@ def versions(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What a study leaves behind. Printed, it is its tables; so it is in a notebook.
+    """What a study leaves behind. Printed, it is its tables; so it is in a notebook."""
 
-    Attributes:
-        study: its kind.
-        tables: the stored tables by name.
-        meta: kind, fingerprint, versions, and what the study says of itself.
-        documents: text files by name, such as 'scenario.yaml'.
-        files_in: further files by folder.
-        inputs: files that the documents name, by their names in the folder `INPUTS`; copied with
-            the result.
-    """
-
-    study: Study[Any]
-    tables: Tables
-    meta: Meta
-    documents: Mapping[str, str]
-    files_in: Mapping[str, Files] = field(default_factory=dict)
+    study: Study[Any]  # its kind
+    tables: Tables  # the stored tables by name
+    meta: Meta  # kind, fingerprint, versions, and what the study says of itself
+    documents: Mapping[str, str]  # text files by name, such as 'scenario.yaml'
+    files_in: Mapping[str, Files] = field(default_factory=dict)  # further files by folder
+    # files that the documents name, by their names in the folder `INPUTS`; copied with the result
     inputs: Mapping[str, Path] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -286,15 +259,16 @@ class Result:
             name: of the figure, where there is only one; that of the study if it is ''.
         """
         # matplotlib, where it is drawn
-        from simshuffle.results.style import save, signed  # noqa: PLC0415
+        from simshuffle.results import canvas, paper  # noqa: PLC0415
 
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         figures = self.study.figures(self)
         paths = []
-        for own, figure in figures.items():
+        for own, chart in figures.items():
             stem = place / (name if name and len(figures) == 1 else own)
-            paths += save(figure, stem, signed(own, [self.meta["fingerprint"]]))
+            about = signed(own, [self.meta["fingerprint"]])
+            paths += canvas.save(paper.draw(chart), stem, about)
         return paths
 
     def figure(self, name: str = "") -> Figure:
@@ -303,13 +277,16 @@ class Result:
         Raises:
             InputError: there is no such figure, or several and none is named.
         """
+        # matplotlib, where it is drawn
+        from simshuffle.results import paper  # noqa: PLC0415
+
         figures = self.study.figures(self)
         if not name and len(figures) == 1:
-            return next(iter(figures.values()))
+            return paper.draw(next(iter(figures.values())))
         if name not in figures:
             remedy = f"There are {', '.join(figures)}." if figures else "There are none."
             raise InputError(Problem("name", "no such figure", repr(name), remedy), "figure")
-        return figures[name]
+        return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
         """The table of that name, of those that are stored and those that follow.

@@ -20,38 +20,26 @@ Group = Literal["Describe", "Simulate", "Results", "Rarely"]
 
 @dataclass(frozen=True)
 class Verb(Generic[OptionsT]):
-    """How a study is asked for.
+    """How a study is asked for."""
 
-    Attributes:
-        name: on the command line, such as 'sweep', or 'study hiding' one level down.
-        options: the record of what is asked; its docstring is the help.
-        request: the study, and what is asked of it. It imports what it needs when it is called.
-        examples: whole commands, shown below the help.
-        group: the heading under which the help lists it.
-        kinds: the study that writes a kind of result folder, by that kind: its module, whose
-            ``STUDY`` it is, or 'module:NAME'.
-        function: its name in Python; '' for none.
-        noun: what a cell is called in the progress.
-        done: what was done with it.
-        width: columns of what is printed where there is no terminal.
-        kept: whether there is a result folder if none is named.
-        after: what is done with a result, its folder and the options at last; the lines that are
-            printed then.
-        refused: what makes a result no answer: it is printed, and the exit status is 2.
-    """
-
-    name: str
-    options: type[OptionsT]
+    name: str  # on the command line, such as 'sweep', or 'study hiding' one level down
+    options: type[OptionsT]  # the record of what is asked; its docstring is the help
+    # the study, and what is asked of it. It imports what it needs when it is called.
     request: Callable[[OptionsT], tuple[Study[Any], Request[Any]]]
-    examples: tuple[str, ...]
-    group: Group = "Simulate"
+    examples: tuple[str, ...]  # whole commands, shown below the help
+    group: Group = "Simulate"  # the heading under which the help lists it
+    # the study that writes a kind of result folder, by that kind: its module, whose ``STUDY``
+    # it is, or 'module:NAME'
     kinds: Mapping[str, str] = field(default_factory=dict)
-    function: str = ""
-    noun: str = "run"
-    done: str = "simulated"
-    width: int = 100
-    kept: bool = True
+    function: str = ""  # its name in Python; '' for none
+    noun: str = "run"  # what a cell is called in the progress
+    done: str = "simulated"  # what was done with it
+    width: int = 100  # columns of what is printed where there is no terminal
+    kept: bool = True  # whether there is a result folder if none is named
+    # what is done with a result, its folder and the options at last; the lines that are printed
+    # then
     after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()
+    # what makes a result no answer: it is printed, and the exit status is 2
     refused: Callable[[Result], Problem | None] = lambda result: None
 
     @property

@@ -19,37 +19,23 @@ FAR = np.iinfo(np.int16).max
 class Cabling:
     """The nodes of a network, numbered in their order, and its cables, in that of networkx: those
     of the first node, ordered by the neighbour to which it was linked first, then those of the
-    second to later nodes, and so on.
+    second to later nodes, and so on."""
 
-    Attributes:
-        names: of the nodes.
-        kinds: of each 'host', 'switch' or 'storage'.
-        tiers: of each.
-        crossing: (nodes,) s, of each.
-        ends: (cables, 2) the nodes at both ends, the earlier one first.
-        laid: (cables,) when each was added, from 0.
-        parallel: (cables,) which one it is of those between its two nodes, from 0.
-        several: (cables,) whether there are others between them.
-        bandwidth: (cables,) bytes/s in each direction.
-        latency: (cables,) s.
-        height: the number of switch levels less one; None if the network is not said to be a tree.
-        coordinates: (nodes, dimensions) of the switches, -1 for what has none; None if none has.
-        ports: (cables, 2) the number of the port at each end, -1 where it is not known; None if
-            none is.
-    """
-
-    names: list[str]
-    kinds: list[str]
-    tiers: list[str]
-    crossing: NDArray[np.float64]
-    ends: Ints
-    laid: Ints
-    parallel: Ints
-    several: Bools
-    bandwidth: NDArray[np.float64]
-    latency: NDArray[np.float64]
+    names: list[str]  # of the nodes
+    kinds: list[str]  # of each 'host', 'switch' or 'storage'
+    tiers: list[str]  # of each
+    crossing: NDArray[np.float64]  # (nodes,) s, of each
+    ends: Ints  # (cables, 2) the nodes at both ends, the earlier one first
+    laid: Ints  # (cables,) when each was added, from 0
+    parallel: Ints  # (cables,) which one it is of those between its two nodes, from 0
+    several: Bools  # (cables,) whether there are others between them
+    bandwidth: NDArray[np.float64]  # (cables,) bytes/s in each direction
+    latency: NDArray[np.float64]  # (cables,) s
+    # the number of switch levels less one; None if the network is not said to be a tree
     height: int | None
+    # (nodes, dimensions) of the switches, -1 for what has none; None if none has
     coordinates: Ints | None = None
+    # (cables, 2) the number of the port at each end, -1 where it is not known; None if none is
     ports: Ints | None = None
 
     @staticmethod
@@ -239,23 +225,14 @@ class SwitchGraph:
 
 @dataclass(frozen=True)
 class DirectedLinks:
-    """The cables of a network, each in both directions: link 2k and link 2k + 1.
+    """The cables of a network, each in both directions: link 2k and link 2k + 1."""
 
-    Attributes:
-        names: 'from>to', with '#k' for the k-th of several parallel ones.
-        tiers: 'leaf>fbb' and so on.
-        capacity: (links,) bytes/s.
-        latency: (links,) s, of the cable and of the switch that it enters.
-        enters: (links,) the number of the node that each enters.
-        nodes: the names of all nodes.
-    """
-
-    names: list[str]
-    tiers: list[str]
-    capacity: NDArray[np.float64]
-    latency: NDArray[np.float64]
-    enters: Ints
-    nodes: list[str] = field(repr=False)
+    names: list[str]  # 'from>to', with '#k' for the k-th of several parallel ones
+    tiers: list[str]  # 'leaf>fbb' and so on
+    capacity: NDArray[np.float64]  # (links,) bytes/s
+    latency: NDArray[np.float64]  # (links,) s, of the cable and of the switch that it enters
+    enters: Ints  # (links,) the number of the node that each enters
+    nodes: list[str] = field(repr=False)  # the names of all nodes
 
     @property
     def target(self) -> list[str]:

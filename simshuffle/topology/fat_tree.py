@@ -27,17 +27,11 @@ ROUNDING = 1e-3  # of a port: 33 links below 7 may be written as taper: 4.714
 
 @dataclass(frozen=True)
 class Links:
-    """The links between a level of switches, or the hosts, and the one above.
+    """The links between a level of switches, or the hosts, and the one above."""
 
-    Attributes:
-        children: lower nodes linked to an upper one.
-        parents: upper nodes linked to a lower one.
-        parallel: links of each such pair.
-    """
-
-    children: int
-    parents: int = 1
-    parallel: int = 1
+    children: int  # lower nodes linked to an upper one
+    parents: int = 1  # upper nodes linked to a lower one
+    parallel: int = 1  # links of each such pair
 
 
 class FatTree(Sourced, Interconnect):

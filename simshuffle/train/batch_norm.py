@@ -28,17 +28,11 @@ Tensor = torch.Tensor
 @dataclass
 class RankRows:
     """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank
-    ``first`` + i.
+    ``first`` + i."""
 
-    Attributes:
-        first: lowest rank.
-        count: ranks.
-        rows: of the batch, a multiple of ``count``.
-    """
-
-    first: int = 0
-    count: int = 1
-    rows: int = 0
+    first: int = 0  # lowest rank
+    count: int = 1  # ranks
+    rows: int = 0  # of the batch, a multiple of ``count``
 
     def expect(self, first: int, count: int, rows: int) -> None:
         """The next batch has ``rows`` rows, of ``count`` ranks from ``first`` on."""

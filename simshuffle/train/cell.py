@@ -41,19 +41,12 @@ class TorchCell(PlainCell):
 
 @dataclass(frozen=True)
 class RunCell(TorchCell):
-    """A run.
+    """A run."""
 
-    Attributes:
-        training_run: what is trained.
-        samples: that an epoch trains on; for the cost alone.
-        label: of the run, for people.
-        device: that trains.
-    """
-
-    training_run: Run
-    samples: int
-    label: str
-    device: str
+    training_run: Run  # what is trained
+    samples: int  # that an epoch trains on; for the cost alone
+    label: str  # of the run, for people
+    device: str  # that trains
 
     @property
     def key(self) -> Any:

@@ -101,15 +101,10 @@ def info_nce(one: torch.Tensor, other: torch.Tensor, temperature: float) -> torc
 
 @dataclass(frozen=True)
 class Contrast:
-    """A contrastive training.
+    """A contrastive training."""
 
-    Attributes:
-        loss: its temperature, and where negatives come from.
-        views: of the training samples.
-    """
-
-    loss: Contrastive
-    views: Views
+    loss: Contrastive  # its temperature, and where negatives come from
+    views: Views  # of the training samples
 
     @property
     def gathered(self) -> bool:

@@ -46,36 +46,27 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EmulatedRun(RunRecord):
-    """What `emulate` returns: the record of the run, and
+    """What `emulate` returns: the record of the run, and"""
 
-    Attributes:
-        model: a copy of the caller's model with the trained weights, on the CPU, in eval mode;
-            batch-norm statistics are pooled over ranks.
-    """
-
+    # a copy of the caller's model with the trained weights, on the CPU, in eval mode; batch-norm
+    # statistics are pooled over ranks
     model: nn.Module
 
 
 @dataclass(frozen=True)
 class Materials:
-    """What a run is trained with.
+    """What a run is trained with."""
 
-    Attributes:
-        model: the initial weights, in float32 on the CPU.
-        train, test: the samples, on the device that trains.
-        data_name, model_name: for the description of the run.
-        loss: of each sample.
-        optimizer: of the network's parameters; SGD if None.
-        augmentation: how views of the samples are made; None if there is none.
-    """
-
-    model: nn.Module
+    model: nn.Module  # the initial weights, in float32 on the CPU
+    # train, test: the samples, on the device that trains
     train: Source
     test: Source
+    # data_name, model_name: for the description of the run
     data_name: str
     model_name: str
-    loss: Loss = cross_entropy
-    optimizer: OptimizerFactory | None = None
+    loss: Loss = cross_entropy  # of each sample
+    optimizer: OptimizerFactory | None = None  # of the network's parameters; SGD if None
+    # how views of the samples are made; None if there is none
     augmentation: Augmentation | None = None
 
 

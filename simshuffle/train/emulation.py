@@ -95,31 +95,18 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class EpochOutcome:
-    """One epoch.
+    """One epoch."""
 
-    Attributes:
-        epoch: from 1.
-        shards: who trained on what.
-        plan: the exchange after it.
-        importance: (N,) nats, that the plan was made with; None where it needs none.
-        train_loss: mean over the samples as they were trained on, nats.
-        samples: trained on, by all ranks.
-        learning_rate: of the last iteration.
-        iterations: for each, the seconds forward_s, backward_s and update_s.
-        importance_s: s, of the inference pass over all shards; 0 without one.
-        seconds: s, of all iterations.
-    """
-
-    epoch: int
-    shards: Shards
-    plan: ExchangePlan
-    importance: Floats | None
-    train_loss: float
-    samples: int
-    learning_rate: float
-    iterations: list[dict[str, float]]
-    importance_s: float
-    seconds: float
+    epoch: int  # from 1
+    shards: Shards  # who trained on what
+    plan: ExchangePlan  # the exchange after it
+    importance: Floats | None  # (N,) nats, that the plan was made with; None where it needs none
+    train_loss: float  # mean over the samples as they were trained on, nats
+    samples: int  # trained on, by all ranks
+    learning_rate: float  # of the last iteration
+    iterations: list[dict[str, float]]  # for each, the seconds forward_s, backward_s and update_s
+    importance_s: float  # s, of the inference pass over all shards; 0 without one
+    seconds: float  # s, of all iterations
 
 
 class Emulation(Shuffled):

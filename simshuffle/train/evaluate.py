@@ -106,16 +106,12 @@ of equal size."""
 
 @dataclass(frozen=True)
 class Score:
-    """What an evaluation found.
+    """What an evaluation found."""
 
-    Attributes:
-        accuracy: share of test samples whose label gets the largest logit. After a contrastive
-            training a logit is the cosine to the mean of a class, over the temperature.
-        loss: mean over the samples; cross-entropy in nats unless the network has another.
-    """
-
+    # share of test samples whose label gets the largest logit. After a contrastive training a logit
+    # is the cosine to the mean of a class, over the temperature.
     accuracy: float
-    loss: float
+    loss: float  # mean over the samples; cross-entropy in nats unless the network has another
 
 
 class Evaluation:

@@ -32,16 +32,12 @@ _FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 
 @dataclass
 class Probe:
-    """What a trial found.
+    """What a trial found."""
 
-    Attributes:
-        activations: numbers that go in and that the layers put out, for a sample.
-        flat: paths of the batch-norm layers that see one value for each sample and channel.
-        mixes: whether what the network makes of a rank's samples depends on those of another rank.
-    """
-
-    activations: int = 1
+    activations: int = 1  # numbers that go in and that the layers put out, for a sample
+    # paths of the batch-norm layers that see one value for each sample and channel
     flat: list[str] = field(default_factory=list)
+    # whether what the network makes of a rank's samples depends on those of another rank
     mixes: bool = False
 
 
@@ -144,28 +140,19 @@ whole ranks, so that memory does not grow with M. On a CPU such a part stays nea
 
 @dataclass
 class RankedNetwork:
-    """The network of M ranks.
+    """The network of M ranks."""
 
-    Attributes:
-        model: takes a batch of samples of several ranks after ``rows`` was told whose they are.
-        rows: see `RankRows`; without effect where batch norm is not by rank.
-        world_size: M.
-        by_rank: whether there are batch-norm statistics for each rank.
-        whole: whether a batch must stay whole, because what is made of a sample depends on those of
-            other ranks.
-        rows_at_once: samples that are worked off together.
-        loss: of each sample.
-        contrast: of a contrastive training.
-    """
-
+    # takes a batch of samples of several ranks after ``rows`` was told whose they are
     model: nn.Module
-    rows: RankRows
-    world_size: int
-    by_rank: bool
+    rows: RankRows  # see `RankRows`; without effect where batch norm is not by rank
+    world_size: int  # M
+    by_rank: bool  # whether there are batch-norm statistics for each rank
+    # whether a batch must stay whole, because what is made of a sample depends on those of other
+    # ranks
     whole: bool
-    rows_at_once: int
-    loss: Loss = cross_entropy
-    contrast: Contrast | None = None
+    rows_at_once: int  # samples that are worked off together
+    loss: Loss = cross_entropy  # of each sample
+    contrast: Contrast | None = None  # of a contrastive training
 
     @classmethod
     def alone(cls, model: nn.Module, rows_at_once: int) -> RankedNetwork:

@@ -30,20 +30,15 @@ from simshuffle.train.study import Study
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What the caller gives.
+    """What the caller gives."""
 
-    Attributes:
-        model: makes the network; called once for each run, with torch's generator at its seed.
-        train, test: map-style data sets of pairs (input, target).
-        loss: of each sample.
-        optimizer: of the network's parameters; SGD if None.
-    """
-
+    # makes the network; called once for each run, with torch's generator at its seed
     model: Callable[[], nn.Module]
+    # train, test: map-style data sets of pairs (input, target)
     train: Dataset[Any]
     test: Dataset[Any]
-    loss: Loss
-    optimizer: OptimizerFactory | None
+    loss: Loss  # of each sample
+    optimizer: OptimizerFactory | None  # of the network's parameters; SGD if None
 
     def sources(
         self, dtype: torch.dtype, device: torch.device
@@ -59,15 +54,10 @@ class Own:
 
 @dataclass(frozen=True)
 class OwnCell(RunCell):
-    """A run of what the caller gives. It is known again by its ``mark``.
+    """A run of what the caller gives. It is known again by its ``mark``."""
 
-    Attributes:
-        own: model, data, loss and optimiser.
-        mark: stands for them, as far as can be seen from outside: see `mark_of`.
-    """
-
-    own: Own
-    mark: str
+    own: Own  # model, data, loss and optimiser
+    mark: str  # stands for them, as far as can be seen from outside: see `mark_of`
 
     @property
     def key(self) -> Any:

@@ -12,12 +12,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from rich.table import Table
 
 import simshuffle.studies
 from simshuffle.cli import main
 from simshuffle.cli.show import show
 from simshuffle.errors import InputError
+from simshuffle.results import canvas
 from simshuffle.results.export import exported
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.studies import kinds, read_folder, study_of
@@ -27,7 +29,7 @@ from simshuffle.study.made import contents as content
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
-from tests.drawn import faults
+from tests.drawn import faults, laid_out
 from tests.studies_tiny import TINY
 
 NAMES = [*TINY]
@@ -98,7 +100,7 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
     again = read_folder(folder).save(tmp_path / "again")
     assert content(again) == content(folder)
-    assert main(["plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
+    assert main(["results", "plot", str(folder), "--out", str(tmp_path / "drawn" / "it")]) == 0
     drawn = {path.suffix for path in (tmp_path / "drawn").rglob("*.p*")}
     assert drawn == ({".png", ".pdf"} if study.figures(read_folder(folder)) else set())
 
@@ -106,8 +108,9 @@ def test_a_result_is_saved_and_drawn_again_without_simulating(
 @pytest.mark.parametrize("made", [name for name in NAMES if name != "toy"], indirect=True)
 def test_figures_fit_a_column_and_their_words_can_be_read(made: Made) -> None:
     for name, figure in made[0].figures(made[2]).items():
-        assert figure.get_figwidth() == COLUMN_INCHES
-        assert [f"{name}: {fault}" for fault in faults(figure)] == []
+        drawn = laid_out(figure)
+        assert drawn.get_figwidth() == COLUMN_INCHES
+        assert [f"{name}: {fault}" for fault in faults(drawn)] == []
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
@@ -118,10 +121,10 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(
     monkeypatch.setattr(engine, "run", lambda *_, **__: pytest.fail("it was simulated"))
     show(result, folder, json=False)
     wanted = capsys.readouterr().out
-    assert main(["show", str(folder)]) == 0
+    assert main(["results", "show", str(folder)]) == 0
     assert capsys.readouterr().out == wanted
     for to, begin in (("latex", r"  \begin{tabular}"), ("markdown", "| ---")):
-        assert main(["show", str(folder), "--to", to]) == 0
+        assert main(["results", "show", str(folder), "--to", to]) == 0
         out = capsys.readouterr().out
         tables = [part for part in result.exported() if isinstance(part, Table)]
         assert sum(line.startswith(begin) for line in out.splitlines()) == len(tables)
@@ -189,7 +192,7 @@ def test_a_damaged_table_is_refused_politely(damage: str, made: Made, tmp_path: 
         assert path.name in str(caught.value)
         assert all(problem.remedy for problem in caught.value.problems)
         assert engine.existing(study, other, fingerprint(study, asked)) is None
-        assert main(["plot", str(other)]) == 2
+        assert main(["results", "plot", str(other)]) == 2
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -229,16 +232,27 @@ def spoil(path: Path, damage: str, schema: Schema) -> bool:
 @pytest.mark.parametrize("made", NAMES, indirect=True)
 @pytest.mark.parametrize("value", [None, 3, "text", [], {"a": 1}], ids=repr)
 def test_a_meta_file_with_other_values_is_refused_or_does_without(
-    value: object, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    value: object,
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, _, result, folder = made
-    for key in result.meta:
-        other = copied(folder, tmp_path / key)
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    """Figures are laid out, and what a file would say of itself is a text; none is written."""
+    monkeypatch.setattr(canvas, "save", not_written)
+    other = copied(made[3], tmp_path / "other")
+    meta = json.loads((other / "meta.json").read_text(encoding="utf-8"))
+    for key in made[2].meta:
         (other / "meta.json").write_text(json.dumps({**meta, key: value}), encoding="utf-8")
-        status = main(["plot", str(other)])
+        status = main(["results", "plot", str(other)])
         assert status in {0, 2}
         assert status == 0 or capsys.readouterr().err
+
+
+def not_written(figure: Figure, stem: Path, about: str) -> list[Path]:
+    assert isinstance(about, str)
+    figure.draw_without_rendering()
+    return [stem]
 
 
 @pytest.mark.parametrize("made", ["congestion"], indirect=True)

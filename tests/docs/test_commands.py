@@ -17,10 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TOGETHER = ("docs/tutorial.md",)
 """Pages whose commands follow one another in one folder."""
-LONG_PAGES = {
-    *("allreduce.md", "congestion.md", "design.md", "distributed.md", "mechanisms.md", "model.md"),
-    *("training.md", "tta.md", "windows.md"),
-}
+LONG_PAGES: set[str] = set()
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -1,5 +1,5 @@
 """The tables of predicted against measured in docs/reference/validation.md are those that
-`simshuffle validate` prints."""
+`simshuffle study validate` prints."""
 
 import re
 import sys

@@ -481,7 +481,7 @@ def _fabric(rng: random.Random, _: Path) -> Input:
 
 
 def _imported(folder: Path, arguments: tuple[str, ...]) -> None:
-    """What `simshuffle topology import` and `export` do."""
+    """What `simshuffle machine import` and `export` do."""
     fabric = read_fabric(folder / arguments[0], Missing(bandwidth=1e9))
     fabric.counts()
     "".join(map(str, fabric.slow_cables))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.results import style
+from simshuffle.results import canvas
 from tests.fuzz.readers import Input, Reader
 
 ACCEPTED, REFUSED, FAULT, SLOW = "accepted", "refused", "FAULT", "too slow"
@@ -125,7 +125,7 @@ def _put(path: Path, content: bytes | None) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Figures are laid out and not written; warnings are for people."""
-    with warnings.catch_warnings(), mock.patch.object(style, "save", _laid_out_figure):
+    with warnings.catch_warnings(), mock.patch.object(canvas, "save", _laid_out_figure):
         warnings.simplefilter("ignore")
         yield
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def test_no_index_leaves_its_array(tmp_path):
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    variables = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_OPT": "1"}
+    environment = os.environ | variables
     here = Path(__file__).parent
     command = [
         sys.executable,

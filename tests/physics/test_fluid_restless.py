@@ -42,9 +42,10 @@ print(json.dumps(out))
 
 
 def found(word: str, folder: Path) -> list[tuple[list[float], int]]:
+    apart = {"NUMBA_CACHE_DIR": str(folder), "NUMBA_OPT": "1"}  # compiled soon, for one run
     done = subprocess.run(
         [sys.executable, "-c", FOUND, word],
-        env=os.environ if word == "normal" else {**os.environ, "NUMBA_CACHE_DIR": str(folder)},
+        env=os.environ if word == "normal" else os.environ | apart,
         capture_output=True,
         text=True,
         check=True,

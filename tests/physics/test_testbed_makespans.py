@@ -171,7 +171,7 @@ def machine():
 
 
 def command(*arguments):
-    return [sys.executable, "-m", "simshuffle", "testbed", *arguments]
+    return [sys.executable, "-m", "simshuffle", "machine", "testbed", *arguments]
 
 
 def of_process(number):

@@ -27,6 +27,7 @@ from simshuffle.sim.simulate import simulate
 from simshuffle.sim.steady import MeanError, Seen, window_of
 from simshuffle.sim.window import ThinnedPlans
 from simshuffle.studies.simulation.study import STUDY
+from tests.drawn import laid_out
 from tests.small import small
 
 PARTIAL = "partial_local_shuffle:exchange_fraction=0.1"
@@ -540,7 +541,7 @@ def test_below_the_tables_stands_how_much_was_simulated(result):
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch(result):
     of = result.epochs.set_index(["run", "epoch"])
     row = of.loc["local @8", 2]
-    figure = STUDY.figures(result)["breakdown"]
+    figure = laid_out(STUDY.figures(result)["breakdown"])
     lines = [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     ends = [tuple(segment[:, 0]) for line in lines for segment in line.get_segments()]
     expected = (row["epoch_low_s"], row["epoch_high_s"])
@@ -552,7 +553,7 @@ def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch(result):
 
 def test_a_saved_result_is_verified_and_compared(result, tmp_path, capsys):
     folder = result.save(tmp_path / "windows")
-    assert main(["verify", str(folder)]) == 0
+    assert main(["results", "verify", str(folder)]) == 0
     again = simshuffle.read(folder)
     pd.testing.assert_frame_equal(
         again.tables["epochs"], result.tables["epochs"], check_dtype=False

@@ -33,6 +33,7 @@ from simshuffle.studies.training.text import report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
+from tests.drawn import laid_out
 from tests.trained import description, record, recorded, saved
 
 # --------------------------------------------------------------------------------------- statistics
@@ -233,6 +234,7 @@ def test_summary_and_report_have_both_and_compare_the_last():
 
 
 def texts_of(figure):
+    figure = laid_out(figure)
     legend = figure.legends[0].get_title().get_text()
     return legend, figure.get_supylabel().replace("\n", " ")
 
@@ -408,7 +410,7 @@ def test_plot_draws_the_same_figures_from_the_tables_alone(study, tmp_path, caps
     names = {"accuracy_world_size", "accuracy_fraction", "accuracy_epoch"}
     copied = tmp_path / "copied"
     shutil.copytree(study, copied, ignore=shutil.ignore_patterns("runs", "plans", "accuracy_*"))
-    assert main(["plot", str(copied)]) == 0
+    assert main(["results", "plot", str(copied)]) == 0
     assert {path.stem for path in copied.glob("accuracy_*.p*")} == names
     for path in copied.glob("accuracy_*.p*"):
         assert path.read_bytes() == (study / path.name).read_bytes(), path.name
@@ -425,7 +427,7 @@ def test_a_study_of_which_runs_are_missing_says_so(tmp_path, capsys):
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     (folder / "meta.json").write_text(json.dumps(meta | {"state": "unfinished"}), encoding="utf-8")
     (folder / "accuracy_world_size.png").unlink()
-    assert main(["plot", str(folder)]) == 0
+    assert main(["results", "plot", str(folder)]) == 0
     assert "unfinished: the figures show what is there" in capsys.readouterr().err
     assert (folder / "accuracy_world_size.png").is_file()
 
@@ -435,7 +437,7 @@ def test_a_damaged_table_is_an_error_in_words(name, study, tmp_path, capsys):
     copied = tmp_path / "copied"
     shutil.copytree(study, copied, ignore=shutil.ignore_patterns("runs", "plans"))
     (copied / name).write_bytes(b"a,b\n1,2\n")
-    assert main(["plot", str(copied)]) == 2
+    assert main(["results", "plot", str(copied)]) == 2
     told = capsys.readouterr().err
     assert name in told
     assert "Traceback" not in told

@@ -799,7 +799,7 @@ def test_set_with_a_value_that_is_not_yaml_is_refused(value, refused):
         (["run", "quickstart", "--sett", "a=1"], ("--sett", "--set")),
         (["run"], ("SCENARIO", "--help")),
         (["check"], ("SCENARIO", "--help")),
-        (["plot"], ("Missing argument", "--help")),
+        (["results", "plot"], ("Missing argument", "--help")),
         (["simulate"], ("simulate", "--help")),
         (["run", "quickstart", "--out"], ("--out",)),
     ],

@@ -24,7 +24,7 @@ from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate import Calibration, calibrate
 from simshuffle.studies.calibrate.cell import Settings, fitted
-from simshuffle.studies.calibrate.figures import residuals_figure
+from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import parameters_of, parameters_table
 from simshuffle.studies.calibrate.readers import READERS, recognise, rows_of
@@ -32,6 +32,7 @@ from simshuffle.studies.calibrate.study import request
 from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
 from simshuffle.studies.simulation.text import notes
 from simshuffle.study.made import contents
+from tests.drawn import laid_out
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
 KINDS = {
@@ -520,7 +521,7 @@ def test_the_tables_have_their_columns(measured, tmp_path):
 
 
 def test_the_figure_fits_a_column_and_names_every_law(measured):
-    figure = residuals_figure(measured.residuals)
+    figure = laid_out(residuals_chart(measured.residuals))
     assert figure.get_size_inches()[0] == COLUMN_INCHES
     shown = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
     assert set(measured.residuals["law"]) <= shown
@@ -834,27 +835,33 @@ def here(tmp_path, monkeypatch):
 
 
 def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
-    assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     printed = capsys.readouterr().out
     assert "workload.allreduce.intra_host_latency" in printed
     assert "95 % interval" in printed
     assert {path.name for path in (here / "out").iterdir()} == FILES
-    assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     assert "already holds" in capsys.readouterr().err
-    assert main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) == 2
+    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) == 2
     assert "--force" in capsys.readouterr().err
-    assert main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"]) == 0
+    assert (
+        main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
+        == 0
+    )
     assert "message_passing" in (here / "out" / "calibration.yaml").read_text(encoding="utf-8")
 
 
 def test_the_default_folder_is_below_results(here):
-    assert main(["calibrate", str(DATA / "osu-latency.txt")]) == 0
+    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt")]) == 0
     (folder,) = (here / "results").iterdir()
     assert folder.name.startswith("calibrate-osu-latency-")
 
 
 def test_json_is_all_that_is_printed(here, capsys):
-    assert main(["calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"]) == 0
+    assert (
+        main(["machine", "calibrate", str(DATA / "nccl-2-hosts.json"), "--out", "out", "--json"])
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert {"parameters", "notes"} == set(document)
     assert {p["key"] for p in document["parameters"]} >= {
@@ -876,7 +883,7 @@ def test_json_is_all_that_is_printed(here, capsys):
     ],
 )
 def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
-    assert main(["calibrate", *arguments]) == 2
+    assert main(["machine", "calibrate", *arguments]) == 2
     assert capsys.readouterr().err
     assert list(here.iterdir()) == []
 
@@ -885,17 +892,19 @@ def test_bad_input_ends_with_2_and_writes_nothing(arguments, here, capsys):
     "error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")]
 )
 def test_an_interruption_leaves_the_old_folder(error, here, monkeypatch):
-    assert main(["calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
+    assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}
 
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("simshuffle.studies.calibrate.figures.residuals_figure", fail)
-    status = main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"])
+    monkeypatch.setattr("simshuffle.studies.calibrate.study.residuals_chart", fail)
+    status = main(
+        ["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out", "--force"]
+    )
     assert status == (130 if isinstance(error, KeyboardInterrupt) else 1)
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
     assert [path.name for path in here.iterdir()] == ["out"]
     shutil.rmtree(here / "out")
-    assert main(["calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) != 0
+    assert main(["machine", "calibrate", str(DATA / "osu-latency.txt"), "--out", "out"]) != 0
     assert list(here.iterdir()) == []

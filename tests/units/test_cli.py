@@ -452,7 +452,7 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
     done = command("run", "s.yaml", "--out", "out", cwd=tmp_path, **ascii_only)
     assert done.returncode == 0, done.stderr.decode()
     assert load_scenario(tmp_path / "out" / "scenario.yaml") == scenario
-    assert command("plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
+    assert command("results", "plot", "out", cwd=tmp_path, **ascii_only).returncode == 0
 
 
 def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path):
@@ -486,21 +486,21 @@ def test_plot_draws_the_same_figure_again(result, capsys):
     before = content(result)
     (result / "breakdown.png").unlink()
     (result / "breakdown.pdf").unlink()
-    assert main(["plot", "out"]) == 0
+    assert main(["results", "plot", "out"]) == 0
     assert content(result) == before
     assert "out/breakdown.png" in capsys.readouterr().out
 
 
 def test_plot_draws_to_another_place(result, tmp_path):
     before = content(result)
-    assert main(["plot", "out", "--out", "figures/mine"]) == 0
+    assert main(["results", "plot", "out", "--out", "figures/mine"]) == 0
     assert (tmp_path / "figures" / "mine.png").read_bytes() == before["breakdown.png"]
     assert (tmp_path / "figures" / "mine.pdf").read_bytes() == before["breakdown.pdf"]
     assert content(result) == before
 
 
 def test_plot_keeps_all_of_the_name_it_is_given(result, tmp_path):
-    assert main(["plot", "out", "--out", "Q0.1"]) == 0
+    assert main(["results", "plot", "out", "--out", "Q0.1"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"out", "Q0.1.png", "Q0.1.pdf"}
 
 
@@ -509,7 +509,7 @@ def test_plot_of_what_is_no_result_is_refused(folder, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    assert main(["plot", folder]) == 2
+    assert main(["results", "plot", folder]) == 2
     message = capsys.readouterr().err
     assert "must be a result folder" in message
     assert folder in message
@@ -527,7 +527,7 @@ def test_plot_of_a_damaged_result_is_refused_or_does_without_the_damaged_file(
 ):
     (result / name).write_bytes(spoiled)
     before = content(result)
-    status = main(["plot", "out"])
+    status = main(["results", "plot", "out"])
     captured = capsys.readouterr()
     assert status in {0, 2}
     if status == 2:
@@ -575,7 +575,7 @@ def imported_by(arguments, folder):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["run", "--help"], ["plot", "--help"], ["--version"], ["list"]],
+    [["--help"], ["run", "--help"], ["results", "plot", "--help"], ["--version"], ["list"]],
     ids=" ".join,
 )
 def test_help_and_lists_answer_without_the_packages_that_compute(arguments, tmp_path):
@@ -648,7 +648,7 @@ def test_waiting_can_be_booked_as_in_the_papers_in_table_json_and_figure(tmp_pat
     assert "wait for" not in printed
     figures = [imread(tmp_path / name / "breakdown.png") for name in "ab"]
     assert not np.array_equal(*figures)
-    assert main(["plot", str(tmp_path / "a"), "--labels", "paper"]) == 0
+    assert main(["results", "plot", str(tmp_path / "a"), "--labels", "paper"]) == 0
     assert np.array_equal(imread(tmp_path / "a" / "breakdown.png"), figures[1])
 
 

@@ -24,12 +24,12 @@ RING = (
 
 
 def printed(capsys, *words):
-    assert main(["collective", *words, "-q"]) == 0
+    assert main(["study", "collective", *words, "-q"]) == 0
     return capsys.readouterr().out
 
 
 def refused(capsys, *words):
-    assert main(["collective", *words]) == 2
+    assert main(["study", "collective", *words]) == 2
     return capsys.readouterr().err
 
 
@@ -158,7 +158,7 @@ def test_what_an_algorithm_leaves_out_is_of_the_table_and_the_links():
 
 def test_sizes_beyond_a_measured_curve_are_noted(capsys):
     curve = "{points: {1 MB: 2 GB/s, 100 MB: 8 GB/s}}"
-    words = ["collective", "abci", "--hosts", "2", "--algorithm", "ring", "--sizes"]
+    words = ["study", "collective", "abci", "--hosts", "2", "--algorithm", "ring", "--sizes"]
     words += ["1 kB,10 MB,1 GB", "--allreduce", f"inter_host_bus_bandwidth={curve}"]
     assert main(words) == 0
     told = capsys.readouterr().err

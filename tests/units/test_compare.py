@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from tests.small import small
-from tests.studies_tiny import TINY
 
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
 BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
@@ -158,10 +158,9 @@ def test_sweeps_are_compared_by_label_and_mean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "congestion"])
 def test_every_kind_of_result_can_be_compared_with_itself(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, results_made: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study, asked = TINY[kind](tmp_path / "inputs")
-    folder = engine.run(study, asked).save(tmp_path / "out", draw=False)
+    folder = results_made(kind)
     found = compare(side(str(folder)), side(str(folder)))
     assert found.asked.empty
     assert found.tables

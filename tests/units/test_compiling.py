@@ -60,7 +60,7 @@ def test_reading_loads_no_compiled_code(code):
 
 @pytest.mark.parametrize("verb", ["plot", "show"])
 def test_a_result_is_shown_and_drawn_without_compiled_code(result_of, verb):
-    words = [verb, str(result_of("simulation"))]
+    words = ["results", verb, str(result_of("simulation"))]
     assert not loaded(f"from simshuffle.cli import main; assert main({words!r}) == 0")
 
 

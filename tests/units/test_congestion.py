@@ -32,6 +32,7 @@ from simshuffle.studies.congestion.verdict import (
     verdicts,
 )
 from simshuffle.study import engine
+from tests.drawn import laid_out, rows_of
 from tests.small import small
 
 VALUES = {
@@ -183,7 +184,7 @@ def test_the_verdict_says_what_was_done_to_the_sizes():
 
 @pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
 def test_a_jitter_that_is_no_share_is_refused(jitter, capsys):
-    assert main(["congestion", *ARGUMENTS, "--jitter", jitter]) == 2
+    assert main(["study", "congestion", *ARGUMENTS, "--jitter", jitter]) == 2
     assert "--jitter: must be 0 or more and below 1" in capsys.readouterr().err
 
 
@@ -660,13 +661,13 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
 
 
 def test_figures_show_every_routing(routed):
-    figure = figures.times_figure(routed.tables)
+    figure = laid_out(figures.times_chart(routed.tables))
     labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
     assert labels == [f"time of an exchange (s), fluid\n{name}" for name in ROUTINGS]
     assert len(figure.axes) == 3 * 3
-    single = figures.times_figure(one_size(routed.tables))
+    single = laid_out(figures.times_chart(one_size(routed.tables)))
     assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
-    heat = figures.heat_figure(routed.tables)
+    heat = laid_out(figures.heat_chart(routed.tables))
     rows = [label.get_text() for label in heat.axes[0].get_yticklabels()]
     assert len(rows) == 3 * 11
     assert [row for row in rows if row.startswith("all to all")] == [
@@ -699,7 +700,8 @@ def words(figure):
 
 
 def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
-    figure = figures.times_figure(tables)
+    chart = figures.times_chart(tables)
+    figure = laid_out(chart)
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     shown = words(figure)
     for expected in (
@@ -715,8 +717,12 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
         assert pattern.replace("_", " ") in shown
     ax = figure.axes[0]
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    drawn = {(line.get_label(), line.get_linestyle()): line for line in ax.lines}
-    line = drawn["pairing_random", "--"]
+    colour = figures.COLOURS["pairing_random"].lower()
+    (line,) = [
+        line
+        for line in ax.lines
+        if line.get_linestyle() == "--" and to_hex(line.get_color()) == colour
+    ]
     chosen = tables["times"].query(
         "pattern == 'pairing_random' and batching == 'sample' and barrier and model == 'fluid'"
     )
@@ -724,10 +730,9 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
         chosen.groupby("world_size")["time_s"].median().to_numpy()
     )
     assert list(line.get_xdata()) == [8, 16]
-    assert to_hex(line.get_color()) == figures.COLOURS["pairing_random"].lower()
-    assert drawn["ports at line rate", "-"].get_ydata() == pytest.approx(
-        tables["sets"]["injection_s"].to_numpy()
-    )
+    rate = ax.lines[0]
+    assert (rate.get_linestyle(), rate.get_linewidth()) == ("-", 2.4)
+    assert rate.get_ydata() == pytest.approx(tables["sets"]["injection_s"].to_numpy())
 
 
 def one_size(tables):
@@ -736,7 +741,8 @@ def one_size(tables):
 
 def test_a_single_world_size_shows_all_variants_side_by_side(tables):
     single = one_size(tables)
-    figure = figures.times_figure(single)
+    chart = figures.times_chart(single)
+    figure = laid_out(chart)
     shown = words(figure)
     assert "16 ranks" in shown
     assert "fluid" in shown
@@ -745,9 +751,8 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
     assert [t.get_text() for t in ax.get_yticklabels()].count("sample, barrier") == len(
         PATTERNS
     ) - 1
-    medians = {
-        round(float(line.get_xdata()[0]), 9) for line in ax.lines if line.get_linestyle() == "None"
-    }
+    points = [line.get_xdata() for line in ax.lines if line.get_linestyle() == "None"]
+    medians = {round(float(value), 9) for value in np.concatenate(points)}
     expected = (
         single["times"].groupby(["pattern", "batching", "barrier", "model"])["time_s"].median()
         / single["sets"]["injection_s"].iloc[0]
@@ -756,19 +761,20 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
 
 
 def test_the_heat_map_shows_every_link_of_every_tier(tables):
-    figure = figures.heat_figure(tables)
+    chart = figures.heat_chart(tables)
+    figure = laid_out(chart)
     shown = words(figure)
     assert "utilisation: bytes / (capacity × time)" in shown
     assert "fluid, 16 ranks" in shown
-    panels = [ax for ax in figure.axes if ax.images]
-    titles = [ax.get_title() for ax in panels]
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert titles == ["host>leaf (16)", "leaf>spine (8)", "spine>leaf (8)", "leaf>host (16)"]
-    for ax, (tier, count) in zip(
-        panels,
-        (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16)),
-        strict=True,
+    for number, (tier, count) in enumerate(
+        (("host>leaf", 16), ("leaf>spine", 8), ("spine>leaf", 8), ("leaf>host", 16))
     ):
-        values = ax.images[0].get_array()
+        cells = rows_of(chart, "cell", number)
+        values = cells.pivot(index="y", columns="x", values="value").to_numpy()
+        (drawn,) = [each for each in figure.axes[number].collections if len(each.get_paths()) > 1]
+        assert len(drawn.get_facecolor()) == values.size
         assert values.shape == (len(variants(PATTERNS)), count)
         assert np.all(np.diff(values, axis=1) <= 0)
         of_tier = tables["tiers"][
@@ -796,7 +802,7 @@ def test_tiers_are_drawn_in_the_order_of_a_route():
 def finished(tmp_path_factory):
     """A result folder made by the command."""
     place = tmp_path_factory.mktemp("congestion") / "out"
-    assert main(["congestion", *FEW, "--out", str(place)]) == 0
+    assert main(["study", "congestion", *FEW, "--out", str(place)]) == 0
     return place
 
 
@@ -821,7 +827,7 @@ def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_pat
         read_folder(finished).tables.items(), fresh.items(), strict=True
     ):
         assert stored.astype(object).equals(table.astype(object)), name
-    assert main(["plot", str(finished), "--out", str(tmp_path / "again")]) == 0
+    assert main(["results", "plot", str(finished), "--out", str(tmp_path / "again")]) == 0
     assert "heat.pdf" in capsys.readouterr().out
     for path in (tmp_path / "again").iterdir():
         assert path.read_bytes() == (finished / path.name).read_bytes(), path.name
@@ -829,7 +835,7 @@ def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_pat
 
 def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
     monkeypatch.setattr(engine, "run", lambda *_: pytest.fail("it was run again"))
-    assert main(["congestion", *FEW, "--out", str(finished)]) == 0
+    assert main(["study", "congestion", *FEW, "--out", str(finished)]) == 0
     out = capsys.readouterr()
     assert "already holds this result" in out.err
     assert "all_to_all or pairing_random all?" in out.out
@@ -847,7 +853,7 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
 
 
 def test_json_is_one_document_and_nothing_else(finished, capsys):
-    assert main(["congestion", *FEW, "--out", str(finished), "--json"]) == 0
+    assert main(["study", "congestion", *FEW, "--out", str(finished), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert set(printed) == {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
     assert printed["times"][0]["pattern"] == "all_to_all"
@@ -868,7 +874,18 @@ def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
         "4",
     ]
     assert (
-        main(["congestion", *ARGUMENTS, *chosen, "--seeds", "1", "--out", str(tmp_path / "out")])
+        main(
+            [
+                "study",
+                "congestion",
+                *ARGUMENTS,
+                *chosen,
+                "--seeds",
+                "1",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
         == 0
     )
     times = pd.read_csv(tmp_path / "out" / "times.csv")
@@ -920,7 +937,7 @@ def test_bad_input_is_refused_before_anything_is_run(
     arguments, words, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["congestion", *ARGUMENTS, *arguments]) == 2
+    assert main(["study", "congestion", *ARGUMENTS, *arguments]) == 2
     error = capsys.readouterr().err
     assert all(word in error for word in words), error
     assert list(tmp_path.iterdir()) == []
@@ -928,7 +945,7 @@ def test_bad_input_is_refused_before_anything_is_run(
 
 @pytest.mark.parametrize("option", ["--seeds", "--packets", "--packet-seeds"])
 def test_counts_are_at_least_one(option, capsys):
-    assert main(["congestion", *ARGUMENTS, option, "0"]) == 2
+    assert main(["study", "congestion", *ARGUMENTS, option, "0"]) == 2
     assert option in capsys.readouterr().err
 
 
@@ -936,9 +953,9 @@ def test_another_result_is_not_overwritten(finished, tmp_path, capsys):
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.tex").write_text("mine")
-    assert main(["congestion", *FEW, "--out", str(taken)]) == 2
+    assert main(["study", "congestion", *FEW, "--out", str(taken)]) == 2
     assert "holds something else" in capsys.readouterr().err
-    assert main(["congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
+    assert main(["study", "congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
     assert "holds another result" in capsys.readouterr().err
 
 
@@ -951,11 +968,11 @@ def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
     def fail(*_):
         raise broken
 
-    monkeypatch.setattr(figures, "heat_figure", fail)
+    monkeypatch.setattr("simshuffle.studies.congestion.study.heat_chart", fail)
     quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
-    assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
+    assert main(["study", "congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
     assert [path.name for path in tmp_path.iterdir()] == [".cells"]
-    assert main(["congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
+    assert main(["study", "congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
     # what the runs gave is kept beside the results that rest on it
     assert {path.name for path in finished.parent.iterdir()} == {".cells", "out"}
@@ -967,7 +984,7 @@ def test_a_damaged_folder_is_refused_with_its_name(finished, tmp_path, capsys):
     for path in finished.iterdir():
         (damaged / path.name).write_bytes(path.read_bytes())
     (damaged / "times.csv").write_text("a,b\n1,2\n")
-    assert main(["plot", str(damaged)]) == 2
+    assert main(["results", "plot", str(damaged)]) == 2
     assert "times.csv: must have the columns" in capsys.readouterr().err
     (damaged / "links.parquet").unlink()
     with pytest.raises(InputError, match=r"no links\.parquet"):
@@ -999,7 +1016,7 @@ def test_tables_that_do_not_fit_together_are_refused(name, change, finished, tmp
         change(pd.read_csv(path)).to_csv(path, index=False)
     else:
         change(pd.read_parquet(path)).to_parquet(path, index=False)
-    assert main(["plot", str(folder)]) == 2
+    assert main(["results", "plot", str(folder)]) == 2
     assert path.name in capsys.readouterr().err
 
 
@@ -1007,7 +1024,7 @@ def test_a_tier_with_fewer_links_than_there_are_is_refused(finished, tmp_path, c
     folder = shutil.copytree(finished, tmp_path / "damaged")
     path = folder / "tiers.parquet"
     pd.read_parquet(path).assign(links=1).to_parquet(path, index=False)
-    assert main(["plot", str(folder)]) == 2
+    assert main(["results", "plot", str(folder)]) == 2
     assert "links.parquet" in capsys.readouterr().err
 
 
@@ -1015,7 +1032,7 @@ def test_a_meta_file_without_the_latency_is_refused(finished, tmp_path, capsys):
     folder = shutil.copytree(finished, tmp_path / "damaged")
     meta = json.loads((folder / "meta.json").read_text())
     (folder / "meta.json").write_text(json.dumps(meta | {"message_latency_s": -1.0}))
-    assert main(["plot", str(folder)]) == 2
+    assert main(["results", "plot", str(folder)]) == 2
     assert "meta.json: message_latency_s" in capsys.readouterr().err
 
 

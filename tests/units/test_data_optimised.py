@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from simshuffle.cli import app
 from simshuffle.errors import InputError, SimulationError
-from simshuffle.results.style import save, signed
+from simshuffle.results.canvas import save
+from simshuffle.results.style import signed
 from simshuffle.studies.filtering.cells import (
     ExtractionCell,
     noise,
@@ -53,6 +54,7 @@ from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
+from tests.drawn import laid_out
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parent.parent.parent
@@ -450,8 +452,8 @@ def test_the_result_is_read_back_and_its_figures_are_the_same_bytes(done, tmp_pa
         pd.testing.assert_frame_equal(
             getattr(again, name), getattr(tables, name), check_dtype=False
         )
-    for name, figure in figures(again).items():
-        save(figure, tmp_path / name, signed(name, [result.meta["fingerprint"]]))
+    for name, chart in figures(again).items():
+        save(laid_out(chart), tmp_path / name, signed(name, [result.meta["fingerprint"]]))
         assert (tmp_path / f"{name}.png").read_bytes() == (folder / f"{name}.png").read_bytes()
 
 
@@ -551,7 +553,7 @@ def test_the_verb_trains_such_a_study_and_draws_it_again(done, tmp_path):
     assert list(printed) == ["filters", "runs", "summary"]
     assert len(printed["runs"]) == len(tables.runs) == 12
     drawn = CliRunner().invoke(
-        app, ["plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
+        app, ["results", "plot", str(tmp_path / "out"), "--out", str(tmp_path / "figures")]
     )
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "figures" / "points.pdf").exists()

@@ -149,7 +149,7 @@ def test_a_wrong_format_is_said_before_anything_is_done(
     words: list[str], rule: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    for verb in (["run", "quickstart", "--out", str(out)], ["show", str(out)]):
+    for verb in (["run", "quickstart", "--out", str(out)], ["results", "show", str(out)]):
         assert main([*verb, *words]) == 2
         said = capsys.readouterr()
         assert rule in said.err

@@ -552,10 +552,10 @@ def test_the_verb_writes_matrix_and_tree(here, capsys):
 def test_the_verb_writes_what_topology_export_writes_and_import_reads(here):
     assert main([*COMMAND, "--to", "infragraph", "--out", "a.json"]) == 0
     assert (
-        main(["topology", "export", "small-fat-tree", "--to", "infragraph", "--out", "b.json"]) == 0
+        main(["machine", "export", "small-fat-tree", "--to", "infragraph", "--out", "b.json"]) == 0
     )
     assert (here / "a.json").read_bytes() == (here / "b.json").read_bytes()
-    assert main(["topology", "import", "a.json", "--out", "c.json"]) == 0
+    assert main(["machine", "import", "a.json", "--out", "c.json"]) == 0
     found = read_fabric(here / "a.json", Missing())
     assert (len(found.of_kind("host")), len(found.cables)) == (16, 24)
     assert {cable.bandwidth for cable in found.cables} == {12.5e9}

@@ -628,7 +628,7 @@ def files(folder):
 
 
 def test_a_machine_in_one_command(here, capsys):
-    assert main(["topology", "import", str(RACK), "--routes", str(DUMP), "--out", "mine.yaml"]) == 0
+    assert main(["machine", "import", str(RACK), "--routes", str(DUMP), "--out", "mine.yaml"]) == 0
     told = capsys.readouterr()
     assert "--mended" in told.err
     for text in (
@@ -650,7 +650,7 @@ def test_a_machine_in_one_command(here, capsys):
 
 def test_a_machine_is_found_from_another_folder(here, monkeypatch):
     (here / "machines").mkdir()
-    command = ["topology", "import", str(RACK), "--routes", str(DUMP)]
+    command = ["machine", "import", str(RACK), "--routes", str(DUMP)]
     assert main([*command, "--out", "machines/mine.yaml"]) == 0
     scenario = load_scenario("quickstart", {"cluster": "machines/mine.yaml", "world_size": 8})
     assert Path(scenario.cluster.topology.path) == here / "machines" / "mine-fabric.json"
@@ -660,16 +660,16 @@ def test_a_machine_is_found_from_another_folder(here, monkeypatch):
 
 
 def test_without_tables_infiniband_is_routed_as_opensm_does_by_default(here):
-    assert main(["topology", "import", str(RACK), "--out", "mine.yaml"]) == 0
+    assert main(["machine", "import", str(RACK), "--out", "mine.yaml"]) == 0
     assert machine_of("mine.yaml").routing.kind == "min_hop"
     (here / "topology.conf").write_text(CONF, encoding="utf-8")
     words = ["topology.conf", "--link-bandwidth", "25 GB/s", "--out", "slurm.yaml"]
-    assert main(["topology", "import", *words]) == 0
+    assert main(["machine", "import", *words]) == 0
     assert machine_of("slurm.yaml").routing is None
 
 
 def test_the_network_alone(here):
-    assert main(["topology", "import", str(RACK), "--out", "net.json"]) == 0
+    assert main(["machine", "import", str(RACK), "--out", "net.json"]) == 0
     assert files(here) == ["net.json"]
     assert Custom(kind="custom", path="net.json").num_hosts == 4
 
@@ -691,7 +691,7 @@ def test_the_network_alone(here):
     ],
 )  # fmt: skip
 def test_bad_input_writes_nothing(words, told, here, capsys):
-    assert main(["topology", "import", *words]) == 2
+    assert main(["machine", "import", *words]) == 2
     assert told in capsys.readouterr().err
     assert files(here) == []
 
@@ -708,7 +708,7 @@ def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
     ]
     assert sum(old != new for old, new in zip(tables, damaged, strict=True)) == 2
     (here / "dump").write_text("".join(damaged), encoding="utf-8")
-    assert main(["topology", "import", str(RACK), "--routes", "dump", "--out", "mine.yaml"]) == 2
+    assert main(["machine", "import", str(RACK), "--routes", "dump", "--out", "mine.yaml"]) == 2
     error = capsys.readouterr().err
     assert told in error
     assert "node1 port 1" in error
@@ -718,24 +718,24 @@ def test_tables_with_a_circle_or_a_hole_write_nothing(port, told, here, capsys):
 
 
 def test_what_is_there_is_replaced_only_if_asked(here, capsys):
-    command = ["topology", "import", str(RACK), "--out", "mine.yaml"]
+    command = ["machine", "import", str(RACK), "--out", "mine.yaml"]
     (here / "mine-fabric.json").write_text("mine", encoding="utf-8")
     assert main(command) == 2
     assert "--force" in capsys.readouterr().err
     assert (here / "mine-fabric.json").read_text(encoding="utf-8") == "mine"
     assert main([*command, "--force"]) == 0
-    assert main(["topology", "export", "mine.yaml", "--to", "json", "--out", "mine.yaml"]) == 2
+    assert main(["machine", "export", "mine.yaml", "--to", "json", "--out", "mine.yaml"]) == 2
 
 
 @pytest.mark.parametrize("to", ["ibsim", "infragraph", "graphml", "json"])
 def test_export_of_a_shipped_machine_and_of_files(to, here, capsys):
     out = {"graphml": "a.graphml", "ibsim": "a.net"}.get(to, "a.json")
-    assert main(["topology", "export", "small-fat-tree", "--to", to, "--out", out]) == 0
-    assert main(["topology", "export", str(RACK), "--to", to, "--out", f"b{out}"]) == 0
+    assert main(["machine", "export", "small-fat-tree", "--to", to, "--out", out]) == 0
+    assert main(["machine", "export", str(RACK), "--to", to, "--out", f"b{out}"]) == 0
     for name in (out, f"b{out}"):
-        assert main(["topology", "import", name, "--out", f"{name}.c.json"]) == 0
+        assert main(["machine", "import", name, "--out", f"{name}.c.json"]) == 0
     capsys.readouterr()
-    assert main(["topology", "export", "nowhere", "--to", to, "--out", "x"]) == 2
+    assert main(["machine", "export", "nowhere", "--to", to, "--out", "x"]) == 2
     assert "nowhere" in capsys.readouterr().err
 
 

@@ -7,33 +7,24 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
 
-from simshuffle.results.style import (
-    COLUMN_INCHES,
-    STYLE,
-    STYLES,
-    in_style,
-    legend_above,
-    line_handle,
-    new_figure,
-    save,
-)
-from simshuffle.studies.calibrate.figures import residuals_figure
-from simshuffle.studies.hidden_fraction.figures import hiding_figure
-from simshuffle.studies.simulation.sweep_figures import sweep_figure
+from simshuffle.results.canvas import save
+from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, key
+from simshuffle.results.placement import Wanted, overlap, placed
+from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
+from simshuffle.studies.calibrate.figures import residuals_chart
+from simshuffle.studies.hidden_fraction.figures import hiding_chart
+from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.time_to_accuracy.figures import figures
-from simshuffle.studies.time_to_accuracy.frontier import frontier_figure
-from simshuffle.studies.time_to_accuracy.placement import Wanted, overlap, placed
+from simshuffle.studies.time_to_accuracy.frontier import frontier_chart
 from simshuffle.studies.time_to_accuracy.tables import Tables
-from tests.drawn import faults, words
+from tests.drawn import faults, laid_out, legend, rows_of, words
 
 
 def with_legend(labels, title=""):
-    with mpl.rc_context(STYLE):
-        figure = new_figure(1.5)
-        figure.subplots()
-        legend_above(figure, [line_handle(label, {"color": "black"}) for label in labels], title)
-    return figure
+    looks = {label: Look(label, "#000000") for label in labels}
+    return laid_out(Chart([Panel([key(label) for label in labels])], 1.5, looks, legend=title))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +129,7 @@ def frontier(closer=1.0, **meta):
     ]
     curves = pd.DataFrame(columns=["setting", "seed", "epoch", "time_s", "accuracy"])
     tables = Tables(curves=curves, settings=pd.DataFrame(rows), targets=pd.DataFrame())
-    return figures(tables, {"rule": "as trained", **meta})["frontier"]
+    return laid_out(figures(tables, {"rule": "as trained", **meta})["frontier"])
 
 
 @pytest.mark.parametrize("closer", [1.0, 4.0, 20.0])
@@ -152,7 +143,13 @@ def test_labels_of_a_crowded_front_lie_neither_on_each_other_nor_on_a_mark(close
     assert len(labels) == sum(map(len, SETTINGS.values()))
     assert not any(box.overlaps(other) for (_, box), (_, other) in combinations(labels, 2))
     if closer == 1:
-        marks = [line.get_window_extent() for line in ax.lines if line.get_marker() in "so^DP"]
+        marks = [
+            Bbox.from_extents(*(at - half), *(at + half))
+            for line in ax.lines
+            if line.get_marker() in "so^DP"
+            for at in ax.transData.transform(line.get_xydata())
+            for half in [line.get_markersize() / 2 * figure.dpi / 72]
+        ]
         assert len(marks) == len(labels)
         assert not any(box.overlaps(mark) for _, box in labels for mark in marks)
 
@@ -175,7 +172,7 @@ def test_many_strategies_are_numbered_and_can_be_read(style, columns):
         epochs=30,
     )
     with in_style(STYLES[style], columns):
-        figure = frontier_figure(rows, {"rule": "as trained"})
+        figure = laid_out(frontier_chart(rows, {"rule": "as trained"}))
     assert list(faults(figure)) == []
     time, *others = ([text.get_text() for text in ax.texts] for ax in figure.axes)
     assert sorted(filter(None, time), key=int) == [str(number) for number in range(1, 24)]
@@ -198,7 +195,7 @@ def test_a_front_says_what_was_trained_and_how_samples_were_sent():
 def test_ticks_of_a_calibration_over_less_than_a_decade_do_not_lie_on_each_other():
     measured = np.array([0.24, 0.26, 0.31, 0.45])
     residuals = pd.DataFrame({"law": "iteration", "unit": "s", "measured": measured, "used": True})
-    figure = residuals_figure(residuals.assign(fitted=measured, relative=0.001))
+    figure = laid_out(residuals_chart(residuals.assign(fitted=measured, relative=0.001)))
     figure.canvas.draw()
     for ax in figure.axes:
         ticks = [t for t in ax.get_xticks() if ax.get_xlim()[0] <= t <= ax.get_xlim()[1]]
@@ -210,20 +207,22 @@ def test_no_number_stands_beside_the_strip_of_those_that_hide_nothing(least):
     sizes = {"world_size": [128, 256, 2048], "iterations": [16, 8, 1]}
     rows = [{"way": way, "exchange_fraction": q} for way, q in (("authors", 0.0), ("pair", least))]
     limits = pd.concat([pd.DataFrame(sizes).assign(**row) for row in rows], ignore_index=True)
-    figure = hiding_figure({"limits": limits})
+    chart = hiding_chart({"limits": limits})
+    figure = laid_out(chart)
     assert list(faults(figure)) == []
     shown = [text.get_text() for text, _ in words(figure)]
     assert "none" in shown
     assert "100 %" in shown
-    ax = figure.axes[0]
-    (none,) = [text for text in ax.texts if text.get_text() == "none"]
-    assert min(ax.get_yticks()) > 1.25 * none.xy[1]
+    none, *others = sorted(chart.panels[0].y.ticks)
+    assert chart.panels[0].y.ticks[none] == "none"
+    assert min(others) > 1.25 * none
+    assert set(rows_of(chart, "point")["y"]) == {none}
 
 
 def swept(labels, axes, **columns):
     summary = pd.DataFrame({"label": labels, "epoch": 2, "measure": "epoch_s", **columns})
     summary = summary.assign(mean=4.0, low=3.9, high=4.1)
-    return sweep_figure(summary, axes)
+    return laid_out(sweep_chart(summary, axes))
 
 
 def axis(name, key, *, numbers):
@@ -256,19 +255,24 @@ def test_a_sweep_shows_another_measure_and_leaves_out_0_where_values_lie_close()
     ranks = axis("world_size", "world_size", numbers=True)
     of = pd.DataFrame({"label": ["a", "b"], "world_size": [8, 16], "epoch": 2, "seeds": 1})
     of = of.assign(measure="epoch_s/iterations", mean=[0.19, 0.2], low=np.nan, high=np.nan)
-    figure = sweep_figure(of, [ranks], "epoch_s/iterations")
+    figure = laid_out(sweep_chart(of, [ranks], "epoch_s/iterations"))
     assert figure.axes[0].get_ylabel() == "time per iteration (s)"
     assert figure.axes[0].get_ylim()[0] > 0.15
-    assert sweep_figure(of.assign(mean=[0.1, 0.2]), [ranks], "epoch_s/iterations").axes[
-        0
-    ].get_ylim()[0] == pytest.approx(0)
+    wider = sweep_chart(of.assign(mean=[0.1, 0.2]), [ranks], "epoch_s/iterations")
+    assert laid_out(wider).axes[0].get_ylim()[0] == pytest.approx(0)
     assert list(faults(figure)) == []
 
 
 def test_lines_of_a_legend_look_as_they_are_drawn():
-    handle = line_handle("IS", {"color": "red", "marker": "^"})
+    look = Look("IS", "#ff0000", "^", (0, (4, 2)))
+    points = pd.DataFrame({"x": [1, 2], "y": [1, 2], "look": "IS"})
+    figure = laid_out(Chart([Panel([Mark("line", points)], Axis(), Axis())], 1.0, {"IS": look}))
+    (handle,), (line,) = figure.legends[0].legend_handles, figure.axes[0].lines
     assert isinstance(handle, Line2D)
-    assert (handle.get_color(), handle.get_marker(), handle.get_label()) == ("red", "^", "IS")
+    for of in (handle, line):
+        assert (of.get_color(), of.get_marker()) == ("#ff0000", "^")
+        assert of.get_linestyle() != "-"
+    assert legend(figure) == ["IS"]
 
 
 # -------------------------------------------------------------------------------------------- files

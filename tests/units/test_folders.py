@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_made_is_found_before_the_simulation(
     place, word = places(tmp_path)[case]
     before = sorted(path.name for path in tmp_path.iterdir())
     refused(place, word)
-    for verb in (["run", "quickstart"], ["ablate", "quickstart"]):
+    for verb in (["run", "quickstart"], ["study", "ablate", "quickstart"]):
         assert main([*verb, "--out", str(place)]) == 2
         said = capsys.readouterr().err
         assert "--out" in said and (word in said or "\0" in str(place))

@@ -2,7 +2,9 @@
 
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -175,3 +177,21 @@ def test_a_function_is_documented_like_its_verb():
     function = function_of(FUNCTIONS["sweep"])
     assert function.__name__ == "sweep"
     assert "over: Values of a key" in function.__doc__
+
+
+class _EntryPoint:
+    """Of another distribution, whose module names a verb."""
+
+    def load(self):
+        made = replace(FUNCTIONS["sizes"], name="study counted", function="counted", kinds={})
+        return SimpleNamespace(VERBS=(made,))
+
+
+def test_a_study_of_another_distribution_is_found_by_its_entry_point(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "simshuffle.studies.entry_points", lambda group: asked.append(group) or [_EntryPoint()]
+    )
+    found = verbs.__wrapped__()
+    assert asked == ["simshuffle.studies"]
+    assert {*found} == {*verbs(), "study counted"}

@@ -17,7 +17,7 @@ import pytest
 from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
-from simshuffle.results import style as plots
+from simshuffle.results import canvas as plots
 from simshuffle.study.made import contents as content
 
 ARGUMENTS = [
@@ -217,7 +217,7 @@ def test_a_failure_while_exchanging_the_folders_keeps_the_old_result(
 
 def test_a_failure_of_plot_keeps_the_old_figure(old, made_before, monkeypatch, capsys):
     monkeypatch.setattr(plots, "save", raising(full_disk()))
-    assert main(["plot", "mine"]) == 1
+    assert main(["results", "plot", "mine"]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert content(old) == made_before
 

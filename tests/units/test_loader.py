@@ -133,9 +133,9 @@ def test_the_folder_of_a_recorded_order_stands_alone(here, capsys):
     assert "No sample ever comes to another node" in shown
     assert "Every rank has the same samples in every epoch" in shown
     (here / "mine.parquet").unlink()
-    assert main(["show", "found"]) == 0
+    assert main(["results", "show", "found"]) == 0
     assert "No sample ever comes to another node" in capsys.readouterr().out
-    assert main(["verify", "found"]) == 0
+    assert main(["results", "verify", "found"]) == 0
     assert read_folder(here / "found").meta["asked"]["order_file"].endswith(".parquet")
 
 

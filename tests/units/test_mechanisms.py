@@ -227,14 +227,25 @@ def here(tmp_path, monkeypatch):
 
 
 def test_ablate_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
-    asked = ["ablate", "quickstart", *SET, "--seeds", "1", "--processes", "1", "--out", "mine"]
+    asked = [
+        "study",
+        "ablate",
+        "quickstart",
+        *SET,
+        "--seeds",
+        "1",
+        "--processes",
+        "1",
+        "--out",
+        "mine",
+    ]
     assert main(asked) == 0
     shown = capsys.readouterr()
     assert "samples_per_message cannot be switched first" in shown.out
     assert "14 simulations" in shown.err
     assert main(asked) == 0
     assert "nothing was simulated" in capsys.readouterr().err
-    assert main(["plot", "mine", "--out", "again"]) == 0
+    assert main(["results", "plot", "mine", "--out", "again"]) == 0
     for name in ("waterfall.png", "waterfall.pdf"):
         assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
     assert set(json.loads((here / "mine" / "columns.json").read_text())) == {
@@ -249,6 +260,7 @@ def test_ablate_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
 
 def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
     asked = [
+        "study",
         "hiding",
         "quickstart",
         *SET,
@@ -271,7 +283,7 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
     assert {(row["way"], row["world_size"]) for row in rows} == {
         (way, size) for way in ("pair", "wire") for size in (2, 4)
     }
-    assert main(["plot", "mine", "--out", "again"]) == 0
+    assert main(["results", "plot", "mine", "--out", "again"]) == 0
     for name in ("hiding.png", "hiding.pdf"):
         assert (here / "again" / name).read_bytes() == (here / "mine" / name).read_bytes()
 
@@ -279,19 +291,34 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ablate", "quickstart", *SET, "--also", "payload"], ["--also", "KEY=VALUE"]),
+        (["study", "ablate", "quickstart", *SET, "--also", "payload"], ["--also", "KEY=VALUE"]),
         (
-            ["ablate", "quickstart", *SET, "--end", "importance_exchange:schedule=authors"],
+            [
+                "study",
+                "ablate",
+                "quickstart",
+                *SET,
+                "--end",
+                "importance_exchange:schedule=authors",
+            ],
             ["no difference"],
         ),
-        (["ablate", "nowhere"], ["nowhere"]),
-        (["hiding", "quickstart", *SET, "--way", "wired"], ["--way", "wire"]),
+        (["study", "ablate", "nowhere"], ["nowhere"]),
+        (["study", "hiding", "quickstart", *SET, "--way", "wired"], ["--way", "wire"]),
         (
-            ["hiding", "quickstart", "--set", "workload.exchange=local_shuffle", "--way", "own"],
+            [
+                "study",
+                "hiding",
+                "quickstart",
+                "--set",
+                "workload.exchange=local_shuffle",
+                "--way",
+                "own",
+            ],
             ["--way", "local_shuffle"],
         ),
-        (["hiding", "quickstart", *SET, "--world-size", "1"], ["--world-size", "2 ranks"]),
-        (["hiding", "quickstart", *SET, "--world-size", "100000"], ["world_size"]),
+        (["study", "hiding", "quickstart", *SET, "--world-size", "1"], ["--world-size", "2 ranks"]),
+        (["study", "hiding", "quickstart", *SET, "--world-size", "100000"], ["world_size"]),
     ],
 )
 def test_bad_input_ends_with_2_and_leaves_nothing(arguments, words, here, capsys):
@@ -309,7 +336,7 @@ def test_an_interrupt_leaves_nothing(verb, here, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(engine, "_do", interrupted)
-    assert main([verb, "quickstart", *SET]) == 130
+    assert main(["study", verb, "quickstart", *SET]) == 130
     assert "nothing was written" in capsys.readouterr().err
     assert list(here.iterdir()) == []
 
@@ -317,13 +344,13 @@ def test_an_interrupt_leaves_nothing(verb, here, monkeypatch, capsys):
 def test_a_folder_that_lacks_a_table_is_said(here, capsys):
     (here / "mine").mkdir()
     (here / "mine" / "meta.json").write_text(json.dumps({"kind": "ablation"}))
-    assert main(["plot", "mine"]) == 2
+    assert main(["results", "plot", "mine"]) == 2
     assert "no columns.json, scenario.yaml" in capsys.readouterr().err
 
 
 def test_what_all_simulations_are_refused_for_is_said_once(here, capsys):
     arguments = ["--set", "workload.loader.across_epochs=true", "--seeds", "1"]
-    assert main(["ablate", "quickstart", *SET, *arguments]) == 2
+    assert main(["study", "ablate", "quickstart", *SET, *arguments]) == 2
     message = capsys.readouterr().err
     assert message.count("workload.loader.across_epochs") == 1
     assert "1 problem\n" in message
@@ -365,7 +392,9 @@ def test_tables_of_an_ablation_that_do_not_fit_are_refused(
     name, damage, words, small_ablation, capsys
 ):
     damage(small_ablation / f"{name}.csv")
-    assert main(["plot", str(small_ablation), "--out", str(small_ablation / "drawn")]) == 2
+    assert (
+        main(["results", "plot", str(small_ablation), "--out", str(small_ablation / "drawn")]) == 2
+    )
     message = capsys.readouterr().err
     assert all(word in message for word in words), message
 
@@ -387,7 +416,7 @@ def small_ablation(ablation_once, tmp_path):
 def test_an_ablation_in_which_nothing_takes_time_is_drawn(small_ablation):
     for name in ("runs", "alone"):
         edited(lambda t: t.assign(seconds=0.0))(small_ablation / f"{name}.csv")
-    assert main(["plot", str(small_ablation)]) == 0
+    assert main(["results", "plot", str(small_ablation)]) == 0
 
 
 @pytest.mark.parametrize(
@@ -405,7 +434,7 @@ def test_tables_of_a_search_that_do_not_fit_are_refused(
 ):
     folder = shutil.copytree(hiding_once, tmp_path / "mine")
     damage(folder / f"{name}.csv")
-    assert main(["plot", str(folder)]) == (2 if words else 0)
+    assert main(["results", "plot", str(folder)]) == (2 if words else 0)
     message = capsys.readouterr().err
     assert all(word in message for word in words), message
 

@@ -15,13 +15,13 @@ from simshuffle.parallelism import Data, Memory, Node, Step
 from simshuffle.plan.bounds import bounds
 from simshuffle.studies.oracle import given, points, recommend, strategies, text
 from simshuffle.studies.oracle.asking import Asked, request
-from simshuffle.studies.oracle.figures import figures, memory_figure, shown_points, times_figure
+from simshuffle.studies.oracle.figures import figures, memory_chart, shown_points, times_chart
 from simshuffle.studies.oracle.scale import FRACTIONS, scale_of
 from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED, framed
 from simshuffle.study import engine
 from simshuffle.verify import verify
-from tests.drawn import faults, words
+from tests.drawn import faults, laid_out, rows_of, words
 from tests.small import small
 
 SIZE = {
@@ -391,7 +391,7 @@ def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
 
 
 def test_json_has_every_point(folder, capsys):
-    assert main(["show", str(folder), "--json"]) == 0
+    assert main(["results", "show", str(folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert {*STORED, "recommended"} == shown.keys()
     assert len(shown["points"]) == len(pd.read_csv(folder / "points.csv"))
@@ -401,7 +401,7 @@ def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):
     copy = shutil.copytree(folder, tmp_path / "copy")
     table = pd.read_csv(copy / "points.csv")
     table[table["strategy"] != "data"].to_csv(copy / "points.csv", index=False)
-    assert main(["plot", str(copy)]) == 2
+    assert main(["results", "plot", str(copy)]) == 2
     assert "must be of points that points.csv has" in capsys.readouterr().err
 
 
@@ -433,8 +433,8 @@ def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
     assert shown["world_size"].unique().tolist() == [1, 8, 64, 512]
     assert shown["strategy"].tolist() == [f"{kind} 1" for kind in kinds] * 4
     tables = {"points": table, "measured": none, "recommended": recommend.recommended(table)}
-    assert list(faults(times_figure(tables))) == []
-    assert list(faults(memory_figure(tables, None))) == []
+    assert list(faults(times_chart(tables))) == []
+    assert list(faults(memory_chart(tables, None))) == []
 
 
 def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
@@ -444,9 +444,11 @@ def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
         "measured": framed("measured", []),
         "recommended": recommend.recommended(table),
     }
-    figure = times_figure(tables)
-    (ax,) = figure.axes
+    chart = times_chart(tables)
+    figure = laid_out(chart)
+    ax = figure.axes[0]
     assert max(bar.get_y() + bar.get_height() for bar in ax.patches) == pytest.approx(300)
+    assert rows_of(chart, "bar")["y2"].max() == pytest.approx(300)
     assert "4000" in [word.get_text() for word, _ in words(figure)]
     assert list(faults(figure)) == []
 
@@ -458,4 +460,4 @@ def test_where_nothing_fits_figures_say_so():
         "measured": framed("measured", []),
         "recommended": recommend.recommended(table),
     }
-    assert "nothing fits" in [word.get_text() for word, _ in words(times_figure(tables))]
+    assert "nothing fits" in [word.get_text() for word, _ in words(times_chart(tables))]

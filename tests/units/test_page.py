@@ -18,6 +18,7 @@ from simshuffle.page import network
 from simshuffle.page.asked import sourced
 from simshuffle.page.markup import as_script, tables
 from simshuffle.page.simulation import _over_ranks, sections
+from simshuffle.page.vega import specs
 from simshuffle.page.write import write_page
 from tests.small import small
 
@@ -306,15 +307,40 @@ def test_a_page_is_written_whole_or_not_at_all(folders, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def shows(spec, row):
+    """Whether a chart has a mark with the numbers of a row; a bar's edges are those of its row."""
+    upright = "y2" in row and "x2" not in row
+    wanted = {name: row[name] for name in ("x2", "y2", *(() if upright else ("x",))) if name in row}
+    wanted = {name: value for name, value in wanted.items() if not pd.isna(value)}
+
+    def found(each):
+        return all(each[name] == pytest.approx(value, rel=1e-5) for name, value in wanted.items())
+
+    return not wanted or any(
+        found(each)
+        for layer in spec["layer"]
+        for each in layer["data"]["values"]
+        if wanted.keys() <= each.keys() and None not in each.values()
+    )
+
+
 @pytest.mark.parametrize("kind", ["congestion", "sweep", "simulation_over_seeds", "testbed"])
 def test_every_kind_has_its_tables_and_figures(results_made, tmp_path, kind):
     folder = results_made(kind)
     text = write_page([folder], tmp_path / "page.html").read_text(encoding="utf-8")
     result = read(folder)
-    # the figure of a run is among the charts
-    figures = 0 if kind == "simulation_over_seeds" else len(result.study.figures(result))
-    assert text.count('src="data:image/svg+xml;base64,') == figures
-    assert figures + text.count('class="plot"') > 0
+    drawn = [
+        json.loads(body)["spec"]
+        for kind_of, body in Elements(text).scripts
+        if kind_of == "application/json"
+    ]
+    # every panel of a figure is a chart, with the numbers that the paper's figure has
+    for chart in result.study.figures(result).values():
+        for panel, (_, of) in zip(chart.panels, specs(chart), strict=True):
+            assert json.loads(as_script(of.spec)) in drawn or kind == "simulation_over_seeds"
+            for kind_of in ("bar", "point", "line"):
+                for mark in (mark for mark in panel.marks if mark.kind == kind_of):
+                    assert all(shows(of.spec, row) for row in mark.places().to_dict("records"))
     titles = [str(part.title) for part in result.exported() if not isinstance(part, str)]
     assert all(f"<caption><span>{title.splitlines()[0][:30]}" in text for title in titles)
     assert result.meta["fingerprint"] in text

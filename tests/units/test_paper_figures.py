@@ -14,14 +14,16 @@ from PIL import Image
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.figures import KINDS
+from simshuffle.figures.catalogue import CATALOGUE, check_results, kind_named
 from simshuffle.figures.draw import Wish
 from simshuffle.figures.files import TEX, write
-from simshuffle.figures.kinds import Given, check_results, kind_named
+from simshuffle.figures.kinds import Given
 from simshuffle.figures.storage import Q, apart, data_sets, fit, machines
 from simshuffle.figures.table import heading
-from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, new_figure, width
-from simshuffle.studies.time_to_accuracy.frontier import frontier_figure
-from tests.drawn import faults, words
+from simshuffle.results.canvas import new_figure
+from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, width
+from simshuffle.studies.time_to_accuracy.frontier import frontier_chart
+from tests.drawn import faults, laid_out, words
 from tests.figure_results import PAIRS, made
 from tests.units.test_figures import frontier as crowded
 
@@ -29,8 +31,8 @@ LOOKS = [("ieee", 1), ("ieee", 2), ("acm", 1), ("slides", 1)]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("made"))
+def results(results_made):
+    return made(results_made)
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +60,7 @@ def table(results, kind, of):
 
 def test_every_kind_is_drawn_here():
     assert {kind for kind, _ in PAIRS} == set(KINDS)
-    files = {path.stem for path in Path(kind_named.__code__.co_filename).parent.glob("*.py")}
-    assert {name.replace("-", "_") for name in KINDS} <= files
+    assert list(CATALOGUE) == list(KINDS)
 
 
 @pytest.mark.parametrize(("kind", "of"), PAIRS)
@@ -67,7 +68,7 @@ def test_words_can_be_read_and_lie_on_no_other_in_every_style(results, kind, of)
     check_results(kind, results[of])
     for style, columns in LOOKS:
         with in_style(STYLES[style], columns):
-            figure = kind_named(kind).draw(results[of])
+            figure = laid_out(kind_named(kind).chart(results[of]))
             assert list(faults(figure)) == [], (style, columns)
             assert figure.get_figwidth() == STYLES[style].widths[columns - 1]
 
@@ -76,7 +77,7 @@ def test_words_can_be_read_and_lie_on_no_other_in_every_style(results, kind, of)
 def test_words_of_a_front_lie_on_no_other_in_every_style(results, style, columns):
     (tta,) = results["time_to_accuracy"]
     with in_style(STYLES[style], columns):
-        few = frontier_figure(tta.result.tables["settings"], tta.result.meta)
+        few = frontier_chart(tta.result.tables["settings"], tta.result.meta)
         assert list(faults(few)) == []
         assert list(faults(crowded())) == []
 
@@ -162,7 +163,7 @@ def test_a_sample_of_ranks_is_called_one(results):
     part = replace(of.result, meta={**of.result.meta, "timeline": "ranks"})
     for result, sampled in ((of.result, False), (part, True)):
         given = [Given("here", result)]
-        label = kind_named("completion").draw(given).axes[0].get_ylabel()
+        label = kind_named("completion").chart(given).panels[0].y.title
         assert ("sampled" in label) is sampled
         assert (
             any("sample of ranks" in note for note in kind_named("completion").notes(given))
@@ -195,7 +196,7 @@ def test_runs_of_one_name_have_their_folder_in_front(results):
 def test_a_name_is_drawn_as_it_is_written(results):
     (of,) = results["runs"]
     both = [Given(name, of.result) for name in (r"a$\x$", "b_{")]
-    drawn = [text.get_text() for text, _ in words(kind_named("breakdown").draw(both))]
+    drawn = [text.get_text() for text, _ in words(kind_named("breakdown").chart(both))]
     assert r"a$\x$: local" in drawn
 
 

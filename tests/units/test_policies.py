@@ -16,12 +16,13 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.policies import POLICIES, Study, compare, load, predicted
 from simshuffle.studies.policies.cases import names
 from simshuffle.studies.policies.comparison import request
-from simshuffle.studies.policies.figures import policies_figure
+from simshuffle.studies.policies.figures import policies_chart
 from simshuffle.studies.policies.sources import SOURCES
 from simshuffle.studies.policies.study import STUDY
 from simshuffle.studies.policies.tables import STORED
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
+from tests.drawn import laid_out
 
 ROOT = Path(__file__).parent.parent.parent
 FAST = [
@@ -41,7 +42,7 @@ FAST = [
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "out"
-    assert main(["policies", "nopfs", *FAST, "--out", str(folder)]) == 0
+    assert main(["study", "policies", "nopfs", *FAST, "--out", str(folder)]) == 0
     return folder
 
 
@@ -200,7 +201,7 @@ def test_a_bad_study_names_its_problem(change, parts):
 )
 def test_bad_arguments_are_refused_with_status_2(arguments, parts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["policies", *arguments]) == 2
+    assert main(["study", "policies", *arguments]) == 2
     text = capsys.readouterr().err
     assert all(part in text for part in parts), text
     assert list(tmp_path.iterdir()) == []
@@ -219,7 +220,7 @@ def test_bad_arguments_are_refused_with_status_2(arguments, parts, tmp_path, mon
 def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text(text, encoding="utf-8")
-    assert main(["policies", "bad.yaml"]) == 2
+    assert main(["study", "policies", "bad.yaml"]) == 2
     assert "bad.yaml" in capsys.readouterr().err
 
 
@@ -261,7 +262,7 @@ def test_the_tables_agree_with_each_other(written):
 def test_the_same_comparison_is_not_computed_twice(written, capsys):
     before = (written / "policies.csv").read_bytes(), (written / "policies.csv").stat().st_mtime_ns
     capsys.readouterr()
-    assert main(["policies", "nopfs", *FAST, "--out", "out", "--json"]) == 0
+    assert main(["study", "policies", "nopfs", *FAST, "--out", "out", "--json"]) == 0
     said = capsys.readouterr()
     assert "nothing was simulated" in said.err
     rows = json.loads(said.out)
@@ -273,16 +274,19 @@ def test_the_same_comparison_is_not_computed_twice(written, capsys):
 
 
 def test_the_same_study_gives_the_same_bytes(written):
-    assert main(["policies", "out/study.yaml", *FAST[4:], "--out", "again"]) == 0
+    assert main(["study", "policies", "out/study.yaml", *FAST[4:], "--out", "again"]) == 0
     for name in ("policies.csv", "epochs.csv", "study.yaml", "policies.png"):
         assert (written / name).read_bytes() == (written.parent / "again" / name).read_bytes(), name
 
 
 def test_another_result_is_replaced_only_by_force(written, capsys):
     capsys.readouterr()
-    assert main(["policies", "quickstart", "--policy", "naive", "--out", "out"]) == 2
+    assert main(["study", "policies", "quickstart", "--policy", "naive", "--out", "out"]) == 2
     assert "--force" in capsys.readouterr().err
-    assert main(["policies", "quickstart", "--policy", "naive", "--out", "out", "--force"]) == 0
+    assert (
+        main(["study", "policies", "quickstart", "--policy", "naive", "--out", "out", "--force"])
+        == 0
+    )
     assert "imagenet50" in (written / "study.yaml").read_text(encoding="utf-8")
     assert [path.name for path in written.parent.iterdir()] == ["out"]
 
@@ -310,14 +314,14 @@ def test_damage_is_said_where_a_figure_is_drawn_again(file, content, words, writ
         table = pd.read_csv(written / file, keep_default_na=False)
         content = table.assign(problem="").to_csv(index=False)
     (written / file).write_text(content, encoding="utf-8")
-    assert main(["plot", "out"]) == 2
+    assert main(["results", "plot", "out"]) == 2
     assert words in capsys.readouterr().err
 
 
 def test_the_figure_is_drawn_again_to_the_same_bytes(written):
     before = {path.name: path.read_bytes() for path in written.glob("policies.p*")}
     assert len(before) == 2
-    assert main(["plot", "out"]) == 0
+    assert main(["results", "plot", "out"]) == 0
     assert {path.name: path.read_bytes() for path in written.glob("policies.p*")} == before
 
 
@@ -325,7 +329,15 @@ def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     assert (
         main(
-            ["policies", "nopfs", "--case", "cosmoflow512", "--set", "cases.cosmoflow512.epochs=2"]
+            [
+                "study",
+                "policies",
+                "nopfs",
+                "--case",
+                "cosmoflow512",
+                "--set",
+                "cases.cosmoflow512.epochs=2",
+            ]
         )
         == 0
     )
@@ -340,8 +352,8 @@ def test_what_is_printed_says_which_policies_leave_samples_out(tmp_path, monkeyp
 def test_a_figure_of_one_case_and_of_policies_that_do_not_fit():
     study = load("nopfs", {"cases.cosmoflow512.epochs": 2}).only(["cosmoflow512"])
     for policies in (["lbann_dynamic"], ["nopfs", "lbann_dynamic"], list(POLICIES)):
-        figure = policies_figure(engine.run(STUDY, request(study, policies)).tables["policies"])
-        assert figure.get_figwidth() == pytest.approx(3.4)
+        chart = policies_chart(engine.run(STUDY, request(study, policies)).tables["policies"])
+        assert laid_out(chart).get_figwidth() == pytest.approx(3.4)
 
 
 # ---------------------------------------------------------------------------------- printed numbers

@@ -1,5 +1,5 @@
-"""simshuffle replay, and the files of cases: what is printed and written, what is refused and in
-which words."""
+"""simshuffle study replay, and the files of cases: what is printed and written, what is refused and
+in which words."""
 
 import contextlib
 import copy
@@ -84,7 +84,7 @@ def without(*keys):
 
 
 def test_a_case_worked_out_by_hand(capsys):
-    assert main(["replay", put(VALID)]) == 0
+    assert main(["study", "replay", put(VALID)]) == 0
     captured = capsys.readouterr()
     header, table = rows(captured.out)
     assert header == ["flow", "finish_s"]
@@ -101,7 +101,7 @@ def test_a_case_worked_out_by_hand(capsys):
 
 
 def test_ends_and_summary_are_printed_as_latex_and_markdown(capsys):
-    assert main(["replay", put(VALID), "--compare", "--to", "latex"]) == 0
+    assert main(["study", "replay", put(VALID), "--compare", "--to", "latex"]) == 0
     captured = capsys.readouterr()
     assert "makespan & 5.5 s" in captured.out
     assert r"flow & finish (s) & expected (s) & relative error \\" in captured.out
@@ -109,13 +109,13 @@ def test_ends_and_summary_are_printed_as_latex_and_markdown(capsys):
     assert all(row in captured.out for row in ends)
     assert captured.err == ""
     # the ends are where --out says, and the summary alone on standard output
-    assert main(["replay", put(VALID), "--to", "markdown", "--out", "ends.csv"]) == 0
+    assert main(["study", "replay", put(VALID), "--to", "markdown", "--out", "ends.csv"]) == 0
     printed = capsys.readouterr().out
     assert "| makespan | 5.5 s |" in printed
     assert "flow |" not in printed
     header, table = rows(Path("ends.csv").read_text(encoding="utf-8"))
     assert header == ["flow", "finish_s"]
-    assert main(["replay", put(VALID), "--to", "csv"]) == 2
+    assert main(["study", "replay", put(VALID), "--to", "csv"]) == 2
     assert "--to: must be latex or markdown; got 'csv'" in capsys.readouterr().err
     assert len(table) == len(VALID["flows"]["size"])
 
@@ -127,12 +127,12 @@ def test_the_slowdown_is_that_of_the_makespan(capsys):
         "links": {"capacity": [100, 50], "latency": [0, 0]},
         "flows": {"size": [100, 100, 50], "route": [[0], [0], [0, 1]]},
     }
-    assert main(["replay", put(case)]) == 0
+    assert main(["study", "replay", put(case)]) == 0
     assert "2.5 s, slowdown over it 1\n" in capsys.readouterr().err
     case["flows"]["route"] = [[0, 1], [0, 1], [0]]
     # link 1 needs 4 s. 2 gets 100/3 until 1.5 s, the others 25 each afterwards, 50 s of link 1 are
     # missing by then
-    assert main(["replay", put(case), "--network", "fluid"]) == 0
+    assert main(["study", "replay", put(case), "--network", "fluid"]) == 0
     assert "lower bound     4 s, slowdown over it" in capsys.readouterr().err
 
 
@@ -140,7 +140,7 @@ def test_the_slowdown_is_that_of_the_makespan(capsys):
     "path", sorted(CASES.glob("*.json.gz")), ids=lambda path: path.name.removesuffix(".json.gz")
 )
 def test_every_stored_case_is_replayed_to_the_last_bit(path, capsys):
-    assert main(["replay", str(path), "--out", "ends.csv", "--compare"]) == 0
+    assert main(["study", "replay", str(path), "--out", "ends.csv", "--compare"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
     largest = float(re.search(r"relative error +(\S+) at most", captured.err)[1])
@@ -163,14 +163,14 @@ def test_relative_errors():
 def test_the_largest_and_the_median_error_are_those_of_the_flows(capsys):
     case = copy.deepcopy(VALID)
     case["flows"]["end"] = [3.0, 4.0, 5.0, 11.0, 22.0]  # true: 3, 2, 5, 5.5, 5.5
-    assert main(["replay", put(case)]) == 0
+    assert main(["study", "replay", put(case)]) == 0
     assert "relative error  0.75 at most, 0.5 in the median" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), Packet()], ids=lambda model: model.kind)
 def test_the_chosen_network_answers(model, capsys):
     path = CASES / "p1_w2_32.json.gz"
-    assert main(["replay", str(path), "--network", model.kind]) == 0
+    assert main(["study", "replay", str(path), "--network", model.kind]) == 0
     captured = capsys.readouterr()
     case = read_case(path)
     assert (
@@ -194,16 +194,16 @@ def test_an_error_bound_is_stated_if_there_is_one(capsys):
         "flows": {"size": [1e6, 1.004e6], "route": [[0], [0]]},
     }  # the second has 0.004 of 1.004 MB left at the first end
     Path("near.json").write_text(json.dumps(case), encoding="utf-8")
-    assert main(["replay", "near.json", "--tolerance", "0.01"]) == 0
+    assert main(["study", "replay", "near.json", "--tolerance", "0.01"]) == 0
     assert "exact for flows whose bytes are smaller by at most 0.00398" in capsys.readouterr().err
-    assert main(["replay", "near.json"]) == 0
+    assert main(["study", "replay", "near.json"]) == 0
     assert "error bound" not in capsys.readouterr().err
 
 
 def test_a_compressed_table_holds_the_same_and_is_the_same_every_time(capsys):
     for name in ("a.csv", "b.csv.gz", "c.csv.gz"):
-        assert main(["replay", str(SHARED), "--out", name]) == 0
-    assert main(["replay", str(SHARED)]) == 0
+        assert main(["study", "replay", str(SHARED), "--out", name]) == 0
+    assert main(["study", "replay", str(SHARED)]) == 0
     printed = capsys.readouterr().out.encode()
     assert Path("a.csv").read_bytes() == gzip.decompress(Path("b.csv.gz").read_bytes()) == printed
     assert Path("b.csv.gz").read_bytes() == Path("c.csv.gz").read_bytes()
@@ -211,10 +211,10 @@ def test_a_compressed_table_holds_the_same_and_is_the_same_every_time(capsys):
 
 
 def test_a_long_table_is_written_in_pieces(monkeypatch, capsys):
-    assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
+    assert main(["study", "replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
     monkeypatch.setattr("simshuffle.network.replay._ROWS_AT_ONCE", 10)
     whole = capsys.readouterr().out
-    assert main(["replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
+    assert main(["study", "replay", str(SHARED.with_name("fanin_p1_64.json.gz"))]) == 0
     assert capsys.readouterr().out == whole
     assert len(whole.splitlines()) == 64
 
@@ -230,7 +230,7 @@ def test_a_case_may_be_compressed_whatever_its_name_is(folder):
 
 def test_a_case_without_flows_gives_a_table_without_rows(capsys):
     case = {"links": {"capacity": [], "latency": []}, "flows": {"size": [], "route": [], "end": []}}
-    assert main(["replay", put(case), "--compare"]) == 0
+    assert main(["study", "replay", put(case), "--compare"]) == 0
     captured = capsys.readouterr()
     assert captured.out == "flow,finish_s,expected_s,relative_error\n"
     assert captured.err.startswith("case: 0 flows, 0 links, fluid network\n")
@@ -363,7 +363,7 @@ def refused(folder, capsys):
 
     def call(*arguments):
         before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        assert main(["replay", *arguments]) == 2
+        assert main(["study", "replay", *arguments]) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "Traceback" not in captured.err
@@ -550,7 +550,7 @@ def test_waiting_for_what_stands_behind_is_no_circle(capsys):
         "links": {"capacity": [1], "latency": [0]},
         "flows": {"size": [1, 2, 3], "route": [[0]] * 3, "after": [[1, 1], [2], []]},
     }
-    assert main(["replay", put(case)]) == 0
+    assert main(["study", "replay", put(case)]) == 0
     assert rows(capsys.readouterr().out)[1][:, 1].tolist() == [6, 5, 3]
 
 
@@ -798,7 +798,7 @@ def test_a_case_with_random_mistakes_is_replayed_or_refused(tmp_path_factory, se
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "c.json").write_text(json.dumps(case), encoding="utf-8")
     with contextlib.redirect_stderr(io.StringIO()) as said:
-        status = main(["replay", str(folder / "c.json"), "--out", str(folder / "out.csv")])
+        status = main(["study", "replay", str(folder / "c.json"), "--out", str(folder / "out.csv")])
     assert status in {0, 2}, said.getvalue()
     assert (folder / "out.csv").exists() == (status == 0)
     if status == 0:
@@ -857,7 +857,7 @@ def test_ctrl_c_while_solving_ends_with_130_and_writes_nothing(folder, monkeypat
     original = Fluid.finish_times
     monkeypatch.setattr(Fluid, "finish_times", slow)
     try:
-        assert main(["replay", str(SHARED), "--out", "new/ends.csv"]) == 130
+        assert main(["study", "replay", str(SHARED), "--out", "new/ends.csv"]) == 130
     finally:
         over.set()
     assert "Interrupted; nothing was written." in capsys.readouterr().err
@@ -877,10 +877,10 @@ def test_a_failure_while_writing_keeps_the_old_file_and_leaves_nothing_beside_it
         raise error
 
     monkeypatch.setattr("simshuffle.network.replay.csv_rows", failing)
-    assert main(["replay", str(SHARED), "--out", name]) == status
+    assert main(["study", "replay", str(SHARED), "--out", name]) == status
     assert list(folder.iterdir()) == []
     Path(name).write_bytes(b"old")
-    assert main(["replay", str(SHARED), "--out", name]) == status
+    assert main(["study", "replay", str(SHARED), "--out", name]) == status
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: b"old"}
     assert "Traceback" not in capsys.readouterr().err
 
@@ -889,14 +889,21 @@ def test_a_table_replaces_an_old_one_and_what_a_link_leads_to(folder):
     Path("far").mkdir()
     Path("far/ends.csv").write_text("old", encoding="utf-8")
     Path("ends.csv").symlink_to("far/ends.csv")
-    assert main(["replay", str(SHARED), "--out", "ends.csv"]) == 0
+    assert main(["study", "replay", str(SHARED), "--out", "ends.csv"]) == 0
     assert Path("ends.csv").is_symlink()
     assert Path("far/ends.csv").read_text(encoding="utf-8").startswith("flow,finish_s\n0,")
     assert sorted(path.name for path in folder.rglob("*")) == ["ends.csv", "ends.csv", "far"]
 
 
 def into(stdout, name):
-    command = [sys.executable, "-m", "simshuffle", "replay", str(CASES / f"{name}.json.gz")]
+    command = [
+        sys.executable,
+        "-m",
+        "simshuffle",
+        "study",
+        "replay",
+        str(CASES / f"{name}.json.gz"),
+    ]
     return subprocess.run(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=120
     )

@@ -4,16 +4,15 @@ the report and in the figure. Almost nothing is trained here."""
 from collections import defaultdict
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from matplotlib.container import ErrorbarContainer
+from matplotlib.collections import LineCollection
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from simshuffle.exchange import PairSchedule, PartialLocalShuffle
-from simshuffle.results.style import save
+from simshuffle.results.canvas import save
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.mixing import (
     effective_number,
@@ -27,6 +26,7 @@ from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import collect
 from simshuffle.studies.training.text import parts, report
 from simshuffle.train import emulate
+from tests.drawn import laid_out, rows_of
 from tests.trained import description, outcome_of, record
 
 KEPT = 0.81
@@ -190,32 +190,35 @@ def test_report_and_tables_name_it():
 
 
 def test_the_figure_shows_what_the_table_has(tmp_path):
-    figure = figures(tables())["accuracy_samples"]
+    chart = figures(tables())["accuracy_samples"]
+    figure = laid_out(chart)
     of = losses(summary(tables().runs)).set_index("strategy")
-    drawn = {
-        c.get_label(): c for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer)
-    }
-    assert len(drawn) == len(of) == 4
-    shown = sorted((*c[0].get_xdata(), *c[0].get_ydata()) for c in drawn.values())
+    points = rows_of(chart, "point")
+    assert len(points) == len(of) == 4
+    ax = figure.axes[0]
+    drawn = [
+        line for line in ax.lines if line.get_marker() in "sv^o" and len(line.get_xdata()) == 1
+    ]
+    shown = sorted((*line.get_xdata(), *line.get_ydata()) for line in drawn)
+    np.testing.assert_allclose(sorted(zip(points["x"], points["y"], strict=True)), shown)
     expected = sorted(zip(of["effective_samples"], 100 * of["loss"], strict=True))
     np.testing.assert_allclose(shown, expected)
     bars = {
-        round(float(bar.get_segments()[0][0][0]), 6): bar.get_segments()[0][:, 1]
-        for c in drawn.values()
-        for bar in c[2]
+        round(float(segment[0][0]), 6): segment[:, 1]
+        for bars in ax.collections
+        if isinstance(bars, LineCollection)
+        for segment in bars.get_segments()
     }
     local = of.loc["local"]
     np.testing.assert_allclose(bars[16.5], [100 * local["loss_low"], 100 * local["loss_high"]])
     assert {path.suffix for path in save(figure, tmp_path / "samples")} == {".png", ".pdf"}
-    plt.close("all")
 
 
 def test_an_axis_of_nearly_equal_numbers_has_ticks(monkeypatch):
     """Of large shards: 256 samples with local shuffle, 273 with global."""
     for name, n in {"global": 273.0, "local": 256.0, "partial": 257.6, "IS": 258.0}.items():
         monkeypatch.setitem(N, name, n)
-    ax = figures(tables())["accuracy_samples"].axes[0]
+    ax = laid_out(figures(tables())["accuracy_samples"]).axes[0]
     ax.figure.canvas.draw()
     within = [tick for tick in ax.get_xticks() if 256 <= tick <= 273]
     assert len(within) >= 3
-    plt.close("all")

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from simshuffle.studies.simulation.figures import HATCH, breakdown_figure
+from simshuffle.studies.simulation.figures import breakdown_chart
+from tests.drawn import laid_out, legend, rows_of
 
 
 def tables(*runs, sizes=None, waiting=0.0, hidden=0.0, seconds=1.0):
@@ -25,7 +26,7 @@ def tables(*runs, sizes=None, waiting=0.0, hidden=0.0, seconds=1.0):
 def names_of(*runs, **values):
     """Texts beside the bars of a drawn figure, and their extents."""
     with mpl.rc_context():
-        figure = breakdown_figure(*tables(*runs, **values))
+        figure = laid_out(breakdown_chart(*tables(*runs, **values)))
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
         texts = [text for ax in figure.axes for text in ax.get_yticklabels()]
@@ -36,8 +37,8 @@ def names_of(*runs, **values):
 
 def test_the_world_size_of_all_runs_stands_below_the_axis():
     assert names_of("partial-0.1 @2048", "local @2048")[0] == ["partial-0.1", "local"]
-    figure = breakdown_figure(*tables("partial-0.1 @2048", sizes=2048))
-    assert figure.axes[-1].get_xlabel() == "time per epoch (s), 2048 GPUs"
+    chart = breakdown_chart(*tables("partial-0.1 @2048", sizes=2048))
+    assert laid_out(chart).axes[-1].get_xlabel() == "time per epoch (s), 2048 GPUs"
 
 
 def test_runs_of_several_world_sizes_stand_in_groups():
@@ -56,27 +57,32 @@ def test_swept_values_do_not_run_into_each_other(key):
 
 
 def test_twelve_runs_fit_one_column():
-    figure = breakdown_figure(*tables(*(f"partial-0.{i} @8" for i in range(12))))
-    assert figure.get_size_inches()[0] == pytest.approx(3.4)
+    chart = breakdown_chart(*tables(*(f"partial-0.{i} @8" for i in range(12))))
+    assert laid_out(chart).get_size_inches()[0] == pytest.approx(3.4)
 
 
 def test_a_run_that_is_much_longer_has_a_panel_of_its_own():
-    figure = breakdown_figure(*tables("global", "local", "IS", seconds=[30.0, 2.0, 3.0]))
-    assert [len(ax.get_yticklabels()) for ax in figure.axes] == [1, 2]
+    chart = breakdown_chart(*tables("global", "local", "IS", seconds=[30.0, 2.0, 3.0]))
+    assert [len(panel.y.ticks) for panel in chart.panels] == [1, 2]
+    assert [len(ax.get_yticklabels()) for ax in laid_out(chart).axes] == [1, 2]
 
 
-def colours(figure):
-    return [patch.get_hatch() for patch in figure.axes[0].patches]
+def fills(chart):
+    """As declared, and as drawn."""
+    declared = [chart.looks[name].fill for name in rows_of(chart, "bar")["look"]]
+    return declared, [patch.get_hatch() for patch in laid_out(chart).axes[0].patches]
 
 
 def test_waiting_is_hatched_unless_it_is_booked_as_in_the_papers():
     made = tables("local @8", waiting=0.5)
-    assert colours(breakdown_figure(*made)) == [HATCH["hatch"], None]  # for I/O, then FW+BW
-    assert colours(breakdown_figure(*made, labels="paper")) == [None, None]
+    # for I/O, then FW+BW
+    assert fills(breakdown_chart(*made)) == (["waiting", "plain"], ["/////", None])
+    assert legend(breakdown_chart(*made))[:2] == ["I/O", "FW+BW"]
+    assert fills(breakdown_chart(*made, labels="paper")) == (["plain"] * 2, [None] * 2)
 
 
 def test_hidden_exchange_has_a_bar_of_its_own_and_a_name():
-    figure = breakdown_figure(*tables("IS-0.1 @8", hidden=0.2))
+    figure = laid_out(breakdown_chart(*tables("IS-0.1 @8", hidden=0.2)))
     widths = [patch.get_width() for patch in figure.axes[0].patches]
     assert widths == [pytest.approx(1.0), pytest.approx(0.2)]
     texts = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -1,4 +1,4 @@
-"""simshuffle probe: which files are measured, what is booked to which key, and the fragment. No
+"""simshuffle machine probe: which files are measured, what is booked where, and the fragment. No
 test looks at how long anything takes: the clock is the tests' own."""
 
 from __future__ import annotations
@@ -210,10 +210,10 @@ def test_pillow_is_needed_for_images_only(images, arrays, monkeypatch):
 
 
 def test_the_verb_prints_the_fragment_and_nothing_else(arrays, capsys):
-    assert main(["probe", str(arrays)]) == 0
+    assert main(["machine", "probe", str(arrays)]) == 0
     out, err = capsys.readouterr()
     assert set(yaml.safe_load(out)) == {"values", "calibrated"}
     assert err == ""
-    assert main(["probe", str(arrays), "--exchange"]) == 0
+    assert main(["machine", "probe", str(arrays), "--exchange"]) == 0
     assert f"{SCHEDULE}.read" in yaml.safe_load(capsys.readouterr().out)["values"]
-    assert main(["probe", str(arrays / "missing")]) == 2
+    assert main(["machine", "probe", str(arrays / "missing")]) == 2

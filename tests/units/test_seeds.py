@@ -19,7 +19,7 @@ from simshuffle.errors import InputError
 from simshuffle.results import report
 from simshuffle.studies import read_folder
 from simshuffle.studies.simulation import sweep
-from simshuffle.studies.simulation.figures import breakdown_figure
+from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import means
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.study import STUDY, request
@@ -28,6 +28,7 @@ from simshuffle.study import engine
 from simshuffle.study.made import contents
 from simshuffle.study.store import Disk
 from simshuffle.study.study import fingerprint
+from tests.drawn import laid_out
 from tests.small import small
 
 T_2 = 4.302652729911275
@@ -199,7 +200,8 @@ def test_waiting_that_a_seed_does_not_have_counts_as_nothing() -> None:
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch() -> None:
     of = hand_made({1: 1.0, 2: 2.0, 3: 3.0}, {})
     with mpl.rc_context():
-        figure = breakdown_figure(of.breakdown, of.epochs, "cause", of.epoch_half, of.about)
+        chart = breakdown_chart(of.breakdown, of.epochs, "cause", of.epoch_half, of.about)
+        figure = laid_out(chart)
     (ax,) = figure.axes
     (line,) = [each for each in ax.collections if isinstance(each, LineCollection)]
     (low, _), (high, _) = line.get_segments()[0]
@@ -212,7 +214,7 @@ def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch() -> None:
 
 def test_one_seed_has_no_whisker() -> None:
     of = simshuffle.run(scenario())
-    figure = STUDY.figures(of)["breakdown"]
+    figure = laid_out(STUDY.figures(of)["breakdown"])
     assert not [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     assert "interval" not in str([text.get_text() for text in figure.legends[0].get_texts()])
 
@@ -228,20 +230,20 @@ def test_what_is_printed_has_means_intervals_and_the_number_of_seeds(
     assert half >= 0.001  # a digit of it shows
     speed, half_of_speed = by_hand(rows["samples_per_s"].tolist())
     for words in ([], ["--to", "markdown"]):
-        assert main(["show", str(folder), *words]) == 0
+        assert main(["results", "show", str(folder), *words]) == 0
         out = capsys.readouterr().out
         assert f"{mean:.3f} ± {half:.3f}" in out
         assert f"{speed:,.3f} ± {half_of_speed:,.3f}" in out
         assert "mean over ranks and 3 seeds" in out
         assert "± is half the 95 % interval, by Student's t, of the mean over 3 seeds." in out
-    assert main(["show", str(folder), "--to", "latex"]) == 0
+    assert main(["results", "show", str(folder), "--to", "latex"]) == 0
     assert rf"{mean:.3f} $\pm$ {half:.3f}" in capsys.readouterr().out
 
 
 def test_json_has_the_epochs_of_every_seed_and_the_summary(
     result: SimulationResult, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["show", str(folder), "--json"]) == 0
+    assert main(["results", "show", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["run"], row["seed"], row["epoch"]) for row in found["epochs"]] == [
         (run, seed, epoch)
@@ -258,13 +260,13 @@ def test_json_has_the_epochs_of_every_seed_and_the_summary(
 def test_such_a_folder_is_verified_and_a_changed_value_is_found(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["verify", str(folder)]) == 0
+    assert main(["results", "verify", str(folder)]) == 0
     other = read_folder(folder).save(tmp_path / "other", draw=False)
     table = pd.read_csv(other / "epochs.csv")
     table.loc[0, "epoch_s"] += 1e-9
     table.to_csv(other / "epochs.csv", index=False)
     capsys.readouterr()
-    assert main(["verify", str(other)]) == 1
+    assert main(["results", "verify", str(other)]) == 1
     assert "NOT the same: epochs.csv: epoch_s in 1 of" in capsys.readouterr().out
 
 
@@ -273,7 +275,7 @@ def test_a_result_whose_waiting_is_booked_as_in_the_papers_is_verified_too(tmp_p
         out = str(tmp_path / seeds)
         words = ["--labels", "paper", "--seeds", seeds, "--out", out, "-q"]
         assert main(["run", "quickstart", *SMALL, *words]) == 0
-        assert main(["verify", out]) == 0
+        assert main(["results", "verify", out]) == 0
 
 
 def test_means_are_compared_with_one_seed(

@@ -10,7 +10,7 @@ from simshuffle.study import executors
 from simshuffle.study.made import contents
 
 SMALL = [
-    *("--set", "workload.dataset.num_samples=6400", "--set", "epochs=1"),
+    *("--set", "workload.dataset.num_samples=1600", "--set", "epochs=1"),
     *("--set", "sweep={world_size: [4, 8], workload.exchange: [local_shuffle,"
       " 'partial_local_shuffle:exchange_fraction=0.3', 'global_shuffle:source=ssd']}"),
 ]  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_moved_folder_makes_the_same_result_without_the_file_it_came_from(
     assert main(["run", str(elsewhere / "scenario.yaml"), "--out", again]) == 0
     found = {k: v for k, v in contents(again).items() if not k.startswith("breakdown.p")}
     assert found == wanted
-    assert main(["verify", str(elsewhere)]) == 0
+    assert main(["results", "verify", str(elsewhere)]) == 0
     assert "The same to the last bit: fingerprint" in capsys.readouterr().out
     assert main(["run", str(elsewhere / "scenario.yaml"), "--out", str(elsewhere)]) == 0
     assert "nothing was simulated" in capsys.readouterr().err
@@ -306,7 +306,7 @@ def test_what_takes_long_is_verified_by_several_processes(folder: Path) -> None:
 def test_the_last_bit_of_a_value_is_verified(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["verify", str(folder), "--processes", "1"]) == 0
+    assert main(["results", "verify", str(folder), "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert said == (
         "Rule: equal to the last bit; made with the same versions and code.\n"
@@ -320,7 +320,7 @@ def test_the_last_bit_of_a_value_is_verified(
         table.loc[0, "epoch_s"] *= 1 + 1e-15
 
     altered(folder, change)
-    assert main(["verify", str(folder)]) == 1
+    assert main(["results", "verify", str(folder)]) == 1
     said = capsys.readouterr().out
     assert "NOT the same: epochs.csv: epoch_s in 1 of 1 rows, largest difference" in said
 

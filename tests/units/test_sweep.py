@@ -7,6 +7,7 @@ from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.measure import measure_name
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
+from tests.drawn import laid_out
 from tests.small import small
 
 PARTIAL = {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}
@@ -44,9 +45,9 @@ def test_a_value_that_is_given_twice_is_no_other_value():
 def test_the_measure_of_the_figure_is_a_column_or_one_over_a_number_of_something():
     request = asked(over={"world_size": [2, 4]}, measure="epoch_s/iterations")
     result = engine.run(sweep.STUDY, request)
-    figure = result.study.figures(result)["sweep"]
+    chart = result.study.figures(result)["sweep"]
     last = result.tables["sweep"].groupby("world_size").last()
-    drawn = figure.axes[0].containers[0].lines[0].get_ydata()
+    drawn = laid_out(chart).axes[0].lines[0].get_ydata()
     assert drawn == pytest.approx((last["epoch_s"] / last["iterations"]).to_numpy())
     assert measure_name("allreduce_exposed_s/iterations") == "allreduce exposed per iteration (s)"
     assert measure_name("samples_per_s/world_size") == "samples per GPU (1/s)"

@@ -39,6 +39,7 @@ from simshuffle.studies.validation.rows import read_rows
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests import measured
+from tests.drawn import laid_out, rows_of
 from tests.measured import DATE, runs_of
 
 BED = LeafSpine(Shape())
@@ -143,7 +144,7 @@ def test_without_root_and_iproute2_it_says_so_and_stops_with_2(monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(namespaces.shutil, "which", lambda name: None)
-    assert main(["testbed", "--quick"]) == 2
+    assert main(["machine", "testbed", "--quick"]) == 2
     said = capsys.readouterr().err
     assert "must be root" in said and "sudo" in said
     assert "ip: is missing" in said and "tc: is missing" in said and "iproute2" in said
@@ -273,7 +274,7 @@ def test_what_breaks_a_limit_is_refused_before_anything_is_built(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "has_torch", lambda: True)
-    assert main(["testbed", *arguments]) == 2
+    assert main(["machine", "testbed", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -417,7 +418,7 @@ def bed_of_the_tests(monkeypatch, tmp_path):
 
 def test_the_verb_measures_writes_shows_and_keeps(bed_of_the_tests, tmp_path, capsys):
     chosen = ["--pattern", "opposite", "--nbytes", "1 MB", "--seed", "3", "--keep-as", "kept.csv"]
-    assert main(["testbed", "--quick", *chosen]) == 0
+    assert main(["machine", "testbed", "--quick", *chosen]) == 0
     (asked,) = bed_of_the_tests
     assert (asked.nbytes, asked.repetitions, asked.seed) == (1_000_000, 2, 3)
     assert asked.patterns == ("single_short", "single", "opposite")
@@ -434,7 +435,7 @@ def test_the_verb_measures_writes_shows_and_keeps(bed_of_the_tests, tmp_path, ca
 
 
 def test_a_place_that_is_taken_is_found_before_the_measurement(bed_of_the_tests, tmp_path, capsys):
-    quick = ["testbed", "--quick", "--out", "bed"]
+    quick = ["machine", "testbed", "--quick", "--out", "bed"]
     assert main([*quick, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert set(shown) == {"patterns", "verdicts", "meta"}
@@ -453,7 +454,7 @@ def test_a_place_that_is_taken_is_found_before_the_measurement(bed_of_the_tests,
 
 def test_two_measurements_with_one_folder_are_not_made_at_once(bed_of_the_tests, tmp_path, capsys):
     with engine.alone(tmp_path / "bed"):
-        assert main(["testbed", "--quick", "--out", "bed"]) == 2
+        assert main(["machine", "testbed", "--quick", "--out", "bed"]) == 2
     assert "another process is at work in it" in capsys.readouterr().err
     assert not bed_of_the_tests
 
@@ -465,7 +466,7 @@ def test_the_kept_rows_are_enough_to_predict_again():
     for row in rows.to_dict("records"):
         values = dict(part.split("=", 1) for part in row["values"].split(";"))
         assert testbed.predicted(values) == pytest.approx(row["measured"], rel=1e-4)
-        assert row["source"].startswith("simshuffle testbed on 2026-01-02, Linux ")
+        assert row["source"].startswith("simshuffle machine testbed on 2026-01-02, Linux ")
         assert row["source"].endswith(" 3 repetitions")
 
 
@@ -490,11 +491,15 @@ def test_the_text_says_what_was_fitted_and_what_was_held_up():
 
 
 def test_the_figure_has_units_and_every_pattern_that_was_measured():
-    figure = figures.testbed_figure(measured.result().tables["patterns"])
+    chart = figures.testbed_chart(measured.result().tables["patterns"])
+    figure = laid_out(chart)
     left, right = figure.axes
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     assert left.get_xlabel() == "makespan (s)" and "%" in right.get_xlabel()
     assert len(left.get_yticklabels()) == len(PATTERNS) - len(GLOO)
+    known = measured.result().tables["patterns"].query("reason == ''")
+    assert rows_of(chart, "bar")["x2"].tolist() == known["predicted_s"].tolist()
+    assert rows_of(chart, "point")["x"].tolist() == known["measured_s"].tolist()
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_pairs_are_pairs() -> None:
 
 
 def test_show_prints_one_story_in_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["topology", "show", "small-fat-tree", "--route", "h0000", "h0003"]
+    words = ["machine", "show", "small-fat-tree", "--route", "h0000", "h0003"]
     assert main(words) == 0
     table = capsys.readouterr().out
     assert main([*words, "--json"]) == 0
@@ -124,7 +124,7 @@ def test_show_prints_one_story_in_both_forms(capsys: pytest.CaptureFixture[str])
 def test_what_cannot_be_shown_is_said(
     words: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["topology", "show", *words]) == 2
+    assert main(["machine", "show", *words]) == 2
     said = capsys.readouterr().err
     assert text in said and "Traceback" not in said
 
@@ -144,7 +144,7 @@ def test_a_figure_is_not_replaced_unless_asked(
 ) -> None:
     out = tmp_path / "here.png"
     out.write_text("mine")
-    assert main(["topology", "show", "small-fat-tree", "--out", str(out)]) == 2
+    assert main(["machine", "show", "small-fat-tree", "--out", str(out)]) == 2
     assert "--force" in capsys.readouterr().err and out.read_text() == "mine"
-    assert main(["topology", "show", "small-fat-tree", "--out", str(out), "--force"]) == 0
+    assert main(["machine", "show", "small-fat-tree", "--out", str(out), "--force"]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")

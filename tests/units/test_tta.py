@@ -215,7 +215,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     assert again.report == found.report
     before = {path.name: path.read_bytes() for path in folder.glob("*.p*")}
     assert {"frontier.png", "frontier.pdf", "accuracy_time.png", "accuracy_time.pdf"} <= set(before)
-    assert main(["plot", str(folder), "--out", str(tmp_path / "again")]) == 0
+    assert main(["results", "plot", str(folder), "--out", str(tmp_path / "again")]) == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == before
 
 
@@ -347,7 +347,7 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> 
     found.save(tmp_path / "out")
     assert not len(read(tmp_path / "out").tables["targets"])
     # one seed: columns without any number
-    assert main(["plot", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
+    assert main(["results", "plot", str(tmp_path / "out"), "--out", str(tmp_path / "again")]) == 0
     for name in ("frontier.png", "accuracy_time.png"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 

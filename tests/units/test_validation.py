@@ -9,6 +9,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation import validate
-from simshuffle.studies.validation.figures import figure
+from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import (
     TRAFFIC,
     predictions,
@@ -38,6 +39,7 @@ from simshuffle.studies.validation.text import (
 )
 from simshuffle.study import engine
 from simshuffle.study.study import Result
+from tests.drawn import laid_out, rows_of
 
 ROOT = Path(__file__).parent.parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -210,7 +212,7 @@ def test_a_row_that_cannot_be_simulated_is_an_error_of_the_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], text: str
 ) -> None:
     write(tmp_path, GOOD | {"values": SMALL} | change)
-    assert main(["validate", "--from", str(tmp_path), "--processes", "1"]) == 2
+    assert main(["study", "validate", "--from", str(tmp_path), "--processes", "1"]) == 2
     captured = capsys.readouterr()
     assert text in captured.err
     assert captured.out == ""
@@ -220,7 +222,7 @@ def test_an_error_in_another_process_is_told_as_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, GOOD | {"values": SMALL + ";nonsense.key=3"}, GOOD | {"values": SMALL})
-    assert main(["validate", "--from", str(tmp_path), "--processes", "2"]) == 2
+    assert main(["study", "validate", "--from", str(tmp_path), "--processes", "2"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
 
@@ -368,10 +370,12 @@ def test_texts_hold_every_row() -> None:
 
 
 def test_the_figure_shows_a_mark_for_each_compared_row() -> None:
-    drawn = figure(results())
+    chart = ratios_chart(results())
+    drawn = laid_out(chart)
     (ax,) = drawn.axes
-    marks = [line for line in ax.lines if line.get_marker() == "o"]
-    assert sorted(round(float(line.get_xdata()[0]), 3) for line in marks) == [0.5, 1.05, 1.1]
+    marks = [line.get_xdata() for line in ax.lines if line.get_marker() == "o"]
+    assert sorted(np.concatenate(marks).round(3)) == [0.5, 1.05, 1.1]
+    assert sorted(rows_of(chart, "point")["x"].dropna().round(3)) == [0.5, 1.05, 1.1]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["mine"]
     assert drawn.get_size_inches()[0] == pytest.approx(3.4)
 
@@ -401,13 +405,16 @@ def test_the_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder.mkdir()
     write(folder, GOOD | {"values": SMALL, "measured": "0.02"})
     out = tmp_path / "out"
-    assert main(["validate", "--from", str(folder), "--out", str(out), "--processes", "1"]) == 0
+    assert (
+        main(["study", "validate", "--from", str(folder), "--out", str(out), "--processes", "1"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "mine (predicted)" in printed
     assert (out / "validation.png").is_file()
-    assert main(["validate", "--from", str(folder), "--processes", "1", "--json"]) == 0
+    assert main(["study", "validate", "--from", str(folder), "--processes", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["case"] == "8 ranks"
-    assert main(["plot", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert main(["results", "plot", str(out), "--out", str(tmp_path / "again")]) == 0
     assert (tmp_path / "again.png").read_bytes() == (out / "validation.png").read_bytes()
 
 
@@ -423,7 +430,7 @@ def test_bad_options_are_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     write(tmp_path, GOOD | {"values": SMALL})
-    assert main(["validate", "--from", str(tmp_path), *arguments]) == 2
+    assert main(["study", "validate", "--from", str(tmp_path), *arguments]) == 2
     assert text in capsys.readouterr().err
 
 

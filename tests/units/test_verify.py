@@ -24,7 +24,6 @@ from simshuffle.study import engine
 from simshuffle.study.made import contents
 from simshuffle.study.study import Request, Study
 from simshuffle.verify import TOLERANCE, Verification, verify
-from tests.studies_tiny import TINY
 from tests.units.test_data_optimised import RAW
 
 SHUFFLING = {
@@ -73,14 +72,18 @@ REAL: dict[str, Callable[[Path], tuple[Study[Any], Request[Any]]]] = {
 
 
 @pytest.fixture(scope="module")
-def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a tiny result of a kind, made when it is first asked for."""
+def folder_of(
+    results_made: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """The folder of a tiny result of a kind; what has to be trained is when it is first wanted."""
     made: dict[str, Path] = {}
 
     def folder(kind: str) -> Path:
+        if kind not in REAL:
+            return results_made(kind)
         if kind not in made:
             place = tmp_path_factory.mktemp(kind)
-            study, asked = {**TINY, **REAL}[kind](place / "inputs")
+            study, asked = REAL[kind](place / "inputs")
             made[kind] = engine.run(study, asked).save(place / "out", draw=False)
         return made[kind]
 
@@ -137,7 +140,7 @@ def test_a_folder_that_holds_too_little_says_what_to_do(
     folder_of: Callable[[str], Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["verify", str(folder_of(kind)), "-q"]) == 2
+    assert main(["results", "verify", str(folder_of(kind)), "-q"]) == 2
     said = capsys.readouterr().err
     assert all(words in said for words in REFUSED[kind])
 
@@ -152,7 +155,7 @@ def folder(folder_of: Callable[[str], Path], tmp_path: Path) -> Path:
 
 def told(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     capsys.readouterr()
-    status = main(["verify", str(folder), "--processes", "1", "-q", *options])
+    status = main(["results", "verify", str(folder), "--processes", "1", "-q", *options])
     out = capsys.readouterr()
     return status, out.out + out.err
 
@@ -319,7 +322,7 @@ def test_stopped_it_leaves_nothing(folder: Path, tmp_path: Path, number: signal.
     code = (
         "import sys, time; from simshuffle.study import engine; from simshuffle.cli import main\n"
         "engine.run = lambda *of, **more: (print('begun', flush=True), time.sleep(60))\n"
-        f"sys.exit(main(['verify', {str(folder)!r}]))"
+        f"sys.exit(main(['results', 'verify', {str(folder)!r}]))"
     )
     environment = {**os.environ, "TMPDIR": str(room)}
     process = subprocess.Popen(

@@ -163,7 +163,7 @@ def test_every_file_of_a_scenario_is_bounded(tmp_path, monkeypatch, capsys):
     assert_refused(["check", "quickstart", "--set", "include=bomb.yaml"], capsys, "include")
     assert_refused(["train", "bomb.yaml"], capsys, "bomb.yaml")
     assert_refused(["tta", "bomb.yaml", "quickstart"], capsys, "bomb.yaml")
-    assert_refused(["policies", "bomb.yaml"], capsys, "bomb.yaml")
+    assert_refused(["study", "policies", "bomb.yaml"], capsys, "bomb.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["bomb.yaml"]
 
 
@@ -171,9 +171,9 @@ def test_every_file_of_a_scenario_is_bounded(tmp_path, monkeypatch, capsys):
     "arguments",
     [
         ["run", "quickstart", "--set", "sweep="],
-        ["policies", "nopfs", "--set", "seed="],
+        ["study", "policies", "nopfs", "--set", "seed="],
         ["train", "quick", "--set", "seeds="],
-        ["ablate", "quickstart", "--also", "payload="],
+        ["study", "ablate", "quickstart", "--also", "payload="],
     ],
 )
 def test_values_of_the_command_line_are_bounded(arguments, capsys, tmp_path, monkeypatch):
@@ -185,7 +185,7 @@ def test_values_of_the_command_line_are_bounded(arguments, capsys, tmp_path, mon
 
 def test_values_of_an_exchange_are_bounded(capsys):
     deep = "importance_exchange:exchange_fraction=" + "[" * 60
-    assert main(["ablate", "quickstart", "--end", deep]) == 2
+    assert main(["study", "ablate", "quickstart", "--end", deep]) == 2
     assert "within one another" in capsys.readouterr().err
 
 

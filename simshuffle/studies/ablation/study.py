@@ -1,26 +1,22 @@
-"""The study behind ``simshuffle ablate``: which mechanism of an exchange costs how much."""
+"""The study behind ``simshuffle study ablate``: which mechanism of an exchange costs how much."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from simshuffle.errors import Problem
+from simshuffle.results.chart import Chart
 from simshuffle.studies.ablation import text
 from simshuffle.studies.ablation.ablate import Ablation, cells, collect
+from simshuffle.studies.ablation.figures import waterfall_chart
 from simshuffle.studies.ablation.shapley import changes, contributions, on_the_way, state
 from simshuffle.studies.ablation.tables import ALL, BASES, CHANGES, CONTRIBUTIONS, LABELS, STORED
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.ablation import figures  # noqa: PLC0415 - matplotlib, where it is drawn
-
-    return {"waterfall": figures.waterfall_figure(result.all_tables)}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"waterfall": waterfall_chart(result.all_tables)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -59,7 +55,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[Ablation] = Study(
     kind="ablation",
-    verb="ablate",
+    verb="study ablate",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle calibrate``."""
+"""The study behind ``simshuffle machine calibrate``."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.studies.calibrate import text
 from simshuffle.studies.calibrate.cell import CalibrationCell, Settings
+from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import Parameter, parameters_of
 from simshuffle.studies.calibrate.tables import STORED
@@ -23,9 +25,6 @@ from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _CELL = "calibration"
 
@@ -136,10 +135,8 @@ def _json(result: Result) -> dict[str, Any]:
     return {"parameters": found, "notes": result.meta["notes"]}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.calibrate import figures  # noqa: PLC0415 - matplotlib
-
-    return {"residuals": figures.residuals_figure(result.tables["residuals"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"residuals": residuals_chart(result.tables["residuals"])}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -180,7 +177,7 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
 
 STUDY: Study[CalibrationCell] = Study(
     kind="calibration",
-    verb="calibrate",
+    verb="machine calibrate",
     stages=(lambda cell, outcomes: {_CELL: cell},),
     collect=lambda cell, outcomes: outcomes[_CELL].tables,
     stored=STORED,

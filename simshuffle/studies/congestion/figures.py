@@ -1,20 +1,27 @@
-"""The figures of a comparison, from its tables alone. Sized for one column of a two-column
-paper."""
+"""The figures of a comparison, from its tables alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from simshuffle.results.style import STYLE, legend_above, line_handle, new_figure
+from simshuffle.results.chart import (
+    DASHES,
+    GREY,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    Ramp,
+    in_rows,
+    key,
+    log_axis,
+    rule,
+    ticks,
+)
 from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings, utilisation
 from simshuffle.study.study import Tables
 
@@ -28,19 +35,23 @@ COLOURS = {
     "pairing_topology": "#AA3377",
 }
 SHAPES = dict(zip(COLOURS, "sov^DPX", strict=True))
-GREY = "#888888"
 PANELS = {"sample": "1 sample", "iteration": "1 iteration", "all": "all samples"}
 """What a message carries, as title of a panel."""
 MARKERS = {"fluid": "o", "packet": "D", "analytic": "v"}
 PREFERRED = ("fluid", "packet", "analytic")
+MOST_CELLS = 500
+"""Places of a tier in the heat map; of more links evenly many are shown."""
+BOUNDS = {
+    "rate": Look("bound: ports at line rate", GREY, width=2.4, alpha=0.6),
+    "uniform": Look("bound: all to all", GREY, dash=DASHES[2], width=2.4, alpha=0.6),
+}
 
 
-def times_figure(tables: Tables) -> Figure:
+def times_chart(tables: Tables) -> Chart:
     """Time against world size, or where there is only one, the times of all variants side by side;
     of every routing."""
     several = tables["sets"]["world_size"].nunique() > 1
-    with matplotlib.rc_context(STYLE):
-        return _scaling(tables) if several else _side_by_side(tables)
+    return _scaling(tables) if several else _side_by_side(tables)
 
 
 def shown(tables: Tables) -> tuple[str, str]:
@@ -62,161 +73,96 @@ def _variants(times: pd.DataFrame) -> list[tuple[str, str, bool]]:
 # ------------------------------------------------------------------------------ several world sizes
 
 
-def _scaling(tables: Tables) -> Figure:
+def _scaling(tables: Tables) -> Chart:
+    """Medians over seeds against world size, both logarithmic, and a band from the lowest to the
+    highest; a panel for what a message carries."""
     bytes_set, model = shown(tables)
-    times = tables["times"][
-        (tables["times"]["bytes_set"] == bytes_set) & (tables["times"]["model"] == model)
-    ]
-    batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
-    names = routings(tables)
-    figure = new_figure(2.8 + 2.2 * (len(names) - 1))
+    chosen = tables["times"]["bytes_set"] == bytes_set
+    times = tables["times"][chosen & (tables["times"]["model"] == model)]
     sets = tables["sets"][tables["sets"]["bytes_set"] == bytes_set]
-    rows = figure.subplots(len(names), len(batchings), sharex=True, sharey=True, squeeze=False)
-    for axes, routing in zip(rows, names, strict=True):
-        own = times[times["routing"] == routing]
-        for ax, batching in zip(axes, batchings, strict=True):
-            scaling(own[(own["batching"] == batching) | (own["pattern"] == "all_to_all")], ax)
-            _bounds(ax, own, sets[sets["routing"] == routing])
+    batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
+    names, sizes = routings(tables), sorted(times["world_size"].unique())
+    lowest = min(times["time_s"].min(), times["bound_s"].min(), sets["injection_s"].min())
+    panels = []
+    for routing in names:
+        own, bounds = times[times["routing"] == routing], sets[sets["routing"] == routing]
         beside = f"\n{routing}" if len(names) > 1 else ""
-        axes[0].set_ylabel(f"time of an exchange (s), {model}{beside}")
-    for ax, batching in zip(rows[0], batchings, strict=True):
-        ax.set_title(PANELS[batching], fontsize=7)
-    figure.supxlabel("ranks (above: what a message carries)", fontsize=7.5)
-    _legend(
-        figure,
-        [pattern for pattern in COLOURS if (times["pattern"] == pattern).any()],
-        bool(times["barrier"].any()),
-    )
-    return figure
-
-
-def scaling(times: pd.DataFrame, ax: Axes) -> Axes:
-    """Time against world size, both logarithmic: medians over seeds, and a band from the lowest to
-    the highest.
-
-    Args:
-        times: rows of the table `times` of one model, set of bytes and batching.
-        ax: where to draw.
-
-    Returns:
-        ``ax``.
-    """
-    for (pattern, barrier), rows in groups(times, "pattern", "barrier"):
-        by_size = rows.groupby("world_size")["time_s"]
-        middle, low, high = by_size.median(), by_size.min(), by_size.max()
-        style = "--" if barrier else "-"
-        ax.plot(
-            middle.index,
-            middle,
-            style,
-            color=COLOURS[pattern],
-            linewidth=0.9,
-            marker=SHAPES[pattern],
-            markersize=2.4,
-            label=pattern,
-        )
-        ax.fill_between(middle.index, low, high, color=COLOURS[pattern], alpha=0.15, linewidth=0)
-    sizes = sorted(times["world_size"].unique())
-    ax.set(xscale="log", yscale="log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_locator(FixedLocator(sizes))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(sizes, [str(size) for size in sizes], rotation=45)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
-def _bounds(ax: Axes, times: pd.DataFrame, sets: pd.DataFrame) -> None:
-    ax.plot(
-        sets["world_size"],
-        sets["injection_s"],
-        "-",
-        color=GREY,
-        linewidth=2.4,
-        alpha=0.6,
-        zorder=1,
-        label="ports at line rate",
-    )
-    uniform = times[times["pattern"] == "all_to_all"].groupby("world_size")["bound_s"].median()
-    ax.plot(
-        uniform.index,
-        uniform,
-        ":",
-        color=GREY,
-        linewidth=2.4,
-        alpha=0.6,
-        zorder=1,
-        label="bound of all to all",
+        for batching in batchings:
+            here = own[(own["batching"] == batching) | (own["pattern"] == "all_to_all")]
+            first = f"time of an exchange (s), {model}{beside}" * (batching == batchings[0])
+            y = log_axis(first, 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
+            x = Axis(log=True, ticks=ticks(sizes, str), turned=45)
+            title = PANELS[batching] if routing == names[0] else ""
+            panels.append(Panel([*_bounds(own, bounds), *_medians(here)], x, y, title))
+    looks: dict[Any, Look] = {}
+    for pattern, colour in COLOURS.items():
+        if (times["pattern"] == pattern).any():
+            plain = Look(pattern.replace("_", " "), colour, SHAPES[pattern], size=2.4)
+            looks[pattern, False] = plain
+            looks[pattern, True] = Look("", plain.colour, plain.marker, "--", plain.size)
+    return Chart(
+        panels,
+        2.8 + 2.2 * (len(names) - 1),
+        {**looks, "barrier": Look("with barriers", GREY, dash="--"), **BOUNDS},
+        "Time of an exchange by ranks, for every pattern and what a message carries.",
+        across=len(batchings),
+        share="xy",
+        x="ranks (above: what a message carries)",
     )
 
 
-def _legend(figure: Figure, patterns: list[str], barriers: bool) -> None:
-    handles = [
-        line_handle(
-            pattern.replace("_", " "), {"color": COLOURS[pattern], "marker": SHAPES[pattern]}
-        )
-        for pattern in patterns
+def _medians(times: pd.DataFrame) -> list[Mark]:
+    by = times.groupby(["pattern", "barrier", "world_size"], sort=False)["time_s"]
+    rows = by.agg(["median", "min", "max"]).reset_index().sort_values("world_size", kind="stable")
+    looks = pd.Series(list(zip(rows["pattern"], rows["barrier"], strict=True)), rows.index)
+    rows = rows.assign(x=rows["world_size"], look=looks)
+    bands = [
+        Mark("band", of, y="min", y2="max", look=Look(colour=COLOURS[pattern], alpha=0.15))
+        for (pattern, _), of in groups(rows, "pattern", "barrier")
     ]
-    if barriers:
-        handles += [
-            Line2D([], [], color=GREY, linestyle="--", linewidth=0.9, label="with barriers")
-        ]
-    handles.append(
-        Line2D([], [], color=GREY, linewidth=2.4, alpha=0.6, label="bound: ports at line rate")
-    )
-    if "all_to_all" in patterns:
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=GREY,
-                linewidth=2.4,
-                alpha=0.6,
-                linestyle=":",
-                label="bound: all to all",
-            )
-        )
-    legend_above(figure, handles)
+    keys = [key("barrier")] if times["barrier"].any() else []
+    return [*bands, Mark("line", rows, y="median"), *keys]
+
+
+def _bounds(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
+    whole = times[times["pattern"] == "all_to_all"]
+    uniform = whole.groupby("world_size")["bound_s"].median().reset_index()
+    return [
+        Mark("line", sets.assign(look="rate"), x="world_size", y="injection_s"),
+        Mark("line", uniform.assign(look="uniform"), x="world_size", y="bound_s"),
+    ]
 
 
 # ----------------------------------------------------------------------------------- one world size
 
 
-def _side_by_side(tables: Tables) -> Figure:
+def _side_by_side(tables: Tables) -> Chart:
     cases = _variants(tables["times"])
-    figure = new_figure(0.6 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})))
     names = routings(tables)
-    axes = figure.subplots(1, len(names), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, routing in zip(axes, names, strict=True):
-        side_by_side(of_routing(tables, routing), ax, named=ax is axes[0])
-        if len(names) > 1:
-            ax.set_title(routing, fontsize=6)
     world_size = int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
     line_rate = float(_unit(of_routing(tables, names[0])).iloc[0])
-    axes[0].set_xlabel(
-        f"time / time at the ports' line rate\n({world_size} ranks: {1e3 * line_rate:.3g} ms)"
-    )
-    handles = []
-    for (bytes_set, model), _ in groups(tables["times"], "bytes_set", "model"):
+    panels = [
+        _variants_of(of_routing(tables, name), name if len(names) > 1 else "") for name in names
+    ]
+    looks = {}
+    for bytes_set, model in tables["times"][["bytes_set", "model"]].drop_duplicates().to_numpy():
         label = model if bytes_set == "full" else f"{model}, short"
-        handles.append(Line2D([], [], linestyle="", label=label, **_marker(bytes_set, model, GREY)))
-    legend_above(figure, handles)
-    return figure
-
-
-def _marker(bytes_set: str, model: str, colour: str) -> dict[str, Any]:
-    """Full for all bytes, hollow for the shortened ones; a shape for each model."""
-    filled = colour if bytes_set == "full" else "white"
-    return {
-        "marker": MARKERS[model],
-        "markersize": 3,
-        "markeredgecolor": colour,
-        "markerfacecolor": filled,
-        "markeredgewidth": 0.7,
-    }
+        for pattern, colour in {"": GREY, **COLOURS}.items():
+            fill: Any = "plain" if bytes_set == "full" else "none"
+            of = Look(label * (not pattern), colour, MARKERS[model], size=3, fill=fill)
+            looks[f"{bytes_set} {model} {pattern}"] = of
+    keys = [key(name, "point") for name, look in looks.items() if look.label]
+    panels[0] = Panel([*panels[0].marks, *keys], panels[0].x, panels[0].y, panels[0].title)
+    return Chart(
+        panels,
+        0.6 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})),
+        {**looks, **{pattern: Look("", colour, width=0.8) for pattern, colour in COLOURS.items()}},
+        "Time of an exchange over that at the line rate of the ports, for every variant.",
+        across=len(names),
+        share="xy",
+        x=f"time / time at the ports' line rate\n({world_size} ranks: {1e3 * line_rate:.3g} ms)",
+    )
 
 
 def _unit(tables: Tables) -> pd.Series:
@@ -226,51 +172,36 @@ def _unit(tables: Tables) -> pd.Series:
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
-def side_by_side(tables: Tables, ax: Axes, *, named: bool = True) -> Axes:
+def _variants_of(tables: Tables, title: str) -> Panel:
     """A row for each variant: for each model the median over seeds, and a line from the lowest to
-    the highest; in units of `_unit`. ``named``: whether patterns are named."""
-    unit, y = _unit(tables), 0.0
-    ticks: list[tuple[float, str]] = []
-    for (pattern,), of_pattern in groups(tables["times"], "pattern"):
-        behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-        across = ax.get_yaxis_transform()
-        ax.text(
-            0.015,
-            y,
-            pattern.replace("_", " ") if named else "",
-            color=COLOURS[pattern],
-            transform=across,
-            va="center",
-            ha="left",
-            bbox=behind,
-        )
+    the highest; in units of `_unit`."""
+    times = tables["times"].assign(ratio=tables["times"]["time_s"])
+    times["ratio"] /= times["bytes_set"].map(_unit(tables))
+    names: list[str] = []
+    parts, heads = [], []
+    for (pattern,), of_pattern in groups(times, "pattern"):
+        heads.append({"x": 0.0, "y": len(names), "look": pattern, "text": pattern})
+        names.append("")
         for (batching, barrier), rows in groups(of_pattern, "batching", "barrier"):
-            y += 1.0
-            ticks.append((y, f"{batching}{', barrier' if barrier else ''}"))
-            ax.axhline(y, color="#dddddd", linewidth=0.4, zorder=0)
-            kinds = list(groups(rows, "bytes_set", "model"))
-            for number, ((bytes_set, model), of_model) in enumerate(kinds):
-                values = of_model["time_s"] / unit[bytes_set]
-                place = y + 0.3 * (number - (len(kinds) - 1) / 2)
-                ax.plot(
-                    [values.min(), values.max()],
-                    [place, place],
-                    color=COLOURS[pattern],
-                    linewidth=0.8,
-                )
-                ax.plot(
-                    [values.median()],
-                    [place],
-                    linestyle="",
-                    **_marker(bytes_set, model, COLOURS[pattern]),
-                )
-        y += 1.0
-    ax.axvline(1.0, color=GREY, linewidth=0.8, zorder=0)
-    ax.set_yticks([place for place, _ in ticks], [label for _, label in ticks], fontsize=6)
-    ax.set_ylim(y - 0.4, -0.7)
-    ax.set_xlim(0.0, None)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+            found = rows.groupby(["bytes_set", "model"], sort=False)["ratio"]
+            of = found.agg(["median", "min", "max"]).reset_index()
+            aside = 0.3 * (of.index - (len(of) - 1) / 2)
+            parts.append(of.assign(y=len(names) + aside, pattern=pattern))
+            names.append(f"{batching}{', barrier' if barrier else ''}")
+    rows = pd.concat(parts, ignore_index=True)
+    rows["look"] = rows["bytes_set"] + " " + rows["model"] + " " + rows["pattern"]
+    texts = pd.DataFrame(heads)
+    texts["text"] = texts["text"].str.replace("_", " ")
+    lines = pd.DataFrame({"y": [float(place) for place, name in enumerate(names) if name]})
+    marks = [
+        Mark("rule", lines, look=Look(colour="#DDDDDD", width=0.4)),
+        rule(Look(width=0.8), x=1.0),
+        Mark("rule", rows, x="min", x2="max", look="pattern"),
+        Mark("point", rows, x="median"),
+        Mark("text", texts, aside=(3, 0), backed=True, small=False),
+    ]
+    most = 1.05 * max(float(rows["max"].max()), 1.0)
+    return Panel(marks, Axis(low=0.0, high=most), in_rows(names, small=True), title)
 
 
 # ----------------------------------------------------------------------------------------- heat map
@@ -286,15 +217,14 @@ def largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
-def heat_figure(tables: Tables) -> Figure:
+def heat_chart(tables: Tables) -> Chart:
     """Utilisation of the links by tier, at the largest world size, by the model that `shown`
-    names."""
+    names: a row for each routing and variant, links sorted from the hottest on."""
     bytes_set, model = shown(tables)
     used, most = largest(tables, utilisation(tables)), tables["times"]["world_size"].max()
     tiers = tables["tiers"]
     tiers = tiers[(tiers["world_size"] == most) & (tiers["bytes_set"] == bytes_set)]
     counts = tiers.groupby("tier", sort=False)["links"].max()
-    names = upwards(list(counts.index))
     several = routings(tables)
     of_each = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
     rows = [(routing, *variant) for routing in several for variant in of_each]
@@ -302,40 +232,39 @@ def heat_figure(tables: Tables) -> Figure:
     if len(several) > 1:  # of each the first row says which it is
         for number, routing in enumerate(several):
             labels[number * len(of_each)] += f" ({routing})"
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(1.2 + 0.115 * len(rows))
-        axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-        for ax, tier in zip(axes, names, strict=True):
-            image = heat(used[used["tier"] == tier], rows, int(counts[tier]), ax)
-            ax.set_title(f"{tier} ({counts[tier]})", fontsize=6, rotation=90)
-        axes[0].set_yticks(range(len(rows)), labels, fontsize=6)
-        bar = figure.colorbar(image, ax=list(axes), location="bottom", aspect=40, pad=0.01)
-        bar.set_label("utilisation: bytes / (capacity × time)", fontsize=7, loc="right")
-        figure.supxlabel(
-            f"Columns: links of a tier, the hottest first (number of links). {model}, {most} ranks",
-            fontsize=6,
-        )
-        return figure
+    panels = []
+    for tier in upwards([str(name) for name in counts.index]):
+        cells = _cells(used[used["tier"] == tier], rows, int(counts[tier]))
+        x = Axis(ticks={}, low=0.0, high=float(counts[tier]), names=True)
+        title = f"{tier} ({counts[tier]})"
+        y = in_rows(labels, small=True)
+        panels.append(Panel([Mark("cell", cells, value="value")], x, y, title, turned=True))
+    return Chart(
+        panels,
+        1.2 + 0.115 * len(rows),
+        caption="Utilisation of links by tier.",
+        across=len(panels),
+        share="y",
+        ramp=Ramp("utilisation: bytes / (capacity × time)"),
+        note=f"Columns: links of a tier, hottest first (number of links). {model}, {most} ranks",
+    )
 
 
-def heat(
-    used: pd.DataFrame, rows: list[tuple[str, str, str, bool]], count: int, ax: Axes
-) -> AxesImage:
-    """One tier: a row for each routing and variant, its ``count`` links sorted from the hottest on;
-    colours from 0 (idle) to 1."""
-    values = np.zeros((len(rows), count))
+def _cells(used: pd.DataFrame, rows: list[tuple[str, str, str, bool]], count: int) -> pd.DataFrame:
+    """One tier: a cell for each of its ``count`` links and each row, 0 where nothing crossed it."""
+    shown = np.unique(np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int))
     by_variant = {
         key: of["utilisation"].to_numpy() for key, of in used.groupby(["routing", *VARIANT])
     }
+    values = np.zeros((len(rows), count))
     for row, variant in enumerate(rows):
         found = np.sort(by_variant.get(variant, np.empty(0)))[::-1]
         values[row, : len(found)] = found
-    image = ax.imshow(
-        values, aspect="auto", interpolation="nearest", cmap="magma_r", vmin=0.0, vmax=1.0
-    )
-    ax.set_xticks([])
-    ax.tick_params(length=0)
-    return image
+    y, at = np.mgrid[: len(rows), : len(shown)]
+    ends = np.append(shown, count)
+    places = {"x": ends[at], "x2": ends[at + 1], "y": y - 0.5, "y2": y + 0.5}
+    flat = {name: of.ravel().astype(float) for name, of in places.items()}
+    return pd.DataFrame({**flat, "value": values[:, shown].ravel()})
 
 
 def upwards(tiers: list[str]) -> list[str]:

@@ -1,20 +1,22 @@
-"""The study behind ``simshuffle congestion``: exchange patterns on the same bytes, with a
+"""The study behind ``simshuffle study congestion``: exchange patterns on the same bytes, with a
 verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired
 
 import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.congestion import text
 from simshuffle.studies.congestion.ablation import ABLATION, ablation
 from simshuffle.studies.congestion.compare import Job, cells, collect
+from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
 from simshuffle.studies.congestion.verdict import (
     COMPARISONS,
@@ -26,9 +28,6 @@ from simshuffle.studies.congestion.verdict import (
 )
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.study import Derived, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
 """The tables that ``--json`` prints."""
@@ -42,11 +41,9 @@ class _Says(TypedDict):
     sizes_equal: NotRequired[bool]
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.congestion import figures  # noqa: PLC0415 - matplotlib
-
+def _figures(result: Result) -> dict[str, Chart]:
     tables = result.tables
-    return {"times": figures.times_figure(tables), "heat": figures.heat_figure(tables)}
+    return {"times": times_chart(tables), "heat": heat_chart(tables)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -83,7 +80,7 @@ def _as_json(result: Result) -> dict[str, list[dict[Any, Any]]]:
 
 STUDY: Study[list[Job]] = Study(
     kind="congestion",
-    verb="congestion",
+    verb="study congestion",
     stages=(cells,),
     collect=collect,
     stored=STORED,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import TypedDict
 
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
@@ -18,8 +19,6 @@ from simshuffle.studies.filtering.text import parts, report
 from simshuffle.study.study import Derived, Result, Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from simshuffle.studies.filtering.request import Filtering
 
 
@@ -37,7 +36,7 @@ def _json(result: Result) -> dict[str, Any]:
     return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(FilterTables(**result.tables))
 
 

@@ -1,26 +1,22 @@
-"""The study behind ``simshuffle hiding``: how much of an exchange an epoch can hide."""
+"""The study behind ``simshuffle study hiding``: how much of an exchange an epoch can hide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from simshuffle.errors import Problem
+from simshuffle.results.chart import Chart
 from simshuffle.studies.hidden_fraction import text
+from simshuffle.studies.hidden_fraction.figures import hiding_chart
 from simshuffle.studies.hidden_fraction.hiding import Hiding, baselines, collect, searches
 from simshuffle.studies.hidden_fraction.tables import STORED
 from simshuffle.studies.hidden_fraction.ways import WIRE
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Result, Study
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.hidden_fraction import figures  # noqa: PLC0415 - matplotlib
-
-    return {"hiding": figures.hiding_figure(result.tables)}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"hiding": hiding_chart(result.tables)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -43,7 +39,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[Hiding] = Study(
     kind="hiding",
-    verb="hiding",
+    verb="study hiding",
     stages=(baselines, searches),
     collect=collect,
     stored=STORED,

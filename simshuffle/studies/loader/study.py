@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
+from simshuffle.results.chart import Chart
 from simshuffle.studies.loader import text
 from simshuffle.studies.loader.cell import LoaderCell, cells, collect
+from simshuffle.studies.loader.figures import loader_chart
 from simshuffle.studies.loader.shape import said
 from simshuffle.studies.loader.store import S3, of_store
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _Count = Annotated[int, Field(ge=0)]
 _One = Annotated[int, Field(ge=1)]
@@ -59,10 +58,8 @@ class _Says(TypedDict):
     asked: _Asked
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.loader import figures  # noqa: PLC0415 - matplotlib
-
-    return {"loader": figures.loader_figure(result.tables["loaders"], result.meta["says"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"loader": loader_chart(result.tables["loaders"], result.meta["says"])}
 
 
 def _parts(result: Result) -> Iterator[Any]:

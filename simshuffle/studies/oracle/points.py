@@ -16,7 +16,7 @@ MOST_PIECES = 32
 """Layers next to one another go together in so many pieces at most: hundreds by themselves tell no
 more."""
 TOLERANCE = 0.01
-"""Share of the loop that a hidden exchange may add, as of `simshuffle hiding`."""
+"""Share of the loop that a hidden exchange may add, as of `simshuffle study hiding`."""
 Row = dict[str, Any]
 Seconds = Callable[[Node], float]
 

@@ -4,22 +4,21 @@ memory."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, NotRequired
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
+from simshuffle.results.chart import Chart
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.asking import Oracle
 from simshuffle.studies.oracle.cell import closed_forms, collect, said, simulations
+from simshuffle.studies.oracle.figures import figures
 from simshuffle.studies.oracle.recommend import recommended
 from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.study import Derived, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class _Oracle(TypedDict):
@@ -51,10 +50,8 @@ class _Says(TypedDict):
     asked: _Asked
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.oracle import figures  # noqa: PLC0415 - matplotlib
-
-    return figures.figures(result.all_tables, result.meta["says"].get("budget_nbytes"))
+def _figures(result: Result) -> dict[str, Chart]:
+    return figures(result.all_tables, result.meta["says"].get("budget_nbytes"))
 
 
 def _faults(result: Result) -> Iterator[Problem]:

@@ -1,98 +1,86 @@
-"""The figure of a comparison, from its tables alone. Sized for one column of a two-column paper."""
+"""The figure of a comparison, from its tables alone."""
 
 from __future__ import annotations
 
-import matplotlib
+from dataclasses import replace
+from typing import Any
+
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from simshuffle.results.style import APART, STYLE, legend_above, new_figure
+from simshuffle.results.chart import (
+    DASHES,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    in_rows,
+    key,
+    rule,
+    stacked,
+)
 
-COLOURS = {
-    "pfs": "#EE6677",
-    "remote_ssd": "#CCBB44",
-    "remote_memory": "#66CCEE",
-    "own_ssd": "#228833",
-    "own_memory": "#4477AA",
-    "staging_buffer": "#BBBBBB",
+LOOKS = {
+    "pfs": Look("file system", "#EE6677"),
+    "remote_ssd": Look("another's SSD", "#CCBB44"),
+    "remote_memory": Look("another's memory", "#66CCEE"),
+    "own_ssd": Look("own SSD", "#228833"),
+    "own_memory": Look("own memory", "#4477AA"),
+    "staging_buffer": Look("(no fetching)", "#BBBBBB"),
+    "no wait": Look("no wait", "#000000", dash=DASHES[1], width=0.6),
+    "partial": Look("(%): share of set read", "#FFFFFF"),
 }
-NAMES = {
-    "pfs": "file system",
-    "remote_ssd": "another's SSD",
-    "remote_memory": "another's memory",
-    "own_ssd": "own SSD",
-    "own_memory": "own memory",
-    "staging_buffer": "(no fetching)",
-}
+SOURCES = list(LOOKS)[:6]
 ROW, MARGIN = 0.135, 0.42
 """Inches of a bar, and of a panel's axis and title."""
 
 
-def policies_figure(policies: pd.DataFrame) -> Figure:
-    """Time of all epochs of each policy, a panel for each case; two panels side by side if there
-    are several."""
+def policies_chart(policies: pd.DataFrame) -> Chart:
+    """Time of all epochs of each policy, a panel for each case: a bar as long as its ratio to
+    perfect, divided like the bytes of its sources."""
     cases = list(dict.fromkeys(policies["case"]))
     across = 1 if len(cases) == 1 else 2
     down = -(-len(cases) // across)
     bars = int(policies.groupby("case").size().max())
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(down * (MARGIN + ROW * bars) + 0.3)
-        axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-        for ax, case in zip(axes, cases, strict=False):
-            stacked(policies[policies["case"] == case], ax)
-            ax.set_title(case, fontsize=7, pad=3)
-        for ax in axes[len(cases) :]:
-            ax.set_visible(False)
-        figure.supxlabel("time of all epochs / time without any wait", fontsize=7.5)
-        _legend(figure, policies)
-        return figure
-
-
-def stacked(policies: pd.DataFrame, ax: Axes) -> Axes:
-    """A bar for each policy, as long as its ratio to perfect, divided like the bytes of its
-    sources.
-
-    Args:
-        policies: rows of one case, columns `simshuffle.studies.policies.tables.POLICY_COLUMNS`.
-        ax: where to draw.
-
-    Returns:
-        ``ax``.
-    """
-    rows = policies.to_dict("records")
-    longest = max((row["total_ratio"] for row in rows if not row["problem"]), default=1.0) or 1.0
-    for y, row in enumerate(rows):
-        if row["problem"]:
-            ax.text(1 + 0.03 * longest, y, "does not fit", va="center", fontsize=6, color="#666666")
-            continue
-        left = 0.0
-        for source, colour in COLOURS.items():
-            width = row["total_ratio"] * row[f"{source}_share"]
-            ax.barh(y, width, 0.72, left, facecolor=colour, **APART)
-            left += width
-        partial = f" ({100 * row['coverage']:.0f} %)" if row["coverage"] < 1 else ""
-        ax.text(left + 0.02 * longest, y, f"{left:.2f}{partial}", va="center", fontsize=6)
-    ax.axvline(1.0, color="black", linewidth=0.6, linestyle=(0, (2, 1.5)))
-    ax.set_xlim(0, longest * 1.36)
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_yticks(range(len(rows)), [row["policy"].replace("_", " ") for row in rows], fontsize=6)
-    ax.tick_params(axis="y", length=0)
-    ax.tick_params(axis="x", labelsize=6)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
-def _legend(figure: Figure, policies: pd.DataFrame) -> None:
-    used = [source for source in COLOURS if (policies[f"{source}_share"] > 0).any()]
-    handles: list[Patch | Line2D] = [
-        Patch(facecolor=COLOURS[source], label=NAMES[source]) for source in used
-    ]
-    handles.append(
-        Line2D([], [], color="black", linewidth=0.6, linestyle=(0, (2, 1.5)), label="no wait")
-    )
+    panels = [_panel(policies[policies["case"] == case], case) for case in cases]
     if (policies["coverage"] < 1).any():
-        handles.append(Line2D([], [], linestyle="none", label="(%): share of set read"))
-    legend_above(figure, handles)
+        panels[0] = replace(panels[0], marks=[*panels[0].marks, key("partial", "bar")])
+    return Chart(
+        panels,
+        down * (MARGIN + ROW * bars) + 0.3,
+        LOOKS,
+        "Time of all epochs over that without any wait, by where bytes came from.",
+        across=across,
+        share="y",
+        x="time of all epochs / time without any wait",
+    )
+
+
+def _panel(policies: pd.DataFrame, case: str) -> Panel:
+    rows = policies.assign(y=range(len(policies)), x=policies["total_ratio"].fillna(0.0))
+    fits = rows["problem"] == ""
+    longest = float(rows.loc[fits, "x"].max()) if fits.any() else 1.0
+    shares = [
+        rows[fits].assign(look=source, size=rows["x"] * rows[f"{source}_share"])
+        for source in SOURCES
+    ]
+    pieces = stacked(pd.concat(shares), "y", "size", ("x", "x2"))
+    texts = [_text(row) for row in rows.to_dict("records")]
+    ends = rows.assign(text=texts, x=rows["x"].where(fits, 1.0))
+    known, unknown = Look(colour="#000000"), Look(colour="#666666")
+    marks = [
+        Mark("bar", pieces[pieces["size"] > 0], thick=0.72),
+        rule("no wait", x=1.0),
+        Mark("text", ends[fits], aside=(2, 0), look=known),
+        Mark("text", ends[~fits], aside=(3, 0), look=unknown),
+    ]
+    names = [str(name).replace("_", " ") for name in rows["policy"]]
+    x = Axis(low=0.0, high=1.36 * (longest or 1.0), small=True)
+    return Panel(marks, x, in_rows(names, small=True), case)
+
+
+def _text(row: dict[Any, Any]) -> str:
+    if row["problem"]:
+        return "does not fit"
+    partial = f" ({100 * row['coverage']:.0f} %)" if row["coverage"] < 1 else ""
+    return f"{row['total_ratio']:.2f}{partial}"

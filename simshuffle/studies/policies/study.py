@@ -1,25 +1,21 @@
-"""The study behind ``simshuffle policies``: data-loading policies compared."""
+"""The study behind ``simshuffle study policies``: data-loading policies compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.studies.policies import cases, text
 from simshuffle.studies.policies.comparison import CaseCell, cells, collect
+from simshuffle.studies.policies.figures import policies_chart
 from simshuffle.studies.policies.tables import STORED
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Result, Study
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.policies import figures  # noqa: PLC0415 - matplotlib
-
-    return {"policies": figures.policies_figure(result.tables["policies"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"policies": policies_chart(result.tables["policies"])}
 
 
 def _cases(result: Result) -> cases.Study:
@@ -41,7 +37,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 STUDY: Study[list[CaseCell]] = Study(
     kind="policies",
-    verb="policies",
+    verb="study policies",
     stages=(cells,),
     collect=collect,
     stored=STORED,

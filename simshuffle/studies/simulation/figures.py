@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-import matplotlib
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from simshuffle.results import report
-from simshuffle.results.style import APART, COLOURS, STYLE, legend_above, line_height, new_figure
+from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, stacked
+from simshuffle.results.style import COLOURS, line_height
+from simshuffle.studies.simulation.text import number
 
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of those of hidden work on both sides of it, of one row."""
@@ -28,25 +24,27 @@ LONG = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
 VISIBLE = 0.004
 """Share of the longest bar below which nothing can be seen."""
-HATCH: dict[str, Any] = {"hatch": "/////", "edgecolor": "white", "alpha": 0.75, "linewidth": 0}
-HIDDEN: dict[str, Any] = {"hatch": "......", "facecolor": "none", "linewidth": 0.6}
+WHISKER = Look("", "#000000", size=4, width=1.0)
 BEHIND = {
-    "exchange": ("EXCHANGE", 0.5, "exchange hidden\nbehind other work"),
-    "allreduce": ("GE+WU", -0.5, "allreduce hidden\nbehind the backward pass"),
+    "exchange": (0.5, "exchange hidden\nbehind other work", COLOURS["EXCHANGE"]),
+    "allreduce": (-0.5, "allreduce hidden\nbehind the backward pass", COLOURS["GE+WU"]),
 }
-"""What may be hidden: the label in whose colour it is drawn, on which side of the bar, its name."""
+"""What may be hidden: on which side of the bar, its name and colour."""
+WAITING = {
+    "waiting": Look("waiting for other ranks\n(colour: what they do)", "#999999", fill="waiting"),
+    "slowed": Look("backward pass slowed\nby allreduce", COLOURS[report.SLOWING], fill="waiting"),
+}
 
-WHISKER: dict[str, Any] = {"color": "black", "capsize": 2, "elinewidth": 0.8, "capthick": 0.8}
 
-
-def breakdown_figure(
+def breakdown_chart(
     table: pd.DataFrame,
     epochs: pd.DataFrame,
     labels: report.Booking = "cause",
     half: pd.Series[float] | None = None,
     about: str = "",
-) -> Figure:
-    """The breakdown of each run's last epoch, as a figure of one paper column.
+    bars: Sequence[tuple[str, int]] | None = None,
+) -> Chart:
+    """The breakdown of epochs of runs.
 
     Args:
         table: from `simshuffle.results.report.breakdown`.
@@ -55,55 +53,135 @@ def breakdown_figure(
             authors' booking, where waiting counts where it happens.
         half: half the 95 % interval of an epoch (s), by run and epoch; drawn at the end of the bar.
         about: what that is the interval of.
+        bars: runs and their epochs; the last one of every run if they are not given.
     """
-    last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
-    last = last.drop_duplicates("run", keep="last").set_index("run")
-    order = list(dict.fromkeys(table["run"].astype(str)))
-    last = last.loc[order]
-    places = list(zip(last.index, last["epoch"], strict=True))
-    last["half"] = 0.0 if half is None else half.loc[places].to_numpy()
-    names = table["run"].astype(str)
-    table = table.assign(run=names)[table["epoch"] == names.map(last["epoch"])]
-    groups = _panels(table.groupby("run", sort=False)["seconds"].sum())
-    rows = [list(_rows(last.loc[runs])) for runs in groups]
-    lines = [sum(max(1.0, 0.7 * (1 + text.count("\n"))) for _, text in part) for part in rows]
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(ROW_INCHES * line_height() * sum(lines) + 0.32 * len(groups) + 0.2)
-        axes = figure.subplots(len(groups), 1, height_ratios=lines, squeeze=False)[:, 0]
-        shown: set[str] = set()
-        for ax, part in zip(axes, rows, strict=True):
-            shown |= _draw(ax, part, table, last, labels)
-        axes[-1].set_xlabel(f"time per epoch (s){_size(last)}")
-        _legend(figure, shown, about)
-        return figure
+    parts = report.shown(table, labels)
+    parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
+    rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
+    places = list(zip(rows["run"], rows["epoch"], strict=True))
+    rows["half"] = 0.0 if half is None else half.loc[places].to_numpy()
+    pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
+    rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
+    panels = [_panel(group, pieces) for group in _panels(rows)]
+    last = panels[-1].x
+    panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){_size(rows)}"))
+    lines = sum(panel.weight for panel in panels)
+    looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
+    looks |= {f"{label} waits": Look("", c, fill="waiting") for label, c in COLOURS.items()}
+    looks |= WAITING
+    looks |= {name: Look(text, of, fill="hidden") for name, (_, text, of) in BEHIND.items()}
+    interval = replace(WHISKER, label=textwrap.fill(f"95 % interval of {about}", NAME + 4))
+    return Chart(
+        panels,
+        ROW_INCHES * line_height() * lines + 0.32 * len(panels) + 0.2,
+        looks | {"half": interval},
+        "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do.",
+        shares=True,
+    )
 
 
-def _size(epochs: pd.DataFrame) -> str:
-    sizes = epochs["world_size"].unique()
+def _bars(
+    epochs: pd.DataFrame, runs: list[str], bars: Sequence[tuple[str, int]] | None
+) -> pd.DataFrame:
+    """The epochs that have a bar, in the order of the runs: with ``bar``, their number, and
+    ``name``."""
+    rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
+    rows = rows[rows["run"].isin(runs)]
+    if bars is None:
+        rows = rows.drop_duplicates("run", keep="last")
+    else:
+        chosen = set(bars)
+        pairs = zip(rows["run"], rows["epoch"], strict=True)
+        rows = rows[[pair in chosen for pair in pairs]]
+    rows = rows.iloc[rows["run"].map(runs.index).argsort(kind="stable")]
+    names = rows["run"].map(in_lines)
+    if rows["run"].duplicated().any():
+        names = rows["run"] + rows["epoch"].map(lambda of: f", epoch {of}{' cold' * (of == 1)}")
+    return rows.assign(name=names, bar=range(len(rows))).reset_index(drop=True)
+
+
+def _size(rows: pd.DataFrame) -> str:
+    sizes = rows["world_size"].unique()
     return f", {sizes[0]} GPUs" if len(sizes) == 1 else ""
 
 
-def _panels(seconds: pd.Series[float]) -> list[list[str]]:
-    """Runs that can share an axis: those over `LONG` times as long as the longest of the others
+def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
+    """The pieces of all bars, as they follow one another. Waiting follows the work that it is
+    for."""
+    order = {label: place for place, label in enumerate(COLOURS)}
+    keys = ["bar", "place", "label", "waiting", "run", "epoch"]
+    sums = parts.assign(place=parts["label"].map(order)).groupby(keys)["seconds"].sum()
+    pieces = sums[sums > 0].reset_index()
+    whole = pieces.groupby("bar")["seconds"].transform("sum")
+    looks = pieces["label"] + pieces["waiting"].map({True: " waits", False: ""})
+    tips = [
+        f"{run}, epoch {epoch}\n{part_name(label, waits)}: {number(own)} s,"
+        f" {100 * own / of:.3g} % of {number(of)} s"
+        for run, epoch, label, waits, own, of in zip(
+            *(pieces[name] for name in ("run", "epoch", "label", "waiting", "seconds")),
+            whole,
+            strict=True,
+        )
+    ]
+    return stacked(pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2"))
+
+
+def part_name(label: str, waits: bool) -> str:
+    """A piece of a bar, in the words of the terminal."""
+    if not waits:
+        return label
+    return f"slowed by {label}" if label == report.SLOWING else f"wait for {label}"
+
+
+def _panels(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Bars that can share an axis: those over `LONG` times as long as the longest of the others
     stand apart, in a panel before them."""
-    ordered = seconds.sort_values(kind="stable")
+    ordered = sorted(rows["end"])
     for cut in range(len(ordered) - 1, 0, -1):
-        if ordered.iloc[cut] > LONG * ordered.iloc[cut - 1]:
-            long = set(ordered.index[cut:])
-            names = [str(run) for run in seconds.index]
-            return [[r for r in names if r in long], [r for r in names if r not in long]]
-    return [[str(run) for run in seconds.index]]
+        if ordered[cut] > LONG * ordered[cut - 1]:
+            long = rows["end"] >= ordered[cut]
+            return [rows[long], rows[~long]]
+    return [rows]
 
 
-def _rows(epochs: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Each run with its text; runs of several world sizes stand below a row that names theirs,
-    whose run is ''."""
-    sizes, before = epochs["world_size"], None
-    for run, size in sizes.items():
+def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
+    """The bars of a panel: their pieces, what is hidden, the interval, and their length."""
+    names, places = _in_groups(rows)
+    rows = rows.assign(y=places, x=rows["end"] + rows["half"], text=rows["end"].map(_seconds))
+    longest = float(rows["x"].max())
+    own = pieces[pieces["bar"].isin(rows["bar"])]
+    own = own.assign(y=own["bar"].map(dict(zip(rows["bar"], places, strict=True))))
+    marks = [Mark("bar", own, thick=BAR)]
+    for name, (side, *_) in BEHIND.items():
+        seconds = report.hidden(rows, name)
+        behind = rows.assign(x=0.0, x2=seconds, y=rows["y"] + side * (BAR + THIN), look=name)
+        behind["tip"] = [f"{name} behind other work: {number(each)} s" for each in seconds]
+        marks.append(Mark("bar", behind[seconds > VISIBLE * longest], thick=THIN))
+    ends = rows.assign(x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half")
+    marks.append(Mark("interval", ends[ends["half"] > 0]))
+    marks.append(Mark("text", rows, aside=(2, 0), small=False))
+    # a label may be waited for alone
+    marks += [key(str(label), "bar") for label in own["label"].unique()]
+    for name, labels in (("slowed", {report.SLOWING}), ("waiting", {*COLOURS} - {report.SLOWING})):
+        if own.loc[own["waiting"].astype(bool), "label"].isin(labels).any():
+            marks.append(key(name, "bar"))
+    lines = sum(max(1.0, 0.7 * (1 + text.count("\n"))) for text in names)
+    return Panel(marks, Axis(low=0.0, high=1.14 * longest or 1.0), in_rows(names), weight=lines)
+
+
+def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
+    """What stands beside rows, and the rows of the bars; those of several world sizes stand below a
+    row that names theirs, which has no bar."""
+    names: list[str] = []
+    places: list[int] = []
+    sizes, before = rows["world_size"], None
+    for size, name in zip(sizes, rows["name"], strict=True):
         if sizes.nunique() > 1 and size != before:
-            yield "", f"{size} GPUs"
+            names.append(f"{size} GPUs")
             before = size
-        yield str(run), in_lines(str(run))
+        places.append(len(names))
+        names.append(name)
+    return names, places
 
 
 def in_lines(run: str, whole: bool = False) -> str:
@@ -117,75 +195,6 @@ def in_lines(run: str, whole: bool = False) -> str:
     )
     parts = [name, *spaced]
     return "\n".join(line for part in parts for line in textwrap.wrap(part, NAME))
-
-
-def _draw(
-    ax: Axes,
-    rows: Sequence[tuple[str, str]],
-    table: pd.DataFrame,
-    epochs: pd.DataFrame,
-    labels: report.Booking,
-) -> set[str]:
-    """The bars of a panel; returns what is in them: labels, 'waiting', 'slowed', 'interval',
-    and what is hidden."""
-    sums = {run: table.loc[table["run"] == run, "seconds"].sum() for run, _ in rows if run}
-    longest = max(seconds + epochs["half"][run] for run, seconds in sums.items())
-    shown: set[str] = set()
-    for y, (run, _) in enumerate(rows):
-        if not run:
-            continue
-        left = 0.0
-        for label, waits, seconds in _pieces(table[table["run"] == run], labels):
-            look = HATCH if waits else APART if seconds > VISIBLE * longest else {"linewidth": 0}
-            ax.barh(y, seconds, BAR, left, facecolor=COLOURS[label], **look)
-            left += seconds
-            kind = "slowed" if label == report.SLOWING else "waiting"
-            shown |= {label, kind} if waits else {label}
-        for name, (label, side, _) in BEHIND.items():
-            if (hidden := report.hidden(epochs.loc[run], name)) > VISIBLE * longest:
-                look = {**HIDDEN, "edgecolor": COLOURS[label]}
-                ax.barh(y + side * (BAR + THIN), hidden, THIN, **look)
-                shown.add(name)
-        if half := float(epochs["half"][run]):
-            ax.errorbar(left, y, xerr=half, **WHISKER)
-            shown.add("interval")
-        ax.text(left + half + 0.01 * longest, y, _seconds(left), ha="left", va="center")
-    ax.set_xlim(0, 1.14 * longest or 1.0)
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_yticks(range(len(rows)), [text for _, text in rows])
-    ax.tick_params(axis="y", length=0)
-    ax.spines[["top", "right", "left"]].set_visible(False)
-    return shown
-
-
-def _pieces(table: pd.DataFrame, labels: report.Booking) -> Iterator[tuple[str, bool, float]]:
-    """The pieces of a bar: label, whether it is waiting, seconds. Waiting follows the work that it
-    is for."""
-    pieces = report.shown(table, labels)
-    for label in COLOURS:
-        for waits in (False, True):
-            here = pieces[(pieces["label"] == label) & (pieces["waiting"] == waits)]
-            if (seconds := float(here["seconds"].sum())) > 0:
-                yield label, waits, seconds
-
-
-def _legend(figure: Figure, shown: set[str], about: str) -> None:
-    handles: list[Artist] = [
-        Patch(facecolor=COLOURS[label], label=label) for label in COLOURS if label in shown
-    ]
-    if "waiting" in shown:
-        text = "waiting for other ranks\n(colour: what they do)"
-        handles.append(Patch(facecolor="#999999", label=text, **HATCH))
-    if "slowed" in shown:
-        text = "backward pass slowed\nby allreduce"
-        handles.append(Patch(facecolor=COLOURS[report.SLOWING], label=text, **HATCH))
-    for name, (label, _, text) in BEHIND.items():
-        if name in shown:
-            handles.append(Patch(label=text, **HIDDEN, edgecolor=COLOURS[label]))
-    if "interval" in shown:
-        text = textwrap.fill(f"95 % interval of {about}", NAME + 4)
-        handles.append(Line2D([], [], color=WHISKER["color"], linewidth=0.8, label=text))
-    legend_above(figure, handles)
 
 
 def _seconds(value: float) -> str:

@@ -14,6 +14,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import check_machine
 from simshuffle.results import report
+from simshuffle.results.chart import Chart
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
 from simshuffle.scenario.scenario import Scenario, all_runs, stored
@@ -21,6 +22,7 @@ from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.fields import scenarios_of
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of, reported
+from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import Means, means, measures, summary
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
@@ -32,7 +34,6 @@ from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
     from simshuffle.studies.simulation.verb import RunOptions
@@ -154,12 +155,10 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     return {"runs": of_runs}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.simulation import figures  # noqa: PLC0415 - matplotlib
-
+def _figures(result: Result) -> dict[str, Chart]:
     of, labels = means_of(result), labels_of(result.meta)
-    figure = figures.breakdown_figure(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
-    return {"breakdown": figure}
+    chart = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
+    return {"breakdown": chart}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.resources import check_machine
+from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.reading import exchange_located
@@ -24,13 +25,13 @@ from simshuffle.studies.simulation.cell import RunCell, reported
 from simshuffle.studies.simulation.intervals import measures, over_seeds, summary
 from simshuffle.studies.simulation.measure import measure_name, measure_problems
 from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
+from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
     from simshuffle.studies.simulation.verb import SweepOptions
@@ -263,11 +264,9 @@ def _summary(result: Result) -> pd.DataFrame:
     return summary(result.tables["sweep"], ["label", *(of["name"] for of in result.meta["axes"])])
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.simulation import sweep_figures  # noqa: PLC0415 - matplotlib
-
+def _figures(result: Result) -> dict[str, Chart]:
     axes, measure = result.meta["axes"], result.meta["measure"]
-    return {"sweep": sweep_figures.sweep_figure(_measured(result), axes, measure)}
+    return {"sweep": sweep_chart(_measured(result), axes, measure)}
 
 
 def _measured(result: Result) -> pd.DataFrame:

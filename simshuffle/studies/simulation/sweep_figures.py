@@ -4,40 +4,46 @@ others."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from simshuffle.results.style import STYLE, legend_above, new_figure
+from simshuffle.results.chart import (
+    WIDE_RANGE,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    apart,
+    key,
+    log_axis,
+    with_lines,
+)
+from simshuffle.results.style import BRIGHT
 from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name
-from simshuffle.studies.simulation.tables import Axis
+from simshuffle.studies.simulation.tables import Axis as Swept
+from simshuffle.studies.simulation.text import number
 
-COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
-"""P. Tol's bright scheme, which colour-blind people can tell apart."""
 MARKERS = "osD^vP*X"
 MOST_LINES = 12
 """Lines of one figure; more cannot be told apart."""
-LETTER = 0.025
-"""Share of an axis that a letter below it takes."""
 NARROW = 0.9
 """Share of the largest value that the smallest is at least where an axis leaves out 0, so that
 lines can be told apart."""
-WIDE_RANGE = 8.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+IDEAL = Look("ideal (dotted)", "#555555", dash=":", width=0.8)
 
 
-def sweep_figure(
+def sweep_chart(
     summary: pd.DataFrame,
-    axes: Sequence[Axis],
+    axes: Sequence[Swept],
     measure: str = WHOLE_EPOCH,
     *,
     ideal: bool = False,
-) -> Figure:
-    """A measure of the last epoch, mean and 95 % interval over seeds, as a figure of one paper
-    column.
+) -> Chart:
+    """A measure of the last epoch, mean and 95 % interval over seeds.
 
     Args:
         summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
@@ -50,27 +56,30 @@ def sweep_figure(
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
-    by_name = {axis["name"]: axis for axis in axes}
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(2.3)
-        ax = figure.subplots()
-        names = [axis["name"] for axis in axes if axis["name"] != across]
-        groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
-        places = table[across].drop_duplicates() if across else pd.Series([""])
-        for number, (values, rows) in enumerate(groups[:MOST_LINES]):
-            label = _common(rows, across) or ", ".join(map(_text, names, values))
-            _line(ax, rows, across, by_name.get(across), places, number, label)
-        ax.set_ylabel(measure_name(measure))
-        _label(ax, by_name.get(across), places, table)
-        if ideal:
-            _ideal(ax, [rows.sort_values(across) for _, rows in groups[:MOST_LINES]], across)
-        legend_above(figure)
-        if len(groups) > MOST_LINES:
-            ax.set_title(f"{MOST_LINES} of {len(groups)} lines; sweep.parquet has all", fontsize=6)
-        return figure
+    swept = next((axis for axis in axes if axis["name"] == across), None)
+    values = list(dict.fromkeys(table[across])) if across else [""]
+    lines = _lines(table, axes, across)
+    shown = dict(list(lines.items())[:MOST_LINES])
+    numbers = bool(swept and swept["numbers"])
+    rows = pd.concat([_placed(of, name, across, values, numbers) for name, of in shown.items()])
+    looks = {
+        name: Look(name, BRIGHT[n % len(BRIGHT)], MARKERS[n % len(MARKERS)], size=3, width=1.0)
+        for n, name in enumerate(shown)
+    }
+    points: list[Mark] = with_lines(rows)
+    if not numbers:
+        points[-1] = Mark("point", rows)
+    marks = [*_ideal(rows, looks), *points] if ideal else points
+    y = _upwards(rows, measure_name(measure), ideal)
+    title = f"{MOST_LINES} of {len(lines)} lines; sweep.parquet has all"
+    panel = Panel(marks, _below(swept, values), y, title if len(lines) > MOST_LINES else "")
+    if ideal:
+        looks = {"ideal": IDEAL, **looks}
+    about = f"{measure_name(measure).capitalize()} of the last epoch: mean and 95 % interval."
+    return Chart([panel], 2.3, looks, about)
 
 
-def _across(table: pd.DataFrame, axes: Sequence[Axis]) -> str:
+def _across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
     """The axis that is drawn from left to right: ranks, else the one with most numbers, else the
     first one; '' if there is none."""
     numbers = [axis["name"] for axis in axes if axis["numbers"]]
@@ -79,6 +88,16 @@ def _across(table: pd.DataFrame, axes: Sequence[Axis]) -> str:
     return max(
         numbers, key=lambda name: table[name].nunique(), default=axes[0]["name"] if axes else ""
     )
+
+
+def _lines(table: pd.DataFrame, axes: Sequence[Swept], across: str) -> dict[str, pd.DataFrame]:
+    """The rows of each combination of the other axes, by the name of its line."""
+    names = [axis["name"] for axis in axes if axis["name"] != across]
+    groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
+    return {
+        _common(rows, across) or ", ".join(map(_text, names, values)) or " ": rows
+        for values, rows in groups
+    }
 
 
 def _common(rows: pd.DataFrame, across: str) -> str:
@@ -94,104 +113,58 @@ def _common(rows: pd.DataFrame, across: str) -> str:
 
 
 def _text(name: str, value: Any) -> str:
-    number = isinstance(value, int | float | np.number)
-    key = name.rsplit(".", 1)[-1].replace("_", " ")
-    return f"{key} {value:g}" if number else f"{key} {value}"
+    is_number = isinstance(value, int | float | np.number)
+    words = name.rsplit(".", 1)[-1].replace("_", " ")
+    return f"{words} {value:g}" if is_number else f"{words} {value}"
 
 
-def _line(
-    ax: Any,
-    rows: pd.DataFrame,
-    across: str,
-    axis: Axis | None,
-    places: pd.Series[Any],
-    number: int,
-    label: str,
-) -> None:
-    """One combination of the other axes: a line over numbers, points over texts."""
-    if axis and axis["numbers"]:
-        rows = rows.sort_values(across)
-        x, style = rows[across].to_numpy(float), "-"
-    else:
-        x = np.array([list(places).index(value) for value in rows[across]] if across else [0.0])
-        style = ""
-    mean = rows["mean"].to_numpy(float)
-    reach = np.nan_to_num(np.stack([mean - rows["low"], rows["high"] - mean]).astype(float))
-    ax.errorbar(
-        x,
-        mean,
-        yerr=reach,
-        linestyle=style,
-        marker=MARKERS[number % len(MARKERS)],
-        color=COLOURS[number % len(COLOURS)],
-        markersize=3,
-        linewidth=1,
-        capsize=2,
-        label=label or None,
-    )
+def _placed(
+    rows: pd.DataFrame, name: str, across: str, values: Sequence[Any], numbers: bool
+) -> pd.DataFrame:
+    """One line: over numbers, or over the places of texts."""
+    x = rows[across] if numbers else rows[across].map(values.index) if across else 0.0
+    tips = [
+        f"{label}: {number(mean)}" for label, mean in zip(rows["label"], rows["mean"], strict=True)
+    ]
+    return rows.assign(x=x, y=rows["mean"], look=name, tip=tips).sort_values("x", kind="stable")
 
 
-def _ideal(ax: Any, lines: Sequence[pd.DataFrame], across: str) -> None:
-    for number, rows in enumerate(lines):
-        x, first = rows[across].to_numpy(float), float(rows["mean"].iloc[0])
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linewidth": 0.8}
-        label = None if number else "ideal (dotted)"
-        ax.plot(x, first * x[0] / x, linestyle=":", zorder=1, **look)
-        if label:
-            ax.plot([], [], linestyle=":", color="#555555", linewidth=0.8, label=label)
-    high = 1.25 * float(pd.concat([rows["high"].fillna(rows["mean"]) for rows in lines]).max())
-    low = 0.8 * float(pd.concat([rows["low"].fillna(rows["mean"]) for rows in lines]).min())
-    low = min(low if low > 0 else high, *(_least(rows, across) for rows in lines))
-    ax.set_ylim(low, high)
-    _log_ticks(ax, low, high)
+def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
+    """A dotted line for each, from its first point on."""
+    first = rows.groupby("look", sort=False)[["x", "y"]].transform("first")
+    ends = rows.assign(y=first["y"] * first["x"] / rows["x"])
+    thin = {"label": "", "marker": "", "dash": ":", "width": 0.8}
+    lines = [
+        Mark("line", ends[ends["look"] == name], look=replace(look, **thin))  # type: ignore[arg-type]
+        for name, look in looks.items()
+    ]
+    return [*lines, key("ideal")]
 
 
-def _log_ticks(ax: Any, low: float, high: float) -> None:
-    """Ticks of a logarithmic axis from ``low`` to ``high``, as plain numbers."""
-    ax.set_yscale("log")
-    steps = (1, 2, 5) if high / low < 100 else (1,)
-    ax.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=steps))
-    ax.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda y, _: f"{y:g}"))
-    ax.yaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-
-
-def _least(rows: pd.DataFrame, across: str) -> float:
-    """The end of the line of ideal scaling."""
-    x = rows[across].to_numpy(float)
-    return 0.8 * float(rows["mean"].iloc[0] * x[0] / x[-1])
-
-
-def _label(
-    ax: Any,
-    axis: Axis | None,
-    places: pd.Series[Any],
-    table: pd.DataFrame,
-) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    top, least = float(table["high"].fillna(table["mean"]).max()), float(table["mean"].min())
+def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
+    """The axis of the measure."""
+    top, least = float(rows["high"].fillna(rows["mean"]).max()), float(rows["mean"].min())
+    bottom = float(rows["low"].fillna(rows["mean"]).min())
+    if ideal:
+        ends = rows.groupby("look")[["x", "mean"]].agg(["first", "last"])
+        last = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
+        low = min(0.8 * bottom if bottom > 0 else 1.25 * top, 0.8 * float(last.min()))
+        return log_axis(title, low, 1.25 * top)
     if least > 0 and top / least >= WIDE_RANGE:
-        _log_ticks(ax, least, top)
-        if not (table["low"] > 0).all():  # an interval that reaches 0 has no end on the axis
-            ax.set_ylim(0.5 * least, 1.3 * top)
-    elif least < NARROW * top or top <= 0:
-        ax.set_ylim(0, 1.08 * top if top > 0 else 1.0)
+        # an interval that reaches 0 has no end on the axis
+        return log_axis(title, (0.7 * bottom) if bottom > 0 else 0.5 * least, 1.3 * top)
+    if least < NARROW * top or top <= 0:
+        return Axis(title, low=0.0, high=1.08 * top if top > 0 else 1.0)
+    return Axis(title)
+
+
+def _below(axis: Swept | None, values: Sequence[Any]) -> Axis:
+    """The axis from left to right."""
     if axis is None:
-        ax.set_xticks([])
-        return
-    ax.set_xlabel({"world_size": "GPUs"}.get(axis["name"], axis["key"]))
+        return Axis(ticks={})
+    title = {"world_size": "GPUs"}.get(axis["name"], axis["key"])
     if not axis["numbers"]:
-        ax.set_xticks(range(len(places)), [str(value) for value in places], rotation=20, ha="right")
-        return
-    values = sorted(float(value) for value in places)
-    if values[0] > 0 and values[-1] / values[0] >= WIDE_RANGE:
-        ax.set_xscale("log")
-        ax.minorticks_off()
-    texts = [f"{value:g}" for value in values]
-    on_axis = np.log(values) if ax.get_xscale() == "log" else np.array(values)
-    room = max(map(len, texts)) * LETTER * np.ptp(on_axis)
-    shown = [len(values) - 1]
-    for number in range(len(values) - 2, -1, -1):
-        if on_axis[shown[-1]] - on_axis[number] >= room:
-            shown.append(number)
-    shown.reverse()
-    ax.set_xticks([values[number] for number in shown], [texts[number] for number in shown])
+        names = {float(place): str(value) for place, value in enumerate(values)}
+        return Axis(title, ticks=names, turned=20)
+    log = min(values) > 0 and max(values) / min(values) >= WIDE_RANGE
+    return Axis(title, log, ticks=apart(values, log))

@@ -17,6 +17,7 @@ from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import Schema, amount, count, share, text
@@ -200,6 +201,8 @@ STUDY: Study[Mapping[str, SizesCell]] = Study(
     stored={"ranks": RANKS},
     documents=("scenario.yaml",),
     derived={"quantiles": Derived(QUANTILES_OF, _quantiles)},
+    figures=lambda result: {"sizes": sizes_chart(result.tables["ranks"], QUANTITIES)},
+    one_figure=True,
     parts=_parts,
     again=f"{__name__}:again",
 )

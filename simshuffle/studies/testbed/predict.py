@@ -111,7 +111,7 @@ def predicted(values: Mapping[str, str]) -> float:
     Raises:
         InputError: a key is missing or its text is no such value.
     """
-    remedy = "Write it as 'simshuffle testbed --keep-as' does."
+    remedy = "Write it as 'simshuffle machine testbed --keep-as' does."
     problems: list[Problem] = []
     read: dict[str, Any] = {}
     for key, value_of in _READ.items():

@@ -1,5 +1,5 @@
-"""The study behind ``simshuffle testbed``: what was measured in network namespaces, beside what is
-predicted of them.
+"""The study behind ``simshuffle machine testbed``: what was measured in network namespaces, beside
+what is predicted of them.
 
 A measurement is never the same twice, so it is no cell that a store could hold: it is made first
 and comes with the request. The study fits, predicts and compares.
@@ -14,18 +14,17 @@ import platform
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.testbed import commands, tables, text, worker
+from simshuffle.studies.testbed.figures import testbed_chart
 from simshuffle.studies.testbed.measure import Measurement, Run, Settings
 from simshuffle.studies.testbed.predict import Overhead
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Meta, Request, Result, Study, Tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SETUP = {
     "mtu_bytes": commands.MTU,
@@ -58,10 +57,8 @@ def _plain(record: Settings | Overhead | Run) -> Any:
     return json.loads(json.dumps(asdict(record)))
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    from simshuffle.studies.testbed import figures  # noqa: PLC0415 - matplotlib
-
-    return {"testbed": figures.testbed_figure(result.tables["patterns"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"testbed": testbed_chart(result.tables["patterns"])}
 
 
 def _as_json(result: Result) -> Any:
@@ -103,13 +100,13 @@ def again(folder: Path, meta: Meta) -> Request[Measurement]:
         InputError: always.
     """
     rule = "must not hold measurements: they are never the same twice"
-    remedy = "Measure again with simshuffle testbed, and simshuffle compare the two folders."
+    remedy = "Measure again with simshuffle machine testbed, and compare the two folders."
     raise InputError(Problem("", rule, "testbed", remedy), str(folder))
 
 
 STUDY: Study[Measurement] = Study(
     kind="testbed",
-    verb="testbed",
+    verb="machine testbed",
     stages=(),
     collect=tables.collect,
     stored=tables.STORED,

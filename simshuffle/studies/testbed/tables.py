@@ -234,7 +234,7 @@ def summary(result: Result) -> pd.DataFrame:
         needed = values(settings.shape, name, settings.nbytes, settings.seed, about["overhead"])
         measured = [round(row[column], 6) for column in ("measured_s", "low_s", "high_s")]
         text_of = ";".join(f"{key}={value}" for key, value in needed.items())
-        source = f"simshuffle testbed on {origin}, {row['repetitions']} repetitions"
+        source = f"simshuffle machine testbed on {origin}, {row['repetitions']} repetitions"
         fixed = FIXED if use == "fit" else ""
         known = ("testbed", name, "makespan", "s", *measured, use, "testbed", "")
         rows.append((*known, text_of, fixed, source))

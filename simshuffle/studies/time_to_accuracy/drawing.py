@@ -1,18 +1,14 @@
-"""What the figures have in common: what is said below them, axes, and how strategies look."""
+"""What the figures have in common: what is said below them, and axes."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from simshuffle.results.style import letters, new_figure
+from simshuffle.results.chart import Axis, log_axis
 
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
@@ -24,56 +20,55 @@ def time_unit(longest: float) -> tuple[float, str]:
     return (HOUR, "h") if longest >= 2 * HOUR else (60.0, "min") if longest >= 600 else (1.0, "s")
 
 
-def framed(height: float, meta: Mapping[str, Any]) -> Figure:
-    """An empty figure with scale and schedule below what will be drawn."""
+def note(meta: Mapping[str, Any]) -> str:
+    """Scale and schedule, which stand below what is drawn."""
     schedules = " and ".join(meta.get("schedules", []))
-    said = f"Scale: {meta['rule']}." + (
-        f" Schedule of the exchange: {schedules}." if schedules else ""
-    )
-    lines = textwrap.wrap(said, letters(76), break_on_hyphens=False)
-    figure = new_figure(height + 0.11 * len(lines))
-    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=6, color="#555555")
-    return figure
+    said = f" Schedule of the exchange: {schedules}." if schedules else ""
+    return f"Scale: {meta['rule']}.{said}"
 
 
-def time_axis(ax: Axes, totals: pd.Series[float], unit: float) -> None:
-    """From 0; or logarithmic where some settings take much longer than others."""
+def time_axis(title: str, totals: pd.Series[float], least: float) -> Axis:
+    """From 0; or logarithmic from ``least`` on where some settings take much longer than others.
+
+    Args:
+        title: with the unit.
+        totals: of the settings, in it.
+        least: the shortest time that is shown.
+    """
     if totals.max() > MUCH_LONGER * totals.min():
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(
-            LogLocator(
-                subs=(1, 2, 3, 5, 7) if totals.max() < 10 * ax.get_xlim()[0] * unit else (1, 2, 5)
-            )
-        )
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_minor_locator(NullLocator())
-    else:
-        ax.set_xlim(0, 1.03 * totals.max() / unit)
+        return log_axis(title, 0.85 * least, 1.15 * totals.max())
+    return Axis(title, low=0.0, high=1.03 * totals.max())
 
 
 def places_across(
-    ax: Axes, values: pd.Series[float], text: Callable[[float], str], apart: float = 0.3
-) -> list[float]:
-    """Where points stand from left to right, in powers of ten, with ticks; a 0 stands left of all
+    title: str,
+    values: pd.Series[float],
+    text: Callable[[float], str],
+    apart: float = 0.3,
+    room: float = 0.12,
+) -> tuple[pd.Series[float], Axis]:
+    """Where points stand from left to right, in powers of ten, and the axis; a 0 stands left of all
     others.
 
     Args:
-        ax: whose ticks are set.
+        title: of the axis.
         values: (n,) at least 0.
         text: of a tick.
         apart: least distance of ticks, of that from the lowest to the highest value.
+        room: on both sides, of the same.
     """
     some = values[values > 0]
     if some.empty:
-        ax.set_xticks([0.0], ["none"])
-        return [0.0] * len(values)
+        return values * 0.0, Axis(title, ticks={0.0: "none"}, small=True)
     low, high = np.log10(float(some.min())), np.log10(float(some.max()))
     none = low - max(0.4 * (high - low), 0.1)
     ticks = {float(np.log10(value)): text(value) for value in _round(some, apart)}
     if (values == 0).any():
         ticks[none] = "none"
-    ax.set_xticks(sorted(ticks), [ticks[at] for at in sorted(ticks)])
-    return [float(np.log10(value)) if value > 0 else none for value in values]
+    places = values.where(values > 0, 10.0**none).map(np.log10)
+    aside = room * float(places.max() - places.min()) or 0.05
+    ends: Any = {"low": float(places.min()) - aside, "high": float(places.max()) + aside}
+    return places, Axis(title, ticks=dict(sorted(ticks.items())), small=True, **ends)
 
 
 def _round(values: pd.Series[float], apart: float) -> list[float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
@@ -22,8 +23,6 @@ from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Request, Result, Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from simshuffle.studies.time_to_accuracy.join import Join
 
 
@@ -85,7 +84,7 @@ def _faults(result: Result) -> Iterator[Problem]:
             yield Problem(f"{name}.csv: setting", rule, repr(others[0]), REMEDY)
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(Tables(**result.tables), result.meta)
 
 

@@ -1,19 +1,27 @@
-"""The figures of a study, from its tables alone. Each is one column of a two-column paper wide."""
+"""The figures of a study, from its tables alone."""
 
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from simshuffle.results.style import STYLE, legend_above, letters, line_handle, new_figure
+from simshuffle.results.chart import (
+    DASHES,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Panel,
+    round_values,
+    rule,
+    spread,
+    ticks,
+    with_lines,
+)
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.looks import look_of, strategies
 from simshuffle.studies.training.summary import curve, losses, summary
@@ -26,10 +34,8 @@ from simshuffle.studies.training.tables import (
     trained,
 )
 
-DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
-TITLE_LETTERS = 56  # of a panel's title in a line across the figure
 DODGE = 0.12
 """How far lines stand aside of each other, so that their intervals can be told apart: a power of
 two, or twentieths."""
@@ -39,12 +45,14 @@ LAST = "test accuracy after\nthe last epoch (%)"
 AFTER_EACH = "test accuracy\nafter each epoch (%)"
 LOST = "accuracy lost against\nglobal shuffle (points)"
 RESTS_ON = "samples that a rank's statistics rest on, n"
-LOSS = ("loss_low", "loss", "loss_high")
-Look = Callable[[str, str], dict[str, Any]]
-"""How a line is drawn, given its strategy and its label."""
+LOSS = {"loss_low": "low", "loss": "accuracy", "loss_high": "high"}
+ALONE = ("global", "local")
+"""Strategies without Q."""
+Drawn = tuple[Sequence[Mark], Axis]
+"""Marks of a panel, and its axis from left to right."""
 
 
-def figures(tables: Tables) -> dict[str, Figure]:
+def figures(tables: Tables) -> dict[str, Chart]:
     """Every figure that the tables have something for, by the name of its file: against M, against
     Q, against the epoch, and against the samples that statistics rest on."""
     done = tables.finished()
@@ -54,15 +62,15 @@ def figures(tables: Tables) -> dict[str, Figure]:
     settings, what = summary(tables.runs), trained(done)
     main = settings[settings["statistics"] == names[0]]
     drawn = {
-        "accuracy_world_size": world_size_figure(main, what),
-        "accuracy_fraction": fraction_figure(main, what),
-        "accuracy_epoch": epoch_figure(done, tables.epochs, names[0]),
-        "accuracy_samples": samples_figure(main, what),
+        "accuracy_world_size": world_size_chart(main, what),
+        "accuracy_fraction": fraction_chart(main, what),
+        "accuracy_epoch": epoch_chart(done, tables.epochs, names[0]),
+        "accuracy_samples": samples_chart(main, what),
     }
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    return {name: chart for name, chart in drawn.items() if chart is not None}
 
 
-def world_size_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+def world_size_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """Accuracy after the last epoch against M, a line for each strategy with several M, a panel for
     each kind of batch norm and variant; None where M is not varied.
 
@@ -76,14 +84,11 @@ def world_size_figure(settings: pd.DataFrame, what: str) -> Figure | None:
         ].transform("nunique")
         > 1
     )
-    rows = settings[several]
-    panels = _panels(rows, ["variant", "batch_norm"])
-    if not panels:
-        return None
-    return _drawn(panels, _against_world_size, "ranks M", LAST, what, strategies(rows))
+    panels = _panels(settings[several], ["variant", "batch_norm"])
+    return _drawn(panels, _against_world_size, "ranks M", LAST, what)
 
 
-def fraction_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """Accuracy after the last epoch against Q, a line for each strategy with several Q, a panel for
     each condition; None where Q is not varied.
 
@@ -95,17 +100,12 @@ def fraction_figure(settings: pd.DataFrame, what: str) -> Figure | None:
     """
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     several = exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
-    varied = exchanged[several]
-    conditions = set(_keys(varied, CONDITION))
-    rows = settings[[key in conditions for key in _keys(settings, CONDITION)]]
-    panels = _panels(rows, list(CONDITION))
-    if not panels:
-        return None
-    known, label = strategies(rows), "exchanged fraction Q"
-    return _drawn(panels, _against_fraction, label, LAST, what, known, share=False)
+    conditions = exchanged.loc[several, list(CONDITION)].drop_duplicates()
+    panels = _panels(settings.merge(conditions), list(CONDITION))
+    return _drawn(panels, _against_fraction, "exchanged fraction Q", LAST, what, share=False)
 
 
-def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Figure | None:
+def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Chart | None:
     """Accuracy against the epoch: a panel for each condition with several strategies, the four with
     most of them and then most ranks.
 
@@ -130,13 +130,10 @@ def epoch_figure(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> F
         ],
         key=lambda panel: places[panel[0]],
     )
-    if not panels:
-        return None
-    known = strategies(pd.concat([panel for _, panel in panels]))
-    return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs), known)
+    return _drawn(panels, _against_epoch, "epoch", AFTER_EACH, trained(runs))
 
 
-def samples_figure(settings: pd.DataFrame, what: str) -> Figure | None:
+def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """Accuracy lost against global shuffle over the number of samples that a rank's statistics rest
     on, a marker for each strategy, M and Q, a panel for each variant, and the curve that is fitted
     to it; None where there is none.
@@ -147,134 +144,95 @@ def samples_figure(settings: pd.DataFrame, what: str) -> Figure | None:
     """
     rows = losses(settings)
     panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
-    if not panels:
-        return None
-    axes = (_against_samples, RESTS_ON, LOST, what)
-    return _drawn(panels, *axes, strategies(rows), share=False)
+    return _drawn(panels, _against_samples, RESTS_ON, LOST, what, share=False)
 
 
 # ---------------------------------------------------------------------------------------- one panel
 
 
-def _against_world_size(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
-    lines = _lines(rows, ["strategy", "exchange_fraction"])
+def in_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
+    """Rows with y, low and high in %: accuracy and the ends of its interval, from ``low`` to
+    100."""
+    shares = {"y": "accuracy", "low": "low", "high": "high"}
+    return rows.assign(**{to: (100 * rows[of]).clip(low, 100) for to, of in shares.items()})
+
+
+def _against_world_size(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
     sizes = sorted(set(rows["world_size"]))
-    step = (sizes[-1] / sizes[0]) ** ASIDE
-    for place, ((strategy, fraction), line) in enumerate(lines):
-        ordered = line.sort_values("world_size")
-        at = ordered["world_size"] * step ** (place - (len(lines) - 1) / 2)
-        _bars(ax, at, ordered, look(strategy, _named(strategy, fraction)))
-    ax.set_xscale("log", base=2)
-    slanted: dict[str, Any] = (
-        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if len(sizes) > 4 else {}
+    placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
+    placed = in_percent(_looking(placed, known))
+    lines = spread(placed, "look", (sizes[-1] / sizes[0]) ** ASIDE, log=True)
+    slanted = 45 if len(sizes) > 4 else 0
+    return with_lines(lines), Axis(log=True, ticks=ticks(sizes, str), turned=slanted, small=True)
+
+
+def _against_fraction(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
+    placed = in_percent(rows.assign(look=rows["strategy"], x=rows["exchange_fraction"]))
+    positive = rows.loc[rows["exchange_fraction"] > 0, "exchange_fraction"]
+    log = bool(positive.max() > 20 * positive.min())
+    alone = placed["strategy"].isin(ALONE)
+    marks = []
+    for row in placed[alone].drop_duplicates("strategy").to_dict("records"):
+        colour = look_of(row["strategy"], known)["color"]
+        if not math.isnan(row["low"]):
+            marks.append(rule(Look(colour=colour, alpha=0.15), y=row["low"], y2=row["high"]))
+        marks.append(rule(Look(row["strategy"], colour, dash=DASHES[1]), y=row["y"]))
+    step = 2 ** (DODGE / 2) if log else 0.05 * DODGE
+    lines = spread(placed[~alone].sort_values("x", kind="stable"), "look", step, log=log)
+    marks += with_lines(lines)
+    shown = ticks(sorted(set(positive)))
+    return marks, Axis(log=log, low=None if log else 0.0, ticks=shown, small=True)
+
+
+def _against_epoch(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
+    keys = ["strategy", "exchange_fraction", "epoch"]
+    found = [
+        {**dict(zip(keys, key, strict=True)), **vars(estimate(of["accuracy"].tolist()))}
+        for key, of in rows.groupby(keys, sort=False, dropna=False)
+    ]
+    lines = pd.DataFrame(found).rename(columns={"mean": "accuracy", "epoch": "x"})
+    return with_bands(_looking(in_percent(lines), known).sort_values("x", kind="stable")), Axis(
+        low=0.0, small=True
     )
-    ax.set_xticks(sizes, [str(size) for size in sizes], fontsize=6, **slanted)
-    ax.minorticks_off()
 
 
-def _against_fraction(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
-    log = _wide(rows["exchange_fraction"])
-    lines = _lines(rows, ["strategy"])
-    for place, ((strategy,), line) in enumerate(lines):
-        style = look(strategy, strategy)
-        aside = place - (len(lines) - 1) / 2
-        if strategy in {"global", "local"}:
-            row = line.iloc[0]
-            ax.axhline(
-                100 * row["accuracy"], color=style["color"], linewidth=0.9, linestyle=(0, (4, 2))
-            )
-            ax.axhspan(
-                100 * row["low"], 100 * row["high"], color=style["color"], alpha=0.15, linewidth=0
-            )
-        else:
-            ordered = line.sort_values("exchange_fraction")
-            at = ordered["exchange_fraction"]
-            _bars(
-                ax,
-                at * 2 ** (DODGE / 2 * aside) if log else at + 0.05 * DODGE * aside,
-                ordered,
-                style,
-            )
-    if log:
-        ax.set_xscale("log")
-    else:
-        ax.set_xlim(left=0)
-    ticks = sorted({value for value in rows["exchange_fraction"].dropna() if value > 0})
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=6)
-    ax.minorticks_off()
+def with_bands(lines: pd.DataFrame) -> list[Mark]:
+    """Lines with the band of their intervals; ``colour`` is a column."""
+    bands = [
+        Mark("band", of, y="low", y2="high", look=Look(colour=str(colour), alpha=0.2))
+        for (_, colour), of in lines.groupby(["look", "colour"], sort=False)
+    ]
+    return [*bands, Mark("line", lines)]
 
 
-def _wide(fractions: pd.Series[float]) -> bool:
-    """Whether fractions span more than a factor of twenty, so that they need a logarithmic axis."""
-    positive = fractions[fractions > 0]
-    return bool(positive.max() > 20 * positive.min())
-
-
-def _against_epoch(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
-    for (strategy, fraction), line in _lines(rows, ["strategy", "exchange_fraction"]):
-        style = look(strategy, _named(strategy, fraction))
-        x = np.array(sorted(set(line["epoch"])), float)
-        found = [estimate(line.loc[line["epoch"] == epoch, "accuracy"].tolist()) for epoch in x]
-        mean, low, high = (
-            np.clip([100 * getattr(each, name) for each in found], 0, 100)
-            for name in ("mean", "low", "high")
-        )
-        ax.plot(x, mean, **style, markersize=2, linewidth=0.9)
-        ax.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
-    ax.set_xlim(left=0)
-
-
-def _against_samples(rows: pd.DataFrame, ax: Axes, look: Look) -> None:
+def _against_samples(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
+    low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
+    marks = []
     if found := curve(rows):
         usual = rows["global_effective_samples"].mode().iloc[0]
-        x = np.geomspace(rows["effective_samples"].min(), usual, 200)
-        ax.plot(x, 100 * found.slope * (1 / x - 1 / usual), color="#999999", lw=0.9, zorder=0)
-    for (strategy,), of in _lines(rows, ["strategy"]):
-        low, loss, high = (100 * of[name].to_numpy(float) for name in LOSS)
-        known, style = ~np.isnan(low), look(strategy, strategy)
-        style["linestyle"] = ""  # in the legend too
-        ax.errorbar(
-            of["effective_samples"],
-            loss,
-            np.where(known, [loss - low, high - loss], 0.0),
-            **style,
-            markersize=2.6,
-            elinewidth=0.7,
-            capsize=1.3,
-        )
-    low, high = rows["effective_samples"].min(), rows["effective_samples"].max()
-    if high > 1.5 * low:
-        ax.set_xscale("log")
-        steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
-        ticks = [each * 10.0**power for power in range(-1, 9) for each in steps]
-        shown = [tick for tick in ticks if 0.95 * low < tick < 1.05 * high]
-        ax.set_xticks(shown, [f"{tick:g}" for tick in shown])
-        ax.minorticks_off()
+        x = np.geomspace(low, usual, 200)
+        fitted = pd.DataFrame({"x": x, "y": 100 * found.slope * (1 / x - 1 / usual)})
+        marks.append(Mark("line", fitted, look=Look(colour="#999999")))
+    points = rows.drop(columns=["accuracy", "low", "high"], errors="ignore").rename(columns=LOSS)
+    points = in_percent(points, -100).assign(look=rows["strategy"], x=rows["effective_samples"])
+    marks += [Mark("interval", points, y="low", y2="high"), Mark("point", points)]
+    log = bool(high > 1.5 * low)
+    shown = ticks(round_values(0.95 * low, 1.05 * high)) if log else None
+    return marks, Axis(log=log, ticks=shown, small=True)
 
 
-def _bars(ax: Axes, x: pd.Series[Any], rows: pd.DataFrame, style: dict[str, Any]) -> None:
-    """A line with 95 % intervals; none where there is one seed."""
-    mean, low, high = (
-        (100 * rows[name].to_numpy(float)).clip(0, 100) for name in ("accuracy", "low", "high")
-    )
-    known = ~np.isnan(low)
-    ax.errorbar(
-        x,
-        mean,
-        np.where(known, [mean - low, high - mean], 0.0),
-        **style,
-        markersize=2.6,
-        linewidth=0.9,
-        elinewidth=0.7,
-        capsize=1.3,
-    )
+def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
+    """Rows with ``look``: the strategy, with its Q if it has one, in the order of the table; and
+    its ``colour``."""
+    looks = [
+        _named(*pair) for pair in zip(rows["strategy"], rows["exchange_fraction"], strict=True)
+    ]
+    colours = {name: look_of(name, known)["color"] for name in known}
+    tips = pd.Series(looks, rows.index) + (100 * rows["accuracy"]).map(": {:.4g} %".format)
+    return rows.assign(look=looks, colour=rows["strategy"].map(colours), tip=tips)
 
 
 # --------------------------------------------------------------------------------------- all panels
-
-
-def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    return list(rows[list(columns)].itertuples(index=False, name=None))
 
 
 def _lines(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
@@ -301,13 +259,11 @@ def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...
     return [(key, found[key]) for key in sorted(found, key=place)]
 
 
-def _title(key: tuple[Any, ...], across: int) -> str:
-    """Of a panel of so many ``across``."""
+def _title(key: tuple[Any, ...]) -> str:
     variant, norm, *world_size = key
     size = f"M = {world_size[0]}" if world_size else ""
     first = ", ".join(filter(None, (size, NORMS[str(norm)])))
-    wrapped = textwrap.fill(variant, letters(TITLE_LETTERS // across), break_on_hyphens=False)
-    return "\n".join(filter(None, (first, wrapped)))
+    return "\n".join(filter(None, (first, variant)))
 
 
 def _named(strategy: str, fraction: float) -> str:
@@ -319,47 +275,58 @@ def _named(strategy: str, fraction: float) -> str:
     )
 
 
-def _look(strategy: str, known: Sequence[str], number: int) -> dict[str, Any]:
-    """The same, with a dash of its own for the ``number``-th line (from 0) of the strategy."""
-    return {**look_of(strategy, known), "linestyle": DASHES[number % len(DASHES)]}
+def looks_of(lines: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, Look]:
+    """Looks by the label of a line, in the order of the strategies: those of one strategy have its
+    colour and marker, and a dash of their own.
+
+    Args:
+        lines: strategy and label of each line.
+        known: strategies in their order.
+    """
+    out: dict[str, Look] = {}
+    for strategy in known:
+        labels = dict.fromkeys(label for of, label in lines if of == strategy)
+        look = look_of(strategy, known)
+        for number, label in enumerate(labels):
+            dash = DASHES[number % len(DASHES)]
+            out[label] = Look(label, look["color"], look["marker"], dash)
+    return out
 
 
 def _drawn(
     panels: Sequence[tuple[tuple[Any, ...], pd.DataFrame]],
-    draw: Callable[[pd.DataFrame, Axes, Look], None],
+    draw: Callable[[pd.DataFrame, Sequence[str]], Drawn],
     across_label: str,
     up_label: str,
     what: str,
-    known: Sequence[str],
     *,
     share: bool = True,
-) -> Figure:
+) -> Chart | None:
     """Panels of one kind, two side by side, with one legend, over which stands ``what`` was
-    trained; they ``share`` the scale of accuracy."""
+    trained; they ``share`` the scale of accuracy. None where there are no panels."""
+    if not panels:
+        return None
+    known = strategies(pd.concat([rows for _, rows in panels]))
     across = 1 if len(panels) == 1 else 2
-    down = -(-len(panels) // across)
-    used: dict[str, dict[str, Any]] = {}
-    lines: dict[str, list[str]] = {}
-
-    def look(strategy: str, label: str) -> dict[str, Any]:
-        of_strategy = lines.setdefault(strategy, [])
-        if label not in of_strategy:
-            of_strategy.append(label)
-        used[label] = _look(strategy, known, of_strategy.index(label))
-        return used[label]
-
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(down * PANEL_INCHES + 0.45)
-        axes = figure.subplots(down, across, sharey=share, squeeze=False).ravel()
-        for ax, (key, rows) in zip(axes, panels, strict=False):
-            draw(rows, ax, look)
-            ax.set_title(_title(key, across), fontsize=6.5 if across == 1 else 6, pad=3)
-            ax.spines[["top", "right"]].set_visible(False)
-            ax.tick_params(labelsize=6)
-        for ax in axes[len(panels) :]:
-            ax.set_visible(False)
-        figure.supxlabel(across_label, fontsize=7.5)
-        figure.supylabel(up_label, fontsize=7.5)
-        order = [label for name in known for label in lines.get(name, [])]
-        legend_above(figure, [line_handle(label, used[label]) for label in order], what)
-        return figure
+    made = []
+    for panel_key, rows in panels:
+        marks, x = draw(rows, known)
+        made.append(Panel(marks, x, Axis(small=True), _title(panel_key)))
+    lines = [
+        pair
+        for panel in made
+        for mark in panel.marks
+        if {"strategy", "look"} <= set(mark.data)
+        for pair in zip(mark.data["strategy"], mark.data["look"], strict=True)
+    ]
+    return Chart(
+        made,
+        -(-len(panels) // across) * PANEL_INCHES + 0.45,
+        looks_of(lines, known),
+        f"{up_label.replace(chr(10), ' ').capitalize()} against {across_label}.",
+        legend=what,
+        across=across,
+        share="y" if share else "",
+        x=across_label,
+        y=up_label,
+    )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
@@ -20,9 +21,6 @@ from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, Tables
 from simshuffle.studies.training.text import parts, report
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
     return {f"{name}{suffix}": content for name, content in known.items() if content is not None}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
+def _figures(result: Result) -> dict[str, Chart]:
     return figures(Tables(**result.tables))
 
 

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle validate``."""
+"""The study behind ``simshuffle study validate``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.spec.library import nearest, shipped
 from simshuffle.studies.validation import text
-from simshuffle.studies.validation.figures import figure
+from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import TaskCell, answer_of, predictions, tasks_of
 from simshuffle.studies.validation.rows import Row, read_rows
 from simshuffle.studies.validation.table import SCHEMA, SUMMARY, coverage, summary, table
@@ -23,7 +24,6 @@ from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.table import Table
 
 Rows = Sequence[Row]
@@ -83,8 +83,8 @@ def _collect(rows: Rows, outcomes: Outcomes) -> Tables:
     return {"validation": table(rows, predictions(rows, answers))}
 
 
-def _figures(result: Result) -> dict[str, Figure]:
-    return {"validation": figure(result.tables["validation"])}
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"validation": ratios_chart(result.tables["validation"])}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
@@ -108,7 +108,7 @@ def _compared(result: Result) -> Tables:
 
 STUDY: Study[Rows] = Study(
     kind="validation",
-    verb="validate",
+    verb="study validate",
     stages=(_cells,),
     collect=_collect,
     stored={"validation": SCHEMA},

@@ -15,16 +15,12 @@ from simshuffle.spec.record import Spec
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples in memory.
+    """Samples in memory."""
 
-    Attributes:
-        inputs: (n, *shape) float32, ready for the network; or uint8, of which the network gets (x /
-            255 - mean) / std by channel.
-        targets: (n,) int64, labels from 0.
-    """
-
+    # (n, *shape) float32, ready for the network; or uint8, of which the network gets (x / 255 -
+    # mean) / std by channel
     inputs: NDArray[Any]
-    targets: NDArray[np.int64]
+    targets: NDArray[np.int64]  # (n,) int64, labels from 0
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -37,41 +33,30 @@ class Samples:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How a view is made of a sample: shifted, with another contrast, and with more noise.
+    """How a view is made of a sample: shifted, with another contrast, and with more noise."""
 
-    Attributes:
-        shape: of the image, (channels, height, width), whatever the shape of its sample.
-        shift: largest shift along each axis in pixels; images wrap around.
-        contrast: factor, from 1 - contrast to 1 + contrast.
-        noise: standard deviation of what is added, where samples have 1; the sum is divided by its
-            own.
-    """
-
+    # of the image, (channels, height, width), whatever the shape of its sample
     shape: tuple[int, int, int]
-    shift: int
-    contrast: float
+    shift: int  # largest shift along each axis in pixels; images wrap around
+    contrast: float  # factor, from 1 - contrast to 1 + contrast
+    # standard deviation of what is added, where samples have 1; the sum is divided by its own
     noise: float
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """A data set, split for training.
+    """A data set, split for training."""
 
-    Attributes:
-        name: for captions.
-        train, test: its samples.
-        classes: number of labels.
-        mean, std: by channel, (channels,) float32, of uint8 inputs as fractions of 255; empty where
-            inputs are float32.
-        augmentation: how views of the samples are made; None if there is none.
-    """
-
-    name: str
+    name: str  # for captions
+    # train, test: its samples
     train: Samples
     test: Samples
-    classes: int
+    classes: int  # number of labels
+    # mean, std: by channel, (channels,) float32, of uint8 inputs as fractions of 255; empty where
+    # inputs are float32
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    # how views of the samples are made; None if there is none
     augmentation: Augmentation | None = None
 
 

@@ -30,18 +30,12 @@ class ExchangeError(SimshuffleError, RuntimeError):
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all.
+    """This process among all."""
 
-    Attributes:
-        rank: from 0.
-        world_size: M.
-        backend: 'gloo', 'mpi' or 'nccl'.
-        device: that the backend sends from and receives on; what is sent is copied there first.
-    """
-
-    rank: int
-    world_size: int
-    backend: str
+    rank: int  # from 0
+    world_size: int  # M
+    backend: str  # 'gloo', 'mpi' or 'nccl'
+    # that the backend sends from and receives on; what is sent is copied there first
     device: torch.device
 
     @classmethod

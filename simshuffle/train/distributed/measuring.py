@@ -30,20 +30,13 @@ _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4,
 
 @dataclass(frozen=True)
 class Marks:
-    """When one rank did what in an epoch: s of its own clock.
+    """When one rank did what in an epoch: s of its own clock."""
 
-    Attributes:
-        begin: of the epoch.
-        measured: importance was measured, if it was.
-        bounds: (iterations, 8) when the first and each following of `PHASES` began, and when the
-            last ended.
-        end: of the last exchange.
-    """
-
-    begin: float
-    measured: float
+    begin: float  # of the epoch
+    measured: float  # importance was measured, if it was
+    # (iterations, 8) when the first and each following of `PHASES` began, and when the last ended
     bounds: Floats
-    end: float
+    end: float  # of the last exchange
 
     def flat(self) -> Floats:
         """All in one array, by which ranks tell one another."""

@@ -32,19 +32,12 @@ from simshuffle.train.own_cell import Own
 @dataclass(frozen=True)
 class RankCell(PlainCell):
     """A run on the ranks that torchrun started. Every one of them runs the cell at the same time;
-    what the first one gives is its outcome.
+    what the first one gives is its outcome."""
 
-    Attributes:
-        emulated: the same run on emulated ranks.
-        transport: of the samples.
-        storage: folder of the shards; None for memory.
-        torch_device: of this rank, such as 'cuda:1'.
-    """
-
-    emulated: RunCell
-    transport: TransportName = "isend"
-    storage: Path | None = None
-    torch_device: str = "cpu"
+    emulated: RunCell  # the same run on emulated ranks
+    transport: TransportName = "isend"  # of the samples
+    storage: Path | None = None  # folder of the shards; None for memory
+    torch_device: str = "cpu"  # of this rank, such as 'cuda:1'
 
     @property
     def key(self) -> Any:

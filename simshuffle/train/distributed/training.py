@@ -50,14 +50,11 @@ Watcher = Callable[["RankTraining", int], None]
 
 @dataclass(frozen=True)
 class MeasuredRun(RunRecord):
-    """The record of a run on real ranks, and
+    """The record of a run on real ranks, and"""
 
-    Attributes:
-        timeline: columns `simshuffle.results.timeline.PHASE_COLUMNS`, as a simulation has them:
-            what each rank did when, in s since all began. Waiting for the others' gradients is in
-            ``allreduce``, and for their samples in ``exchange``; bytes are 0.
-    """
-
+    # columns `simshuffle.results.timeline.PHASE_COLUMNS`, as a simulation has them: what each rank
+    # did when, in s since all began. Waiting for the others' gradients is in ``allreduce``, and for
+    # their samples in ``exchange``; bytes are 0.
     timeline: pd.DataFrame
 
 

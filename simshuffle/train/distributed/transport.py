@@ -29,36 +29,25 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 @dataclass(frozen=True)
 class Message:
     """What one rank sends and receives together. A rank that is its own destination keeps its
-    samples.
+    samples."""
 
-    Attributes:
-        number: as in the plan.
-        destination, source: ranks.
-        sent, received: sample numbers, in the order of the plan's steps.
-    """
-
-    number: int
+    number: int  # as in the plan
+    # destination, source: ranks
     destination: int
     source: int
+    # sent, received: sample numbers, in the order of the plan's steps
     sent: Ints
     received: Ints
 
 
 @dataclass
 class Request:
-    """Something under way.
+    """Something under way."""
 
-    Attributes:
-        peer: the rank at the other end; -1 for all.
-        samples: that travel, in the order of the buffer.
-        buffer: their bytes, one after the other; kept until the request is done.
-        work: what torch.distributed waits for.
-    """
-
-    peer: int
-    samples: Ints
-    buffer: torch.Tensor
-    work: Any
+    peer: int  # the rank at the other end; -1 for all
+    samples: Ints  # that travel, in the order of the buffer
+    buffer: torch.Tensor  # their bytes, one after the other; kept until the request is done
+    work: Any  # what torch.distributed waits for
 
 
 Pair = tuple[list[Request], list[Request]]

@@ -1,0 +1,58 @@
+"""The figure of sizes, from tables alone: how many ranks have how many bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.results.chart import DASHES, Axis, Chart, Look, Mark, Panel
+
+BINS = 24
+"""Equal ranges of bytes, from the fewest to the most of any rank."""
+COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE")
+PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
+    """A histogram of ranks by their bytes, a panel for each quantity that there is, a line for each
+    run.
+
+    Args:
+        ranks: table `ranks`.
+        quantities: what columns ``NAME_nbytes`` are called, by name.
+    """
+    runs = list(dict.fromkeys(ranks["run"]))
+    looks = {
+        run: Look(run, COLOURS[n % len(COLOURS)], dash=DASHES[n // len(COLOURS) % len(DASHES)])
+        for n, run in enumerate(runs)
+    }
+    panels = [
+        _panel(ranks, f"{name}_nbytes", meaning)
+        for name, meaning in quantities.items()
+        if ranks[f"{name}_nbytes"].any()
+    ]
+    caption = "Ranks by the bytes that they hold, read and send in an epoch."
+    return Chart(panels, 1.1 * max(len(panels), 1), looks, caption, y="ranks")
+
+
+def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
+    """Ranks in each range of bytes; the bytes of a range are those of its middle. A run in which no
+    rank has any has no line."""
+    ranks = ranks[ranks.groupby("run", sort=False)[column].transform("max") > 0]
+    power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)
+    unit = 1000.0**power
+    low, high = float(ranks[column].min()) / unit, float(ranks[column].max()) / unit
+    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    width = edges[1] - edges[0]
+    # a line falls to none beside the first and the last range
+    middles = np.concatenate(
+        [[edges[0] - width / 2], edges[:-1] + width / 2, [edges[-1] + width / 2]]
+    )
+    rows = []
+    for run, own in ranks.groupby("run", sort=False):
+        counts = np.histogram(own[column] / unit, edges)[0]
+        found = zip(middles, [0, *counts.tolist(), 0], strict=True)
+        rows += [{"look": run, "x": x, "y": float(y)} for x, y in found]
+    return Panel(
+        [Mark("line", pd.DataFrame(rows))], Axis(f"{meaning} ({PREFIXES[power]}B)"), Axis(low=0.0)
+    )

@@ -1,0 +1,28 @@
+"""What is made once for a whole run of the tests, in a folder that all its processes share."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """The folder of this run: with pytest-xdist that of every worker is in it."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def once(place: Path, make: Callable[[Path], object]) -> Path:
+    """``place``, which ``make`` fills; the first process that wants it does, the others wait."""
+    whole = place.with_name(f"{place.name}.whole")
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not whole.exists():
+            place.mkdir(parents=True)
+            make(place)
+            whole.touch()
+    return place
