@@ -24,7 +24,8 @@ from simshuffle.results.table_io import read_csv
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies import study_of
-from simshuffle.studies.hidden_fraction import hiding
+from simshuffle.studies.mechanisms import hiding
+from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
@@ -126,7 +127,8 @@ def test_every_request_of_a_scenario_is_of_contents(tmp_path: Path) -> None:
     for place in ("one", "two"):
         scenario = on_graph(graph(tmp_path / place / "net.json"))
         swept = sweep.request(SweepOptions(scenario=scenario, over={"seed": [1, 2]}))
-        hidden = hiding.request(scenario, [2, 4], ["wire"], 0.01)
+        options = HidingOptions(scenario=scenario, world_size=(2, 4), variant=("wire",))
+        hidden = hiding.request(options)
         of_cells = [
             digest_of(cell)
             for kind, asked in ((sweep.STUDY, swept), (study_of("hiding"), hidden))
