@@ -15,43 +15,6 @@ from simshuffle.study.study import Result as Result
 
 __version__: str
 
-def ablate(
-    scenario: Scenario | str | Path,
-    *,
-    start: str = "importance_exchange:schedule=authors",
-    end: str = "importance_pair:schedule=authors",
-    also: Sequence[tuple[str, Any]] = ...,
-    alone: Sequence[tuple[str, Any]] = ...,
-    seeds: int = 3,
-    set: Mapping[str, Any] = ...,
-    out: str | Path | None = None,
-    force: bool = False,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    progress: bool = True,
-) -> Result:
-    """Take the difference of two exchanges apart by mechanism.
-
-    Which costs how much of the epoch of SCENARIO.
-
-    Args:
-        scenario: A scenario file, or a name below scenarios/.
-        start: The exchange to begin with, as in a scenario.
-        end: The exchange to end with; at the same exchange_fraction.
-        also: A further switch, such as payload=encoded.
-        alone: A value that is set alone, at the start and at the end.
-        seeds: Seeds, from that of the scenario on.
-        set: Set a value of the scenario.
-        out: Result folder; nothing is written without it.
-        force: Replace the result that is in the result folder.
-        processes: Processes at once; the default is one on each core.
-        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
-
-    Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
-    """
-
 def calibrate(
     files: Sequence[Path],
     *,
@@ -163,39 +126,6 @@ def train_study(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
-def hiding(
-    scenario: Scenario | str | Path,
-    *,
-    world_size: Sequence[int] = ...,
-    way: Sequence[str] = ...,
-    tolerance: float = 0.01,
-    set: Mapping[str, Any] = ...,
-    out: str | Path | None = None,
-    force: bool = False,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    progress: bool = True,
-) -> Result:
-    """Find the largest exchange fraction that costs an epoch nothing.
-
-    For each number of ranks, and what ends it.
-
-    Args:
-        scenario: A scenario file, or a name below scenarios/.
-        world_size: Ranks. Default: 64 to 4096, as far as they fit.
-        way: authors, pair, encoded, wire, or own. Default: the first four.
-        tolerance: Share of the epoch that may be added.
-        set: Set a value of the scenario.
-        out: Result folder; nothing is written without it.
-        force: Replace the result that is in the result folder.
-        processes: Processes at once; the default is one on each core.
-        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
-
-    Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
-    """
-
 def loader(
     *,
     check: str | Path | None = None,
@@ -248,6 +178,76 @@ def loader(
         block: Samples of a block, with --unit.
         store: The object store for seconds and price: Amazon S3, with other values such as
             's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def ablate(
+    scenario: Scenario | str | Path,
+    *,
+    start: str = "importance_exchange:schedule=authors",
+    end: str = "importance_pair:schedule=authors",
+    also: Sequence[tuple[str, Any]] = ...,
+    alone: Sequence[tuple[str, Any]] = ...,
+    seeds: int = 3,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Take the difference of two exchanges apart by mechanism.
+
+    Which costs how much of the epoch of SCENARIO.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        start: The exchange to begin with, as in a scenario.
+        end: The exchange to end with; at the same exchange_fraction.
+        also: A further switch, such as payload=encoded.
+        alone: A value that is set alone, at the start and at the end.
+        seeds: Seeds, from that of the scenario on.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def hiding(
+    scenario: Scenario | str | Path,
+    *,
+    world_size: Sequence[int] = ...,
+    variant: Sequence[str] = ...,
+    tolerance: float = 0.01,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Find the largest exchange fraction that costs an epoch nothing.
+
+    For each number of ranks, and what ends it.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        world_size: Ranks. Default: 64 to 4096, as far as they fit.
+        variant: authors, pair, encoded, wire, or own. Default: the first four.
+        tolerance: Share of the epoch that may be added.
+        set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
         processes: Processes at once; the default is one on each core.

@@ -13,10 +13,11 @@ from pathlib import Path
 from simshuffle import comparison
 from simshuffle.comparison import Comparison
 from simshuffle.results.ranks import Kept
-from simshuffle.scenario.scenario import Scenario, load_scenarios
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.seeds import asked_of
+from simshuffle.studies.simulation.study import request
+from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
@@ -52,19 +53,13 @@ def run(
         InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
             no such ``timeline``.
     """
-    each = [scenario] if isinstance(scenario, Scenario | str | Path) else scenario
-    scenarios = [
-        single
-        for one in each
-        for single in ([one] if isinstance(one, Scenario) else load_scenarios(one))
-    ]
 
     def tell(standing: Standing) -> None:
         for name, share in standing.running.items():
             if progress:
                 progress(name, share)
 
-    study, asked = asked_of(scenarios, seeds=seeds, timeline=timeline)
+    study, asked = request(RunOptions(scenario=scenario, seeds=seeds, timeline=timeline))
     result = engine.run(study, asked, progress=tell if progress else None)
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from simshuffle.figures.kinds import Given
 from simshuffle.studies import read_folder
-from simshuffle.studies.simulation import seeds, sweep
+from simshuffle.studies.simulation import study, sweep
+from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from tests.small import small
 from tests.studies_tiny import SIZE
@@ -44,13 +45,13 @@ PAIRS = (
 def runs(seeded: int = 3) -> Given:
     """Local shuffle and two Q on 4 ranks."""
     scenario = small(**JITTER).model_copy(update={"sweep": {"workload.exchange": EXCHANGES}})
-    return Given("runs", engine.run(*seeds.asked_of([scenario], seeds=seeded)))
+    return Given("runs", engine.run(*study.request(RunOptions(scenario=scenario, seeds=seeded))))
 
 
 def swept() -> Given:
     """The same on 2, 4 and 8 ranks."""
     axes = {"world_size": [2, 4, 8], "workload.exchange": EXCHANGES}
-    request = sweep.request(small(**JITTER), axes, seeds=2)
+    request = sweep.request(SweepOptions(scenario=small(**JITTER), over=axes, seeds=2))
     return Given("sweep", engine.run(sweep.STUDY, request))
 
 

@@ -7,26 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
-from simshuffle.studies.ablation import ablate
-from simshuffle.studies.ablation import study as ablation
 from simshuffle.studies.calibrate import study as calibration
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
-from simshuffle.studies.hidden_fraction import hiding
-from simshuffle.studies.hidden_fraction import study as hidden_fraction
 from simshuffle.studies.loader import asking as loader_asking
 from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
+from simshuffle.studies.mechanisms import ablation, hiding
+from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.studies.policies import cases, cell
 from simshuffle.studies.policies import study as policies
-from simshuffle.studies.simulation import seeds, sweep
 from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.simulation import sweep
+from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
@@ -50,32 +49,34 @@ def _toy(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _simulation(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
     scenario = small(**SIZE, sweep={"workload.exchange": exchanges})
-    return simulation.STUDY, simulation.request([scenario])
+    return simulation.request(RunOptions(scenario=scenario))
 
 
 def _over_seeds(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchanges = ["local_shuffle", "partial_local_shuffle:exchange_fraction=0.3"]
     scenario = small(**SIZE, workload__jitter__read=0.2, seed=5)
     swept = scenario.model_copy(update={"sweep": {"workload.exchange": exchanges}})
-    return seeds.asked_of([swept], seeds=3)
+    return simulation.request(RunOptions(scenario=swept, seeds=3))
 
 
 def _sweep(place: Path) -> tuple[Study[Any], Request[Any]]:
     axes = {"world_size": [2, 4], "workload.exchange": ["local_shuffle", "global_shuffle"]}
-    return sweep.STUDY, sweep.request(small(**SIZE), axes, seeds=2)
+    return sweep.STUDY, sweep.request(SweepOptions(scenario=small(**SIZE), over=axes, seeds=2))
 
 
 def _ablation(place: Path) -> tuple[Study[Any], Request[Any]]:
     start = "partial_local_shuffle:schedule=authors"
     end = f"{start}:barriers=none"
     scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
-    alone = [("partner_scope", "host")]
-    return ablation.STUDY, ablate.request(scenario, start, end, [], alone, seeds=1)
+    alone = (("partner_scope", "host"),)
+    options = AblationOptions(scenario=scenario, start=start, end=end, alone=alone, seeds=1)
+    return ablation.STUDY, ablation.request(options)
 
 
 def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, cluster__topology__link_bandwidth="10 MB/s")
-    return hidden_fraction.STUDY, hiding.request(scenario, [2, 4], ["wire"], 0.01)
+    options = HidingOptions(scenario=scenario, world_size=(2, 4), variant=("wire",))
+    return hiding.STUDY, hiding.request(options)
 
 
 def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:

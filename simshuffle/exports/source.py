@@ -16,7 +16,7 @@ from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies import read_folder
-from simshuffle.studies.simulation.seed_count import seeds_from
+from simshuffle.studies.simulation.seeds import seeds_from
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from simshuffle.results.columns import Column, amount, count, text
 from simshuffle.results.report import COMPUTING, SLOWDOWN
 from simshuffle.results.timeline import PHASES, phase_rows, phase_table
 from simshuffle.spec.arrays import Floats
@@ -14,14 +15,14 @@ from simshuffle.spec.arrays import Floats
 Kept = Literal["full", "ranks", "none"]
 """Of which ranks a timeline is kept: of all, of those that `sample` names, of none."""
 
-ITERATION_COLUMNS = {
-    "run": "name of the run",
-    "epoch": "from 1",
-    "iteration": "from 1; 0 for what goes before the first one and follows the last one",
-    "phase": "one of PHASES that a rank had in the iteration",
-    "mean_s": "s in it, mean over all ranks; a rank that had none counts as 0 s",
-    "least_s": "s of the rank with the least of it",
-    "most_s": "s of the rank with the most of it",
+ITERATION_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "iteration": count("from 1; 0 for what goes before the first one and follows the last one"),
+    "phase": text("one of PHASES that a rank had in the iteration", *PHASES),
+    "mean_s": amount("s in it, mean over all ranks; a rank that had none counts as 0 s"),
+    "least_s": amount("s of the rank with the least of it"),
+    "most_s": amount("s of the rank with the most of it"),
 }
 SPREAD = 8
 """Ranks of the sample that lie evenly, beside the extreme ones."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from simshuffle.results.columns import Column, amount, count, share, text
 from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, SOURCE_COLUMNS, Timeline
 from simshuffle.results.waiting import waiting
 from simshuffle.spec.arrays import Floats
@@ -46,33 +47,39 @@ COUNTED = (
 )
 """Columns of `SOURCE_COLUMNS` that are those of an epoch too."""
 
-EPOCH_COLUMNS = {
-    "run": "name of the run",
-    "strategy": "exchange strategy",
-    "world_size": "ranks",
-    "exchange_fraction": "Q; empty under global shuffle",
-    "epoch": "from 1; the first is cold",
-    "iterations": "iterations of a rank",
-    "iterations_simulated": "of them those that were simulated; all but with a time tolerance",
-    "epoch_s": "s from its start to its end, which all ranks share",
-    "epoch_low_s": "s, lower end of its 95 % interval, if iterations were left out",
-    "epoch_high_s": "s, upper end of it; both are epoch_s if none were",
-    "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
-    "samples_per_s": "samples trained on over its duration",
-    "accelerator_utilisation": (
-        "AU: share of its duration in which an accelerator computes (forward, backward, update),"
-        " mean over ranks"
+EPOCH_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "strategy": text("exchange strategy"),
+    "world_size": count("ranks"),
+    "exchange_fraction": share("Q; empty under global shuffle", empty=True),
+    "epoch": count("from 1; the first is cold"),
+    "iterations": count("iterations of a rank"),
+    "iterations_simulated": count(
+        "of them those that were simulated; all but with a time tolerance"
     ),
-    "exchange_total_s": (
+    "epoch_s": amount("s from its start to its end, which all ranks share"),
+    "epoch_low_s": amount("s, lower end of its 95 % interval, if iterations were left out"),
+    "epoch_high_s": amount("s, upper end of it; both are epoch_s if none were"),
+    "staging_s": amount(
+        "s of the copying of samples to the hosts before the epoch; part of no epoch"
+    ),
+    "samples_per_s": amount("samples trained on over its duration", head="samples/s", look=",.0f"),
+    "accelerator_utilisation": share(
+        "AU: share of its duration in which an accelerator computes (forward, backward, update),"
+        " mean over ranks",
+        head="AU",
+        look=".0%",
+    ),
+    "exchange_total_s": amount(
         "s of exchange of a rank, on average: what it shows and what other phases hide"
     ),
-    "exchange_exposed_s": "s of exchange that a rank does nothing else in, on average",
-    "allreduce_exposed_s": (
+    "exchange_exposed_s": amount("s of exchange that a rank does nothing else in, on average"),
+    "allreduce_exposed_s": amount(
         "s of allreduce after the backward pass of all ranks, in which a rank does nothing else, on"
         " average"
     ),
-    "allreduce_hidden_s": "s of allreduce beside the backward pass, on average",
-    "slowdown_s": "s that the backward pass of a rank takes longer for that, on average",
+    "allreduce_hidden_s": amount("s of allreduce beside the backward pass, on average"),
+    "slowdown_s": amount("s that the backward pass of a rank takes longer for that, on average"),
     **{name: SOURCE_COLUMNS[name] for name in COUNTED},
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.results.columns import Column, amount, count, share, text
 from simshuffle.results.table_io import stacked
 from simshuffle.spec.arrays import Floats
 
@@ -37,68 +38,93 @@ PHASES = (
 HIDDEN = ("exchange_hidden", "allreduce_hidden")
 EXCLUSIVE = PHASES[: -len(HIDDEN)]
 
-PHASE_COLUMNS = {
-    "run": "name of the run",
-    "epoch": "from 1",
-    "iteration": "of those simulated, from 1; 0 for what goes before or follows all of them",
-    "rank": "from 0",
-    "phase": "one of PHASES",
-    "start_s": "s of simulated time since the first epoch began",
-    "end_s": "s",
-    "nbytes": "bytes that the phase moved for this rank; 0 where none",
+PHASE_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "iteration": count("of those simulated, from 1; 0 for what goes before or follows all of them"),
+    "rank": count("from 0"),
+    "phase": text("one of PHASES", *PHASES),
+    "start_s": amount("s of simulated time since the first epoch began"),
+    "end_s": amount("s"),
+    "nbytes": amount("bytes that the phase moved for this rank; 0 where none"),
 }
-LINK_COLUMNS = {
-    "run": "name of the run",
-    "epoch": "from 1",
-    "link": "unique name; 'a>b' for a cable from a to b",
-    "tier": "kind of link",
-    "capacity": "units a second",
-    "unit": "'B', 's' of device or core time, or 'ops'",
-    "nbytes": "bytes of the transfers that ended on it in the epoch",
-    "mean_utilisation": "share of the capacity used, on average over the epoch",
-    "peak_utilisation": "highest share of the capacity used at any moment of the epoch",
-    "busy_s": "s of the epoch with any traffic",
+LINK_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "link": text("unique name; 'a>b' for a cable from a to b"),
+    "tier": text("kind of link"),
+    "capacity": amount("units a second"),
+    "unit": text("'B', 's' of device or core time, or 'ops'"),
+    "nbytes": amount("bytes of the transfers that ended on it in the epoch"),
+    "mean_utilisation": amount("share of the capacity used, on average over the epoch"),
+    "peak_utilisation": amount("highest share of the capacity used at any moment of the epoch"),
+    "busy_s": amount("s of the epoch with any traffic"),
 }
-SOURCE_COLUMNS = {
-    "run": "name of the run",
-    "strategy": "exchange strategy",
-    "world_size": "ranks",
-    "exchange_fraction": "Q; empty under global shuffle",
-    "epoch": "from 1",
-    "iterations": "iterations of the epoch",
-    "iterations_simulated": "of them those that were simulated; all but with a time tolerance",
-    "steady_first": "first of those whose mean stands for what was left out, from 1; 0 if none",
-    "steady_last": "last of them",
-    "half_width_s": "half width of the 95 % interval of the epoch's duration (s); 0 if all were",
-    "whole_because": "why all iterations were simulated in spite of a time tolerance; '' if not",
-    "samples": "samples trained on, over all ranks",
-    "samples_moved": "samples that changed their rank",
-    "nbytes_peer": "bytes received from other ranks by sample exchange",
-    "nbytes_pfs": "bytes read from the parallel file system",
-    "nbytes_cached": "most bytes that a node held of what its loaders fetched; 0 if they keep none",
-    "nbytes_ssd": "bytes read from SSDs",
-    "nbytes_memory": "bytes read from memory: page caches, or what is staged there",
-    "nbytes_object_store": "bytes read from the object store",
-    "read_requests": (
+SOURCE_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "strategy": text("exchange strategy"),
+    "world_size": count("ranks"),
+    "exchange_fraction": share("Q; empty under global shuffle", empty=True),
+    "epoch": count("from 1"),
+    "iterations": count("iterations of the epoch"),
+    "iterations_simulated": count(
+        "of them those that were simulated; all but with a time tolerance"
+    ),
+    "steady_first": count(
+        "first of those whose mean stands for what was left out, from 1; 0 if none"
+    ),
+    "steady_last": count("last of them"),
+    "half_width_s": amount(
+        "half width of the 95 % interval of the epoch's duration (s); 0 if all were"
+    ),
+    "whole_because": text(
+        "why all iterations were simulated in spite of a time tolerance; '' if not"
+    ),
+    "samples": count("samples trained on, over all ranks"),
+    "samples_moved": count("samples that changed their rank"),
+    "nbytes_peer": amount(
+        "bytes received from other ranks by sample exchange", head="peers", look="bytes or -"
+    ),
+    "nbytes_pfs": amount("bytes read from the parallel file system", head="PFS", look="bytes or -"),
+    "nbytes_cached": amount(
+        "most bytes that a node held of what its loaders fetched; 0 if they keep none"
+    ),
+    "nbytes_ssd": amount("bytes read from SSDs", head="SSD", look="bytes or -"),
+    "nbytes_memory": amount(
+        "bytes read from memory: page caches, or what is staged there",
+        head="memory",
+        look="bytes or -",
+    ),
+    "nbytes_object_store": amount(
+        "bytes read from the object store", head="bytes", look="bytes or -"
+    ),
+    "read_requests": count(
         "requests to the parallel file system: samples of a batch that are not in memory over"
         " samples_per_request, rounded up; or pieces that a loader fetches"
     ),
-    "read_requests_ssd": (
+    "read_requests_ssd": count(
         "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
     ),
-    "read_requests_object_store": "requests that the object store answers, for batches",
-    "file_opens": (
+    "read_requests_object_store": count(
+        "requests that the object store answers, for batches", head="requests", look=",.0f or -"
+    ),
+    "file_opens": amount(
         "files that the parallel file system opens: samples that are not in memory over"
         " samples_per_file"
     ),
-    "nbytes_ssd_written": "bytes of received samples written to SSDs",
-    "staging_s": "s of the copying of samples to the hosts before the epoch; part of no epoch",
-    "nbytes_staged": "bytes read for it from the parallel file system or the object store",
-    "read_requests_staged": (
+    "nbytes_ssd_written": amount("bytes of received samples written to SSDs"),
+    "staging_s": amount(
+        "s of the copying of samples to the hosts before the epoch; part of no epoch"
+    ),
+    "nbytes_staged": amount("bytes read for it from the parallel file system or the object store"),
+    "read_requests_staged": count(
         "requests for that: files that are copied, or of an archive one for each HCA that copies"
     ),
-    "object_store_usd": (
-        "US dollars for its requests, those of staging and the tries that fail too, and their bytes"
+    "object_store_usd": amount(
+        "US dollars for its requests, those of staging and the tries that fail too, and their"
+        " bytes",
+        head="US dollars",
+        look=".3g or -",
     ),
 }
 

@@ -33,7 +33,7 @@ def _modules() -> Iterator[Any]:
 
 @cache
 def kinds() -> dict[str, str]:
-    """Every kind of result folder, and the module whose ``STUDY`` it is."""
+    """Every kind of result folder, and the study that writes it, as of `Verb.kinds`."""
     return {kind: module for verb in verbs().values() for kind, module in verb.kinds.items()}
 
 
@@ -43,7 +43,8 @@ def study_of(kind: str) -> Study[Any]:
     Raises:
         KeyError: there is none.
     """
-    study: Study[Any] = importlib.import_module(kinds()[kind]).STUDY
+    module, _, name = kinds()[kind].partition(":")
+    study: Study[Any] = getattr(importlib.import_module(module), name or "STUDY")
     return study
 
 

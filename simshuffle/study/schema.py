@@ -1,156 +1,52 @@
-"""Schema: the columns of a table, each with its kind, range, unit and a sentence; tables are
-written and read back to the last bit through it."""
+"""Schema: the columns of a table; tables are written, read back to the last bit, and printed
+through it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 from rich.table import Table as RichTable
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.results.columns import (
+    LARGEST,
+    MOST,
+    Column,
+    Kind,
+    amount,
+    count,
+    flag,
+    real,
+    share,
+    spent,
+    text,
+)
 from simshuffle.results.console import new_table
-from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
-Kind = Literal["text", "real", "count", "flag"]
-Look = str | Callable[[Any], str]
-LARGEST = 1e100
-"""No number is larger, so that what is summed, squared or drawn of them stays finite."""
-MOST = 2**53
-"""No whole number is larger, for floats hold all up to it."""
+__all__ = [
+    "LARGEST",
+    "MOST",
+    "Column",
+    "Kind",
+    "Schema",
+    "amount",
+    "count",
+    "flag",
+    "real",
+    "share",
+    "spent",
+    "text",
+    "unit_of",
+]
 UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """What a column holds.
-
-    Attributes:
-        meaning: a sentence, with the unit where the name does not say it.
-        kind: 'text', 'real' (a finite number), 'count' (a whole number) or 'flag' (true or false).
-        empty: whether a place may be empty.
-        low, high: the range of numbers, both ends included.
-        choices: the texts that there can be; all if none are given.
-        measured: whether a clock measured it while the result was made: it is another one each
-            time.
-        head: what stands above it where it is printed; its name if that is ''.
-        look: how a value is printed: a format such as '.3g', 'bytes' or 'percent', or a function.
-    """
-
-    meaning: str
-    kind: Kind
-    empty: bool = False
-    low: float = -LARGEST
-    high: float = LARGEST
-    choices: tuple[str, ...] = ()
-    measured: bool = False
-    head: str = ""
-    look: Look = ""
-
-    def cell(self, value: Any) -> str:
-        """A value as a terminal shows it; '' where it is missing."""
-        if pd.isna(value):
-            return ""
-        if callable(self.look):
-            return self.look(value)
-        if self.kind in {"text", "flag"}:
-            return str(value)
-        if self.look == "bytes":
-            return readable(value, Dimension.NBYTES, 3)
-        if self.look.endswith("percent"):
-            return f"{100 * value:{self.look.removesuffix('percent') or '.3g'}} %"
-        return f"{value:{self.look or ('.0f' if self.kind == 'count' else '.3g')}}"
-
-    def fault(self, values: pd.Series[Any], before: int = 0) -> str:
-        """What is wrong with ``values``, a column as it was read, or the part of it that follows
-        ``before`` rows; '' if nothing is."""
-        missing = values.isna()
-        if missing.any() and not self.empty:
-            return f"is empty in row {before + int(missing.argmax()) + 1}"
-        if missing.any():  # otherwise a long column would be copied
-            values = values[~missing]
-        if self.kind == "text":
-            return self._fault_of_texts(values)
-        if self.kind == "flag":
-            right = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
-            return "" if right else "must be true or false"
-        if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values):
-            # a column of Python objects may still hold numbers only
-            values = pd.to_numeric(values, errors="coerce")
-            if values.isna().any():
-                return "must be numbers"
-        whole = pd.api.types.is_integer_dtype(values)
-        numbers = values.to_numpy() if whole else values.to_numpy(np.float64)
-        if not np.isfinite(numbers).all():
-            return "must be finite"
-        if self.kind == "count" and not whole and (numbers != np.rint(numbers)).any():
-            return "must be whole numbers"
-        if len(numbers) and not (self.low <= numbers.min() and numbers.max() <= self.high):
-            return f"must be from {self.low:g} to {self.high:g}"
-        return ""
-
-    def _fault_of_texts(self, values: pd.Series[Any]) -> str:
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            values = pd.Series(values.cat.categories)
-        if not all(isinstance(value, str) for value in values.unique()):
-            return "must be texts"
-        other = set(values.unique()) - set(self.choices) if self.choices else set()
-        return f"must be one of {', '.join(self.choices)}" if other else ""
-
-
-def text(
-    meaning: str, *choices: str, empty: bool = False, head: str = "", look: Look = ""
-) -> Column:
-    """A column of texts; of ``choices`` alone, if there are any."""
-    return Column(meaning, "text", empty, choices=choices, head=head, look=look)
-
-
-def real(
-    meaning: str,
-    low: float = -LARGEST,
-    high: float = LARGEST,
-    *,
-    empty: bool = False,
-    head: str = "",
-    look: Look = "",
-) -> Column:
-    """A column of finite numbers."""
-    return Column(meaning, "real", empty, low, high, head=head, look=look)
-
-
-def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
-    """A column of finite numbers from 0 on: seconds, bytes, rates."""
-    return Column(meaning, "real", empty, 0.0, head=head, look=look)
-
-
-def spent(meaning: str) -> Column:
-    """A column of seconds that it took to make a result; it may be empty."""
-    return Column(meaning, "real", True, 0.0, measured=True)
-
-
-def share(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
-    """A column of numbers from 0 to 1; a little beyond by rounding."""
-    return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
-
-
-def count(
-    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: Look = ""
-) -> Column:
-    """A column of whole numbers from ``low`` on."""
-    return Column(meaning, "count", empty, low, MOST, head=head, look=look)
-
-
-def flag(meaning: str, *, empty: bool = False, head: str = "") -> Column:
-    """A column of true and false."""
-    return Column(meaning, "flag", empty, head=head)
 
 
 @dataclass(frozen=True)

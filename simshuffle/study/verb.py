@@ -28,7 +28,8 @@ class Verb(Generic[OptionsT]):
     request: Callable[[OptionsT], tuple[Study[Any], Request[Any]]]
     examples: tuple[str, ...]  # whole commands, shown below the help
     group: Group = "Simulate"  # the heading under which the help lists it
-    # modules whose ``STUDY`` writes a kind of result folder, by that kind
+    # the study that writes a kind of result folder, by that kind: its module, whose ``STUDY``
+    # it is, or 'module:NAME'
     kinds: Mapping[str, str] = field(default_factory=dict)
     function: str = ""  # its name in Python; '' for none
     noun: str = "run"  # what a cell is called in the progress

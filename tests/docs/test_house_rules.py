@@ -25,7 +25,7 @@ KINDS = ("topology", "routing", "allreduce", "exchange", "network", "train/data"
 # those whose kinds nobody else may ask for, and who does
 OPEN_KINDS = {"topology", "routing", "exchange"}
 ASKED_ELSEWHERE = {
-    "studies/hidden_fraction/ways.py partial_local_shuffle",
+    "studies/mechanisms/variants.py partial_local_shuffle",
     "studies/time_to_accuracy/simulated.py recorded",
 }
 # a name for a thing that the field calls otherwise: what to write; grows as the package gets rid of

@@ -6,21 +6,21 @@ from dataclasses import asdict
 import pytest
 
 from simshuffle.plan.host_work import host_work
-from simshuffle.studies.hidden_fraction import search
-from simshuffle.studies.hidden_fraction.hiding import request
-from simshuffle.studies.hidden_fraction.search import largest
-from simshuffle.studies.hidden_fraction.study import STUDY
-from simshuffle.studies.hidden_fraction.ways import (
+from simshuffle.studies.mechanisms import search
+from simshuffle.studies.mechanisms.hiding import STUDY, request
+from simshuffle.studies.mechanisms.search import largest
+from simshuffle.studies.mechanisms.variants import (
     BARRIERS,
     HOST_WORK,
     READS,
-    WAYS,
+    VARIANTS,
     WIRE,
     WRITES,
     coarse,
     exchanging,
     work,
 )
+from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.study import engine
 from tests.small import small
 
@@ -40,9 +40,13 @@ def exchange(**schedule):
     }
 
 
+def asked(scenario, sizes, variants, tolerance):
+    options = {"world_size": sizes, "variant": variants, "tolerance": tolerance}
+    return request(HidingOptions(scenario=scenario, **options))
+
+
 def found(scenario, tolerance, way="own"):
-    asked = request(scenario, [scenario.world_size], [way], tolerance)
-    tables = engine.run(STUDY, asked).tables
+    tables = engine.run(STUDY, asked(scenario, [scenario.world_size], [way], tolerance)).tables
     return tables["limits"].iloc[0], tables["points"]
 
 
@@ -158,8 +162,8 @@ def test_without_the_wire_all_host_work_is_as_before(payload):
 
 
 def test_limits_are_in_the_order_of_sizes_and_ways():
-    asked = request(small(workload__exchange=exchange(), **MEMORY), [8, 4], ["own", "wire"], 0.05)
-    limits = engine.run(STUDY, asked).tables["limits"]
+    scenario = small(workload__exchange=exchange(), **MEMORY)
+    limits = engine.run(STUDY, asked(scenario, [8, 4], ["own", "wire"], 0.05)).tables["limits"]
     assert list(zip(limits["world_size"], limits["way"], strict=True)) == [
         (4, "wire"),
         (4, "own"),
@@ -210,7 +214,7 @@ def test_what_the_ssd_has_no_room_for_is_not_tried():
     assert limit["exchange_fraction"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", VARIANTS)
 def test_what_a_way_costs_can_be_removed_one_by_one(way):
     """Each removal is a valid scenario, whatever named schedule the way begins with."""
     scenario = exchanging(small(world_size=2), way, 10, {})

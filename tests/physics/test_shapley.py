@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.ablation.shapley import contributions, on_the_way, shapley, state, text
-from simshuffle.studies.ablation.tables import ALL
+from simshuffle.studies.mechanisms.shapley import contributions, on_the_way, shapley, state, word
+from simshuffle.studies.mechanisms.tables import ALL
 
 
 def table(of_state, label="epoch", seed=1):
@@ -126,5 +126,5 @@ def test_labels_add_up_to_the_epoch_and_seeds_are_kept_apart():
 
 
 def test_states_are_written_and_read():
-    assert text((True, False, True)) == "101"
+    assert word((True, False, True)) == "101"
     assert state("101") == (True, False, True)

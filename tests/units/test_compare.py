@@ -19,6 +19,7 @@ from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause
 from simshuffle.studies import kinds
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from tests.small import small
 
@@ -130,7 +131,9 @@ def test_names_that_are_not_equally_many_are_not_guessed() -> None:
 def test_results_of_different_kinds_are_refused(
     folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = sweep.request(small(**SIZE), {"world_size": [2, 4]}, seeds=2)
+    asked = sweep.request(
+        SweepOptions(scenario=small(**SIZE), over={"world_size": [2, 4]}, seeds=2)
+    )
     engine.run(sweep.STUDY, asked).save(tmp_path / "swept", draw=False)
     assert main(["compare", folders["base"], str(tmp_path / "swept")]) == 2
     assert "same verb; got simulation and sweep" in capsys.readouterr().err
@@ -140,7 +143,7 @@ def test_sweeps_are_compared_by_label_and_mean(tmp_path: Path) -> None:
     sides = []
     for name, bandwidth in (("a", "4 GB/s"), ("b", "1 GB/s")):
         base = small(**SIZE, cluster__topology__link_bandwidth=bandwidth)
-        asked = sweep.request(base, {"world_size": [2, 4]}, seeds=2)
+        asked = sweep.request(SweepOptions(scenario=base, over={"world_size": [2, 4]}, seeds=2))
         sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
     found = compare(*sides)
     assert list(found.asked["key"]) == ["cluster.topology.link_bandwidth"]

@@ -14,7 +14,7 @@ from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, key
 from simshuffle.results.placement import Wanted, overlap, placed
 from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.calibrate.figures import residuals_chart
-from simshuffle.studies.hidden_fraction.figures import hiding_chart
+from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.frontier import frontier_chart

@@ -46,8 +46,8 @@ ASKED = {
         ["--order", "own:shuffle=global", "--samples", "64", "--shards", "8", "--epochs", "2"],
     ),
     "hiding": (
-        {"scenario": "quickstart", "world_size": [4], "way": ["wire"], "set": TINY},
-        ["quickstart", "--world-size", "4", "--way", "wire"],
+        {"scenario": "quickstart", "world_size": [4], "variant": ["wire"], "set": TINY},
+        ["quickstart", "--world-size", "4", "--variant", "wire"],
     ),
     "ablate": (
         {"scenario": "quickstart", "seeds": 1, "alone": [("partner_scope", "host")], "set": TINY},

@@ -17,7 +17,7 @@ from simshuffle.results import ranks, report
 from simshuffle.results.timeline import PHASES, Timeline
 from simshuffle.sim.simulate import simulate, simulate_epochs
 from simshuffle.studies.simulation import cell, study
-from simshuffle.studies.simulation.seeds import asked_of
+from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine, long_table
 from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
@@ -99,12 +99,12 @@ def test_without_a_word_all_ranks_are_kept_as_long_as_they_are_few(
     single = scenario()
     rows = 8 * 16 * 2 * single.workload.iterations(16)
     monkeypatch.setattr(study, "MOST_ROWS", rows)
-    assert study.request([single]).values.timeline == "full"
-    assert "timeline" not in study.request([single]).asked
-    assert asked_of([single], seeds=2)[1].asked["timeline"] == "ranks"
+    assert study.request(RunOptions(scenario=single))[1].values.timeline == "full"
+    assert "timeline" not in study.request(RunOptions(scenario=single))[1].asked
+    assert study.request(RunOptions(scenario=single, seeds=2))[1].asked["timeline"] == "ranks"
     monkeypatch.setattr(study, "MOST_ROWS", rows - 1)
-    assert study.request([single]).asked["timeline"] == "ranks"
-    assert "timeline" not in study.request([single], timeline="full").asked
+    assert study.request(RunOptions(scenario=single))[1].asked["timeline"] == "ranks"
+    assert "timeline" not in study.request(RunOptions(scenario=single, timeline="full"))[1].asked
 
 
 def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_path: Path) -> None:
@@ -117,7 +117,8 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
 
     def run(kind: ranks.Kept) -> int:
         before = len(done)
-        engine.run(study.STUDY, study.request([scenario()], timeline=kind), Counting(), store)
+        asked = study.request(RunOptions(scenario=scenario(), timeline=kind))
+        engine.run(*asked, Counting(), store)
         return len(done) - before
 
     assert [run(kind) for kind in ("none", "ranks", "ranks", "full", "ranks", "none", "full")] == [

@@ -11,13 +11,12 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.studies import read_folder
-from simshuffle.studies.ablation import ablate
-from simshuffle.studies.ablation.shapley import contributions
-from simshuffle.studies.ablation.study import STUDY
-from simshuffle.studies.ablation.switches import differences, flat
-from simshuffle.studies.ablation.tables import ALL
-from simshuffle.studies.hidden_fraction import hiding, search
-from simshuffle.studies.hidden_fraction.study import STUDY as HIDING
+from simshuffle.studies.mechanisms import ablation, hiding, search
+from simshuffle.studies.mechanisms.ablation import STUDY
+from simshuffle.studies.mechanisms.shapley import contributions
+from simshuffle.studies.mechanisms.switches import differences, flat
+from simshuffle.studies.mechanisms.tables import ALL
+from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.study import engine
 from tests.small import small
 
@@ -48,16 +47,17 @@ def exchanging(**schedule):
     )
 
 
+def asked(**options):
+    return ablation.request(AblationOptions(scenario=exchanging(), **options))
+
+
+def searched(**options):
+    return hiding.request(HidingOptions(scenario=exchanging(), **options))
+
+
 @pytest.fixture(scope="module")
 def request_():
-    return ablate.request(
-        exchanging(),
-        "importance_exchange:schedule=authors",
-        "importance_pair:schedule=authors",
-        [("payload", "encoded")],
-        [("partner_scope", "host")],
-        2,
-    )
+    return asked(also=[("payload", "encoded")], alone=[("partner_scope", "host")], seeds=2)
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_lifetimes_between_are_simulated_alone(request_, result):
 )
 def test_bad_input_of_an_ablation_is_said(start, end, also, alone, words):
     with pytest.raises(InputError) as caught:
-        ablate.request(exchanging(), start, end, also, alone)
+        asked(start=start, end=end, also=also, alone=alone)
     for word in words:
         assert word in str(caught.value)
 
@@ -214,7 +214,7 @@ def test_a_switch_that_another_needs_off_comes_first():
     start = "partial_local_shuffle:schedule.partner_lifetime=epoch,schedule.partners_per_epoch=2"
     end = "partial_local_shuffle:schedule.partner_lifetime=sample"
     # the lifetime must be switched after the number of partners: one order is left
-    assert len(ablate.request(exchanging(), start, end, [], []).values.states) == 3
+    assert len(asked(start=start, end=end).values.states) == 3
 
 
 # ------------------------------------------------------------------------------------- command line
@@ -268,9 +268,9 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
         "2",
         "--world-size",
         "4",
-        "--way",
+        "--variant",
         "pair",
-        "--way",
+        "--variant",
         "wire",
         "--out",
         "mine",
@@ -304,7 +304,7 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
             ["no difference"],
         ),
         (["study", "ablate", "nowhere"], ["nowhere"]),
-        (["study", "hiding", "quickstart", *SET, "--way", "wired"], ["--way", "wire"]),
+        (["study", "hiding", "quickstart", *SET, "--variant", "wired"], ["--variant", "wire"]),
         (
             [
                 "study",
@@ -312,10 +312,10 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
                 "quickstart",
                 "--set",
                 "workload.exchange=local_shuffle",
-                "--way",
+                "--variant",
                 "own",
             ],
-            ["--way", "local_shuffle"],
+            ["--variant", "local_shuffle"],
         ),
         (["study", "hiding", "quickstart", *SET, "--world-size", "1"], ["--world-size", "2 ranks"]),
         (["study", "hiding", "quickstart", *SET, "--world-size", "100000"], ["world_size"]),
@@ -360,7 +360,7 @@ def test_unsteady_limits_are_said(monkeypatch):
     monkeypatch.setattr(
         search, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
     )
-    found = engine.run(HIDING, hiding.request(exchanging(), [4], ["pair"], 1.0))
+    found = engine.run(hiding.STUDY, searched(world_size=[4], variant=["pair"], tolerance=1.0))
     assert any("not monotone" in part for part in found.parts() if isinstance(part, str))
 
 
@@ -404,8 +404,8 @@ def ablation_once(tmp_path_factory):
     start = "partial_local_shuffle:schedule=authors"
     end = f"{start}:barriers=none"
     also, alone = [("payload", "encoded")], [("partner_scope", "host")]
-    asked = ablate.request(exchanging(), start, end, also, alone, 1)
-    return engine.run(STUDY, asked).save(tmp_path_factory.mktemp("ablation") / "mine")
+    request = asked(start=start, end=end, also=also, alone=alone, seeds=1)
+    return engine.run(STUDY, request).save(tmp_path_factory.mktemp("ablation") / "mine")
 
 
 @pytest.fixture
@@ -441,6 +441,6 @@ def test_tables_of_a_search_that_do_not_fit_are_refused(
 
 @pytest.fixture(scope="module")
 def hiding_once(tmp_path_factory):
-    found = engine.run(HIDING, hiding.request(exchanging(), [2, 4], ["pair", "authors"], 0.01))
+    found = engine.run(hiding.STUDY, searched(world_size=[2, 4], variant=["pair", "authors"]))
     assert found.tables["limits"]["over_s"].notna().any()
     return found.save(tmp_path_factory.mktemp("hiding") / "mine")

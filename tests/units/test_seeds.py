@@ -22,8 +22,8 @@ from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import means
 from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.seeds import asked_of
 from simshuffle.studies.simulation.study import STUDY, request
+from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.made import contents
 from simshuffle.study.store import Disk
@@ -102,8 +102,8 @@ def test_what_is_derived_from_the_timeline_is_told_apart_by_seed(result: Simulat
 
 
 def test_one_seed_is_as_if_nobody_had_asked_for_seeds(tmp_path: Path) -> None:
-    study, asked = asked_of([scenario()], seeds=1)
-    without = request([scenario()])
+    study, asked = request(RunOptions(scenario=scenario(), seeds=1))
+    _, without = request(RunOptions(scenario=scenario()))
     assert study is STUDY
     assert fingerprint(study, asked) == fingerprint(STUDY, without)
     for name, words in (("without", []), ("one", ["--seeds", "1"])):
@@ -118,8 +118,8 @@ def test_one_seed_is_as_if_nobody_had_asked_for_seeds(tmp_path: Path) -> None:
 def test_scenarios_draw_from_their_own_seed_on() -> None:
     a = scenario(sweep={}, seed=2, name="a")
     b = scenario(sweep={}, seed=9, name="b", world_size=2)
-    _, asked = asked_of([a, b], seeds=2)
-    found = [(run, seed) for _, run, seed in asked.values.cells()]
+    _, asked = request(RunOptions(scenario=[a, b], seeds=2))
+    found = [tuple(lead.values()) for _, lead in asked.values.cells()]
     assert found == [("local @4", 2), ("local @4", 3), ("local @2", 9), ("local @2", 10)]
 
 
@@ -127,7 +127,7 @@ def test_an_added_seed_is_the_only_one_that_is_simulated(tmp_path: Path) -> None
     store = Disk(tmp_path / "cells")
     kept = []
     for seeds in (1, 2, 3):
-        study, asked = asked_of([scenario()], seeds=seeds)
+        study, asked = request(RunOptions(scenario=scenario(), seeds=seeds))
         engine.run(study, asked, store=store)
         kept.append(len(list(store.digests())))
     assert kept == [2, 4, 6]
@@ -162,7 +162,7 @@ def test_the_interval_of_the_summary_is_that_by_hand(
 
 
 def test_a_sweep_over_the_same_seeds_has_the_same_means(result: SimulationResult) -> None:
-    asked = sweep.request(scenario(), {}, seeds=3)
+    asked = sweep.request(SweepOptions(scenario=scenario(), seeds=3))
     swept = engine.run(sweep.STUDY, asked).derived["summary"].rename(columns={"label": "run"})
     keys = ["run", "epoch", "measure"]
     both = result.derived["summary"].merge(swept, on=keys, suffixes=("", "_swept"))

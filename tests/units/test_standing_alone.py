@@ -24,14 +24,16 @@ from simshuffle.results.table_io import read_csv
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies import study_of
-from simshuffle.studies.hidden_fraction import hiding
+from simshuffle.studies.mechanisms import hiding
+from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Processes
 from simshuffle.study.made import MADE, contents, made
-from simshuffle.study.study import fingerprint
+from simshuffle.study.study import Request, fingerprint
 from simshuffle.verify import verify
 from tests import trained
 from tests.small import small
@@ -109,7 +111,7 @@ def test_fingerprint_and_cells_are_of_contents_not_of_paths(
 ) -> None:
     def marks(scenario: Scenario) -> tuple[str, str]:
         cell = digest_of(RunCell(scenario.to_dict(), "a"))
-        return fingerprint(study.STUDY, study.request([scenario])), cell
+        return fingerprint(*study.request(RunOptions(scenario=scenario))), cell
 
     first = marks(of(file(tmp_path / "one" / name)))
     moved = marks(of(file(tmp_path / "two" / f"renamed{Path(name).suffix}")))
@@ -124,8 +126,9 @@ def test_every_request_of_a_scenario_is_of_contents(tmp_path: Path) -> None:
     marks = []
     for place in ("one", "two"):
         scenario = on_graph(graph(tmp_path / place / "net.json"))
-        swept = sweep.request(scenario, {"seed": [1, 2]})
-        hidden = hiding.request(scenario, [2, 4], ["wire"], 0.01)
+        swept = sweep.request(SweepOptions(scenario=scenario, over={"seed": [1, 2]}))
+        options = HidingOptions(scenario=scenario, world_size=(2, 4), variant=("wire",))
+        hidden = hiding.request(options)
         of_cells = [
             digest_of(cell)
             for kind, asked in ((sweep.STUDY, swept), (study_of("hiding"), hidden))
@@ -166,9 +169,14 @@ def test_clusters_and_exchanges_of_a_sweep_are_held_too(tmp_path: Path) -> None:
         assert len(list((out / "inputs").iterdir())) == count
         assert str(tmp_path) not in (out / "scenario.yaml").read_text(encoding="utf-8")
         moved = shutil.copytree(out, tmp_path / "moved", dirs_exist_ok=True)
-        again = study.request([load_scenario(moved / "scenario.yaml")])
+        again = study.request(RunOptions(scenario=moved / "scenario.yaml"))[1]
         asked = simshuffle.read(out).meta["fingerprint"]
         assert fingerprint(study.STUDY, again) == asked
+
+
+def swept(exchanges: list[str]) -> Request[Any]:
+    scenario = small(**SIZE, world_size=4)
+    return sweep.request(SweepOptions(scenario=scenario, over={"workload.exchange": exchanges}))
 
 
 def test_recorded_exchanges_of_a_sweep_are_told_apart_by_their_contents(
@@ -180,14 +188,14 @@ def test_recorded_exchanges_of_a_sweep_are_told_apart_by_their_contents(
             plans(tmp_path / place / name, seed)
         monkeypatch.chdir(tmp_path / place)
         texts = [f"recorded:path={name},exchange_fraction=0.4" for name in ("a.npz", "b.npz")]
-        asked = sweep.request(small(**SIZE, world_size=4), {"workload.exchange": texts})
+        asked = swept(texts)
         assert len(asked.inputs) == 2
         table = engine.run(sweep.STUDY, asked).tables["sweep"]
         assert table["exchange"].nunique() == len(table) == 2
         marks.append((fingerprint(sweep.STUDY, asked), list(table["exchange"])))
     assert marks[0] == marks[1]
     plans(tmp_path / "two" / "a.npz", seed=7)
-    asked = sweep.request(small(**SIZE, world_size=4), {"workload.exchange": texts})
+    asked = swept(texts)
     assert fingerprint(sweep.STUDY, asked) != marks[0][0]
 
 
@@ -201,7 +209,7 @@ def test_values_without_a_file_stay_as_they_are() -> None:
 
 def test_a_folder_whose_input_is_gone_is_made_again(tmp_path: Path) -> None:
     scenario = on_graph(graph(tmp_path / "net.json"))
-    asked = study.request([scenario])
+    _, asked = study.request(RunOptions(scenario=scenario))
     folder = simshuffle.run(scenario).save(tmp_path / "out", draw=False)
     mark = fingerprint(study.STUDY, asked)
     assert engine.existing(study.STUDY, folder, mark) is not None

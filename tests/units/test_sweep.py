@@ -5,6 +5,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.measure import measure_name
+from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from tests.drawn import laid_out
 from tests.small import small
@@ -12,19 +13,23 @@ from tests.small import small
 PARTIAL = {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}
 
 
+def asked(**options):
+    return sweep.request(SweepOptions(scenario=small(), **options))
+
+
 def test_values_of_one_name_are_refused_and_the_remedy_is_text():
     """Two mappings of one kind have the same name, so that the rows of one would be lost."""
     authors = {**PARTIAL, "schedule": "authors"}
     with pytest.raises(InputError, match=r"value 2 has the name of another.*Write records as text"):
-        sweep.request(small(), {"workload.exchange": [PARTIAL, authors]})
+        asked(over={"workload.exchange": [PARTIAL, authors]})
 
 
 def test_any_two_schedules_stand_side_by_side_under_their_names():
     exchanges = [
         f"partial_local_shuffle:exchange_fraction=0.1{of}" for of in ("", ",schedule=authors")
     ]
-    asked = sweep.request(small(), {"workload.exchange": exchanges}, seeds=2)
-    cells = sweep.STUDY.stages[0](asked.values, {})
+    request = asked(over={"workload.exchange": exchanges}, seeds=2)
+    cells = sweep.STUDY.stages[0](request.values, {})
     assert [cell.scenario.label() for cell in cells.values()] == [
         *["partial-0.1 streamlined @8"] * 2,
         *["partial-0.1 authors @8"] * 2,
@@ -33,13 +38,13 @@ def test_any_two_schedules_stand_side_by_side_under_their_names():
 
 
 def test_a_value_that_is_given_twice_is_no_other_value():
-    asked = sweep.request(small(), {"world_size": [2, 2, 4]})
-    assert len(sweep.STUDY.stages[0](asked.values, {})) == 2
+    request = asked(over={"world_size": [2, 2, 4]})
+    assert len(sweep.STUDY.stages[0](request.values, {})) == 2
 
 
 def test_the_measure_of_the_figure_is_a_column_or_one_over_a_number_of_something():
-    asked = sweep.request(small(), {"world_size": [2, 4]}, measure="epoch_s/iterations")
-    result = engine.run(sweep.STUDY, asked)
+    request = asked(over={"world_size": [2, 4]}, measure="epoch_s/iterations")
+    result = engine.run(sweep.STUDY, request)
     chart = result.study.figures(result)["sweep"]
     last = result.tables["sweep"].groupby("world_size").last()
     drawn = laid_out(chart).axes[0].lines[0].get_ydata()
@@ -51,6 +56,6 @@ def test_the_measure_of_the_figure_is_a_column_or_one_over_a_number_of_something
 def test_a_measure_that_is_none_is_named():
     for measure, told in (("epoch/iterations", "'epoch'"), ("epoch_s/epoch", "'epoch'")):
         with pytest.raises(InputError) as raised:
-            sweep.request(small(), {"world_size": [2]}, measure=measure)
+            asked(over={"world_size": [2]}, measure=measure)
         assert told in str(raised.value)
         assert "--measure" in str(raised.value)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -200,6 +200,15 @@ def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     names = TIMELINES[timeline][:1]
     empty = LongTable((Part(ranks.no_phases().drop(columns="run")),))
     return long(outcome.tables, names[0]) if names else empty
+
+
+def reported(
+    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: Literal["epochs", "breakdown"]
+) -> pd.DataFrame:
+    """The rows of all cells below one another, each with its first columns, which are given with
+    it, in front."""
+    parts = [pd.DataFrame({**lead, **outcome.values[table]}) for lead, outcome in cells]
+    return pd.concat(parts, ignore_index=True)
 
 
 def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,30 +50,19 @@ def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     return rows[[*keys[:-1], *SUMMARY.columns]]
 
 
-def label_seconds(
-    breakdown: pd.DataFrame, epochs: Iterable[tuple[Any, ...]]
-) -> dict[str, list[float]]:
-    """Seconds of own work and of waiting by label, a column each; 0 where an epoch has none.
-
-    Args:
-        breakdown: from `simshuffle.results.report.breakdown`.
-        epochs: the rows of the columns, as values of `simshuffle.results.report.keys_of`.
-    """
-    of = report.by_cause(breakdown)
-    keys = of[[*report.keys_of(of), "label", "waiting"]].itertuples(index=False, name=None)
-    found = dict(zip(keys, of["seconds"], strict=True))
-    rows = list(epochs)
-    return {
+def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
+    """The rows of ``epochs``, and beside them their seconds of own work and of waiting by label, a
+    column each; 0 where an epoch has none. Both are of `simshuffle.results.report`."""
+    keys = report.keys_of(epochs)
+    parts = report.by_cause(breakdown)[[*keys, "label", "waiting", "seconds"]]
+    found = {row[:-1]: row[-1] for row in parts.itertuples(index=False, name=None)}
+    rows = list(epochs[keys].itertuples(index=False, name=None))
+    seconds = {
         label_column(label, waiting): [found.get((*row, label, waiting), 0.0) for row in rows]
         for waiting in (False, True)
         for label in LABELS
     }
-
-
-def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``epochs``, with the columns of `label_seconds` beside them."""
-    keys = epochs[report.keys_of(epochs)].itertuples(index=False, name=None)
-    return epochs.assign(**label_seconds(breakdown, keys))
+    return epochs.assign(**seconds)
 
 
 def over_seeds(seeds: int) -> str:

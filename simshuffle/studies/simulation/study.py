@@ -1,11 +1,10 @@
-"""The study behind ``simshuffle run``: every run of every scenario's sweep, simulated and
-reported."""
+"""The studies behind ``simshuffle run``: every run of every scenario's sweep, simulated and
+reported; with several seeds, means and intervals are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NotRequired, get_args
 
 import pandas as pd
@@ -18,26 +17,34 @@ from simshuffle.results import report
 from simshuffle.results.chart import Chart
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
-from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios, stored
+from simshuffle.scenario.scenario import Scenario, all_runs, stored
+from simshuffle.spec.overrides import combination_name
+from simshuffle.studies.fields import scenarios_of
 from simshuffle.studies.simulation import text
-from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of
+from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.intervals import Means, means
+from simshuffle.studies.simulation.intervals import Means, means, measures, summary
 from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.tables import STORED
+from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
+from simshuffle.studies.simulation.tables import STORED, STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from simshuffle.studies.simulation.verb import RunOptions
 
 EVERY_INTERVAL = "summary.csv has that of every measure."
 ROWS_OF_A_RANK = 8
 """Phases of an iteration, about."""
 MOST_ROWS = 3e6
 """Of a timeline that is kept of all ranks if nobody says so."""
+USUAL = {"labels": "cause", "timeline": "full", "seeds": 1}
+"""What ``meta.json`` does not name."""
 
 
 @dataclass(frozen=True)
@@ -45,53 +52,54 @@ class Runs:
     """What is simulated.
 
     Attributes:
-        scenarios: without sweep, by the name of the run.
+        scenarios: without sweep, by the name of the run, each with its first seed.
         timeline: the ranks of which the timeline is kept.
+        seeds: of each run.
     """
 
     scenarios: Mapping[str, Scenario]
     timeline: Kept = "full"
+    seeds: int = 1
+
+    def cells(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The name of each cell, and the first columns of its tables: the run, and of several seeds
+        the seed. The seeds of a run are one after another."""
+        for run, single in self.scenarios.items():
+            for seed in seeds_from(single, self.seeds):
+                if self.seeds == 1:
+                    yield run, {"run": run}
+                else:
+                    yield f"{run} {combination_name({'seed': seed})}", {"run": run, "seed": seed}
 
 
-def request(
-    scenarios: Sequence[Scenario],
-    labels: report.Booking = "cause",
-    timeline: Kept | None = None,
-    seeds: int = 1,
-) -> Request[Runs]:
-    """All runs of the scenarios.
-
-    Args:
-        scenarios: with their sweeps.
-        labels: how the table and the figure book waiting: 'cause', by what is waited for; 'paper',
-            where the authors' timers do.
-        timeline: the ranks of which the timeline is kept; if None all, but a sample where that
-            would take more than about `MOST_ROWS` rows.
-        seeds: of each run.
+def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
+    """The study that simulates all runs of the scenarios, and what is asked of it. Of one seed,
+    nothing speaks of seeds.
 
     Raises:
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
         TopologyError: a routing or hosts that a run names are not known for its network.
-        InputError: there is no such ``timeline``.
+        InputError: that is no number of seeds, a scenario sweeps the seed itself, or there is no
+            such ``timeline``.
     """
+    scenarios, seeds = scenarios_of(options.scenario, options.set), options.seeds
     runs = all_runs(scenarios)
+    check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
     rows = seeds * sum(map(_rows, runs.values()))
-    kept = timeline or ("full" if rows <= MOST_ROWS else "ranks")
+    kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
     if kept not in get_args(Kept):
         rule, remedy = f"must be one of {', '.join(get_args(Kept))}", "Write one of them."
-        raise InputError(Problem("--timeline", rule, repr(kept)[:60], remedy), "command line")
-    asked = {
-        **({"labels": labels} if labels != "cause" else {}),
-        **({"timeline": kept} if kept != "full" else {}),
-    }
-    document, files = stored(scenarios)
-    return Request(
-        scenarios[0].name, Runs(runs, kept), {"scenario.yaml": document}, asked, inputs=files
-    )
+        raise InputError(Problem("--timeline", rule, repr(kept)[:60], remedy), COMMAND_LINE)
+    given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
+    asked = {name: value for name, value in given.items() if value != USUAL[name]}
+    text, files = stored(scenarios)
+    of, documents = Runs(runs, kept, seeds), {"scenario.yaml": text}
+    study = STUDY if seeds == 1 else OVER_SEEDS
+    return study, Request(scenarios[0].name, of, documents, asked, files)
 
 
 def _rows(single: Scenario) -> int:
@@ -101,65 +109,49 @@ def _rows(single: Scenario) -> int:
 
 
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
+    plain = {run: single.to_dict() for run, single in runs.scenarios.items()}
     return {
-        name: RunCell(single.to_dict(), name, timeline=runs.timeline)
-        for name, single in runs.scenarios.items()
+        name: RunCell({**plain[lead["run"]], **_seed(lead)}, name, timeline=runs.timeline)
+        for name, lead in runs.cells()
     }
 
 
+def _seed(lead: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in lead.items() if name == "seed"}
+
+
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
-    return reported([(name, None, outcome) for name, outcome in outcomes.items()], runs.timeline)
-
-
-def reported(cells: Sequence[tuple[str, int | None, Outcome]], timeline: Kept) -> Tables:
-    """The stored tables of runs.
-
-    Args:
-        cells: the name of a run, its seed if it has several, and its outcome.
-        timeline: the ranks of which it is kept.
-    """
-    epochs, breakdown = _joined(cells, "epochs"), _joined(cells, "breakdown")
-    run, *others = report.EPOCH_COLUMNS
-    seeds = [name for name in epochs.columns if name == "seed"]
+    cells = [(lead, outcomes[name]) for name, lead in runs.cells()]
+    epochs = reported(cells, "epochs")
+    order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
         {
-            **{table: joined(_named(cells, table, timeline)) for table in TABLES},
-            "epochs": epochs[[run, *seeds, *others]],
-            "breakdown": report.listed(breakdown),
+            **{table: joined(_named(cells, table, runs)) for table in TABLES},
+            "epochs": epochs[order],
+            "breakdown": report.listed(reported(cells, "breakdown")),
         }
     )
 
 
 def _named(
-    cells: Sequence[tuple[str, int | None, Outcome]], table: str, timeline: Kept
+    cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: str, runs: Runs
 ) -> Iterator[LongTable]:
-    """A table of each run with its name in front, and its seed if there are several."""
-    names = list(dict.fromkeys(run for run, _, _ in cells))
-    for run, seed, outcome in cells:
-        lead = pd.DataFrame({"run": pd.Categorical([run], names)})
-        if seed is not None:
-            lead["seed"] = seed
-        yield kept_of(outcome, table, timeline).behind(lead)
-
-
-def _joined(cells: Sequence[tuple[str, int | None, Outcome]], table: str) -> pd.DataFrame:
-    """A table of all runs: their rows below one another, with the name of the run in front, and
-    the seed if there are several."""
-    parts = [
-        pd.DataFrame(
-            {"run": run, **({} if seed is None else {"seed": seed}), **outcome.values[table]}
-        )
-        for run, seed, outcome in cells
-    ]
-    return pd.concat(parts, ignore_index=True)
+    """A table of each cell, behind its first columns."""
+    for lead, outcome in cells:
+        run = {"run": pd.Categorical([lead["run"]], list(runs.scenarios))}
+        first = pd.DataFrame({**run, **_seed(lead)}, index=[0])
+        yield kept_of(outcome, table, runs.timeline).behind(first)
 
 
 def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
-    of_runs = {}
-    for name, outcome in outcomes.items():
-        epochs = outcome.values["epochs"]
-        measured = {"staging_s": epochs["staging_s"][0], "samples_per_s": epochs["samples_per_s"]}
-        of_runs[name] = {**outcome.values["facts"], **measured}
+    """Of each run; of several seeds the times are means, and the seed is the first."""
+    epochs = means(tables["epochs"], tables["breakdown"]).epochs
+    of_runs: dict[str, Any] = {}
+    for name, lead in runs.cells():
+        if (run := lead["run"]) not in of_runs:
+            times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
+            times["staging_s"] = times["staging_s"][0]
+            of_runs[run] = {**outcomes[name].values["facts"], **times}
     return {"runs": of_runs}
 
 
@@ -193,8 +185,9 @@ def timeline_of(meta: Meta) -> Kept:
     return kept
 
 
-def epochs_as_json(result: Result) -> list[dict[Any, Any]]:
-    """The rows of the epochs table, each with its rows of the breakdown."""
+def _as_json(result: Result) -> Any:
+    """The rows of the epochs table, each with its rows of the breakdown; of several seeds, the
+    summary too."""
     table = result.tables["breakdown"]
     if labels_of(result.meta) == "paper":
         table = report.booked(table)
@@ -202,8 +195,12 @@ def epochs_as_json(result: Result) -> list[dict[Any, Any]]:
     parts: dict[tuple[str, ...], list[Any]] = {}
     for row in rows(table):
         parts.setdefault(tuple(str(row.pop(key)) for key in keys), []).append(row)
-    epochs = rows(result.tables["epochs"])
-    return [{**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]} for row in epochs]
+    epochs = [
+        {**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]}
+        for row in rows(result.tables["epochs"])
+    ]
+    summaries = {name: rows(table) for name, table in result.derived.items()}
+    return {"epochs": epochs, **summaries} if summaries else epochs
 
 
 def _compared(result: Result) -> Tables:
@@ -224,7 +221,7 @@ def _compared(result: Result) -> Tables:
     return {"seconds": seconds}
 
 
-def faults(result: Result) -> Iterator[Problem]:
+def _faults(result: Result) -> Iterator[Problem]:
     """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
     epochs = _epochs_in(result, "epochs")
     for name, schema in result.study.stored.items():
@@ -240,6 +237,12 @@ def faults(result: Result) -> Iterator[Problem]:
     if own.apply(tuple).nunique() != 1:
         rule = "must have the same labels with an empty cause for every epoch"
         yield Problem("breakdown.csv", rule, "different ones", REMEDY)
+    if (seeds := result.meta.get("seeds")) is None:
+        return
+    there = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
+    if seeds < 2 or (there != seeds).any():
+        rule = "must be the number of seeds of every epoch in epochs.csv, at least 2"
+        yield Problem("meta.json: seeds", rule, str(seeds), REMEDY)
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
@@ -256,7 +259,7 @@ class _Run(TypedDict):
     extrapolated: NotRequired[list[str]]
 
 
-class Says(TypedDict):
+class _Says(TypedDict):
     """What ``meta.json`` holds of a simulation."""
 
     runs: dict[str, _Run]
@@ -264,10 +267,14 @@ class Says(TypedDict):
     timeline: NotRequired[Kept]
 
 
-def again(folder: Path, meta: Meta) -> Request[Runs]:
-    """The request of a result, from its folder."""
-    scenarios = load_scenarios(folder / "scenario.yaml")
-    return request(scenarios, labels_of(meta), timeline_of(meta))
+class _OverSeeds(_Says):
+    """The same of several seeds."""
+
+    seeds: int
+
+
+def _summary(result: Result) -> pd.DataFrame:
+    return summary(measures(result.tables["epochs"], result.tables["breakdown"]), ["run"])
 
 
 STUDY: Study[Runs] = Study(
@@ -280,11 +287,18 @@ STUDY: Study[Runs] = Study(
     figures=_figures,
     one_figure=True,
     parts=_parts,
-    as_json=epochs_as_json,
+    as_json=_as_json,
     compared=_compared,
     facts=_facts,
-    says=Says,
-    faults=faults,
-    again=f"{__name__}:again",
+    says=_Says,
+    faults=_faults,
+    again="simshuffle.studies.simulation.verb:again",
     result=SimulationResult,
+)
+OVER_SEEDS = replace(
+    STUDY,
+    kind="simulation_over_seeds",
+    stored=STORED_OVER_SEEDS,
+    derived={"summary": Derived(SUMMARY_OVER_SEEDS, _summary)},
+    says=_OverSeeds,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -18,20 +17,24 @@ from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.reading import exchange_located
-from simshuffle.scenario.scenario import MOST_TRIED, Scenario, load_scenario, stored
+from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
+from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.simulation import text
-from simshuffle.studies.simulation.cell import RunCell
-from simshuffle.studies.simulation.intervals import label_seconds, over_seeds, summary
-from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name, measure_problems
-from simshuffle.studies.simulation.seed_count import check_seeds, seeds_from
+from simshuffle.studies.simulation.cell import RunCell, reported
+from simshuffle.studies.simulation.intervals import measures, over_seeds, summary
+from simshuffle.studies.simulation.measure import measure_name, measure_problems
+from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
-from simshuffle.study.cell import Cell
+from simshuffle.study.cell import Cell, Outcome
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from simshuffle.studies.simulation.verb import SweepOptions
 
 EXCHANGE = "workload.exchange"
 MOST_ROWS = 60
@@ -57,49 +60,35 @@ class Sweep:
     label: str
 
 
-def request(
-    scenario: Scenario,
-    over: Mapping[str, Sequence[Any]],
-    zipped: bool = False,
-    seeds: int = 1,
-    label: str = "",
-    measure: str = WHOLE_EPOCH,
-) -> Request[Sweep]:
-    """What is asked.
-
-    Args:
-        scenario: its own sweep is followed too, but for keys that ``over`` names.
-        over: values by dotted key.
-        zipped: take the first values of all keys together, the second ones, and so on, instead of
-            every value with every one.
-        seeds: how many, from that of the scenario on.
-        label: names a combination, such as 'Q={exchange_fraction}', with columns in braces.
-        measure: what the figure shows: a column, or one over one of `PER`, such as
-            'allreduce_exposed_s/iterations'.
+def request(options: SweepOptions) -> Request[Sweep]:
+    """What is asked. The scenario's own sweep is followed too, but for keys that ``over`` names.
 
     Raises:
-        InputError: the axes make no grid, a value or a combination is not valid, ``seeds`` is no
-            number of seeds, or there is no such measure.
+        InputError: the axes make no grid, a value or a combination is not valid, that is no number
+            of seeds, or there is no such measure.
     """
-    if problems := measure_problems(measure):
-        raise InputError(problems, "command line")
-    axes = {**{key: values for key, values in scenario.sweep.items() if key not in over}, **over}
+    if problems := measure_problems(options.measure):
+        raise InputError(problems, COMMAND_LINE)
+    scenario, over = scenario_of(options.scenario, options.set), options.over
+    followed = {key: values for key, values in scenario.sweep.items() if key not in over}
+    axes = {key: list(values) for key, values in {**followed, **over}.items()}
     if EXCHANGE in axes:
         axes[EXCHANGE] = [exchange_located(value, None) for value in axes[EXCHANGE]]
     _check_names(axes)
     base = scenario.model_copy(update={"sweep": {}})
     names = _names([key for key in axes if key != "seed"])
-    _check_label(label, {*names.values(), "seed"})
-    combinations = [outermost_first(values) for values in grid(axes, zipped)]
-    check_seeds(seeds, len(combinations), "seed" in axes)
+    _check_label(options.label, {*names.values(), "seed"})
+    combinations = [outermost_first(values) for values in grid(axes, options.zip)]
+    check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
-        drawn = seeds_from(base, seeds)
+        drawn = seeds_from(base, options.seeds)
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
     numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
-    sweep = Sweep(base, combinations, names, numbers, label)
-    document, files = stored([scenario.model_copy(update={"sweep": dict(axes)})])
+    sweep = Sweep(base, combinations, names, numbers, options.label)
+    document, files = stored([scenario.model_copy(update={"sweep": axes})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
-    asked = {"axes": about, "zip": zipped, "seeds": seeds, "label": label, "measure": measure}
+    given = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
+    asked = {"axes": about, **given}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
 
 
@@ -136,7 +125,7 @@ def _check_label(label: str, known: set[str]) -> None:
     except (KeyError, ValueError, IndexError, AttributeError):
         rule = f"may name only {', '.join(sorted(known))} in braces"
         problem = Problem("--label", rule, repr(label), "For example --label 'M={world_size}'.")
-        raise InputError(problem, "command line") from None
+        raise InputError(problem, COMMAND_LINE) from None
 
 
 # -------------------------------------------------------------------------------- the combinations
@@ -242,38 +231,27 @@ def _with(document: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[
 
 def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
     combinations = {combination_name(values): values for values in sweep.combinations}
-    columns: dict[str, list[Any]] = {}
-    for name, outcome in outcomes.items():
-        if outcome.lost:
-            continue
-        rows = _rows(sweep, combinations[name], outcome.values)
-        for column, values in rows.items():
-            columns.setdefault(column, []).extend(values)
-    return {"sweep": pd.DataFrame(columns)}
+    done = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
+    epochs, breakdown = (
+        reported([({"run": name}, of) for name, of in done.items()], table)
+        for table in ("epochs", "breakdown")
+    )
+    first = {name: _first(sweep, combinations[name], of) for name, of in done.items()}
+    leading = pd.DataFrame([first[name] for name in epochs["run"]])
+    table = measures(epochs, breakdown).drop(columns=leading.columns, errors="ignore")
+    order = [*leading.columns, *(name for name in SWEEP.columns if name not in leading)]
+    return {"sweep": pd.concat([leading, table], axis=1)[order]}
 
 
-def _rows(
-    sweep: Sweep, combination: Mapping[str, Any], values: Mapping[str, Any]
-) -> dict[str, list[Any]]:
-    """The rows of a combination, one for each epoch, column by column."""
-    measured = values["epochs"]
-    count = len(measured["epoch"])
+def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """The first columns of the rows of a combination: its label, its values, its seed."""
     axes = {
         name: combination[key] if name in sweep.numbers else short(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]
-    label = sweep.label.format(**axes, seed=seed) or _label(values["label"], axes)
-    constant = {"label": label, **axes, "seed": seed}
-    return {
-        **{column: [value] * count for column, value in constant.items()},
-        **{
-            column: measured[column] for column in SWEEP.columns if column in measured.keys() - axes
-        },
-        **label_seconds(
-            pd.DataFrame({"run": "", **values["breakdown"]}), (("", n) for n in measured["epoch"])
-        ),
-    }
+    label = sweep.label.format(**axes, seed=seed) or _label(outcome.values["label"], axes)
+    return {"label": label, **axes, "seed": seed}
 
 
 def _label(run: str, axes: Mapping[str, Any]) -> str:
@@ -373,12 +351,6 @@ def _faults(result: Result) -> list[Problem]:
     return measure_problems(result.meta["measure"], "meta.json: measure")
 
 
-def again(folder: Path, meta: Meta) -> Request[Sweep]:
-    """The request of a result, from its folder."""
-    asked = (meta[key] for key in ("zip", "seeds", "label", "measure"))
-    return request(load_scenario(folder / "scenario.yaml"), {}, *asked)
-
-
 STUDY: Study[Sweep] = Study(
     kind="sweep",
     verb="sweep",
@@ -394,6 +366,6 @@ STUDY: Study[Sweep] = Study(
     compared=_compared,
     says=_Says,
     faults=_faults,
-    again=f"{__name__}:again",
+    again="simshuffle.studies.simulation.verb:sweep_again",
     partial=True,
 )

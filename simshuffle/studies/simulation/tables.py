@@ -2,81 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from typing_extensions import TypedDict
 
 from simshuffle.results.ranks import ITERATION_COLUMNS
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
-from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, PHASES, SOURCE_COLUMNS
-from simshuffle.study.schema import Column, Schema, amount, count, real, share, text
-
-_KINDS: dict[str, Callable[[str], Column]] = {
-    "phase": lambda meaning: text(meaning, *PHASES),
-    "label": lambda meaning: text(meaning, *LABELS),
-    "cause": lambda meaning: text(meaning, "", *LABELS),
-    "exchange_fraction": lambda meaning: share(meaning, empty=True),
-    "run": text,
-    "strategy": text,
-    "link": text,
-    "tier": text,
-    "unit": text,
-    "epoch": count,
-    "seed": count,
-    "iteration": count,
-    "iterations": count,
-    "iterations_simulated": count,
-    "steady_first": count,
-    "steady_last": count,
-    "whole_because": text,
-    "rank": count,
-    "world_size": count,
-    "samples": count,
-    "samples_moved": count,
-    "read_requests": count,
-    "read_requests_ssd": count,
-    "read_requests_object_store": count,
-    "read_requests_staged": count,
-    "accelerator_utilisation": share,
-}
-
-
-def _column(name: str, meaning: str) -> Column:
-    return _KINDS.get(name, amount)(meaning)
-
-
-def _schema(columns: dict[str, str], suffix: str = ".csv", key: tuple[str, ...] = ()) -> Schema:
-    return Schema({name: _column(name, meaning) for name, meaning in columns.items()}, suffix, key)
-
+from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
+from simshuffle.study.schema import Column, Schema, amount, count, real, text
 
 BREAKDOWN_COLUMNS = {
-    "run": "name of the run",
-    "epoch": "from 1; the first is cold",
-    "label": f"one of {', '.join(LABELS)}",
-    "cause": "empty for a rank's own work; of waiting for other ranks, the label of what they did",
-    "seconds": "s of the epoch, mean over ranks; the rows of an epoch add up to it",
+    "run": text("name of the run"),
+    "epoch": count("from 1; the first is cold"),
+    "label": text(f"one of {', '.join(LABELS)}", *LABELS),
+    "cause": text(
+        "empty for a rank's own work; of waiting for other ranks, the label of what they did",
+        *("", *LABELS),
+    ),
+    "seconds": amount("s of the epoch, mean over ranks; the rows of an epoch add up to it"),
 }
 STORED = {
-    "timeline": _schema(PHASE_COLUMNS, ".parquet"),
-    "iterations": _schema(ITERATION_COLUMNS, ".parquet"),
-    "links": _schema(LINK_COLUMNS, ".parquet"),
-    "sources": _schema(SOURCE_COLUMNS, key=("run", "epoch")),
-    "epochs": _schema(EPOCH_COLUMNS, key=("run", "epoch")),
-    "breakdown": _schema(BREAKDOWN_COLUMNS, key=("run", "epoch", "label", "cause")),
+    "timeline": Schema(PHASE_COLUMNS, ".parquet"),
+    "iterations": Schema(ITERATION_COLUMNS, ".parquet"),
+    "links": Schema(LINK_COLUMNS, ".parquet"),
+    "sources": Schema(SOURCE_COLUMNS, key=("run", "epoch")),
+    "epochs": Schema(EPOCH_COLUMNS, key=("run", "epoch")),
+    "breakdown": Schema(BREAKDOWN_COLUMNS, key=("run", "epoch", "label", "cause")),
 }
 
 
 # ------------------------------------------------------------------------------- seeds and sweeps
 
-_SEED = "of all that is drawn"
+_SEED = count("of all that is drawn")
 
 
 def _seeded(schema: Schema) -> Schema:
     """A table of several seeds: the seed follows the run."""
     (run, of_run), *others = schema.columns.items()
     key = (run, "seed", *schema.key[1:]) if schema.key else ()
-    return replace(schema, columns={run: of_run, "seed": count(_SEED), **dict(others)}, key=key)
+    return replace(schema, columns={run: of_run, "seed": _SEED, **dict(others)}, key=key)
 
 
 STORED_OVER_SEEDS = {name: _seeded(schema) for name, schema in STORED.items()}
@@ -107,17 +72,17 @@ def axis_columns(axes: Sequence[Axis]) -> dict[str, Column]:
 
 
 _MEASURES = {
-    **{name: meaning for name, meaning in EPOCH_COLUMNS.items() if name != "run"},
+    **{name: column for name, column in EPOCH_COLUMNS.items() if name != "run"},
     **{
-        label_column(label): f"s of a rank's own {label}, mean over ranks; 0 where it has none"
-        for label in LABELS
+        label_column(of): amount(f"s of a rank's own {of}, mean over ranks; 0 where it has none")
+        for of in LABELS
     },
     **{
-        label_column(label, waiting=True): f"s of waiting for ranks in {label}, mean over ranks"
-        for label in LABELS
+        label_column(of, waiting=True): amount(f"s of waiting for ranks in {of}, mean over ranks")
+        for of in LABELS
     },
 }
-SWEEP = _schema({"seed": _SEED, **_MEASURES}, ".parquet")
+SWEEP = Schema({"seed": _SEED, **_MEASURES}, ".parquet")
 AS_PLANNED = ("world_size", "exchange_fraction", "epoch", "iterations", "iterations_simulated")
 NOT_MEASURED = ("seed", "strategy", *AS_PLANNED)
 SUMMARY = Schema(

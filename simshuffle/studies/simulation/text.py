@@ -13,7 +13,10 @@ from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.intervals import Means
+from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.study import Result
+
+SOURCES = ("nbytes_pfs", "nbytes_ssd", "nbytes_memory", "nbytes_peer")
 
 
 def tables(of: Means, labels: report.Booking = "cause") -> list[Table]:
@@ -24,8 +27,22 @@ def tables(of: Means, labels: report.Booking = "cause") -> list[Table]:
 
 def bytes_tables(of: Means) -> list[Table]:
     """Bytes by source, and what an object store is asked, if one is."""
-    asked = bool(of.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None))
-    return [_bytes_table(of), *([_store_table(of)] if asked else [])]
+    over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
+    shown = of.epochs.assign(epoch=of.epochs["epoch"].map(_epoch))
+    if of.half is not None:
+        keys = zip(of.epochs["run"].astype(str), of.epochs["epoch"], strict=True)
+        speeds = zip(of.epochs["samples_per_s"], keys, strict=True)
+        half = of.half["samples_per_s"]
+        shown["samples_per_s"] = [spread(speed, half[key]) for speed, key in speeds]
+    listing = STORED["epochs"].listing
+    title = f"Throughput, accelerator utilisation (AU), and bytes read by source{over}"
+    columns = ("run", "epoch", "samples_per_s", "accelerator_utilisation", *SOURCES)
+    found = [listing(shown, title, columns)]
+    if of.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None):
+        title = "What the object store is asked in an epoch; dollars with those of staging before"
+        asked = ("read_requests_object_store", "nbytes_object_store", "object_store_usd")
+        found.append(listing(shown, f"{title} it{over}", ("run", "epoch", *asked)))
+    return found
 
 
 def _epoch(number: int) -> str:
@@ -75,11 +92,6 @@ def _is_shown(epochs: pd.DataFrame, name: str) -> bool:
     return name == "exchange" or bool(report.hidden(epochs, name).any())
 
 
-def _half(of: Means, run: str, epoch: int, measure: str) -> float | None:
-    """Half the interval of a measure; None of one seed."""
-    return None if of.half is None else float(of.half[measure][run, epoch])
-
-
 def spread(mean: float, half: float) -> str:
     """A mean and half its interval, with as many digits; the mean alone where there is none."""
     digits = 0 if abs(mean) >= 1000 else 3
@@ -95,47 +107,6 @@ def about_interval(about: str) -> str:
 def number(seconds: float) -> str:
     """Seconds with at least three digits, and no more than 1 ms where there are that many."""
     return "-" if seconds == 0 else f"{seconds:,.{max(0, min(3, 4 - len(f'{seconds:.0f}')))}f}"
-
-
-def _bytes_table(of: Means) -> Table:
-    over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
-    table = new_table(
-        f"Throughput, accelerator utilisation (AU), and bytes read by source{over}",
-        ["run"],
-        ["epoch", "samples/s", "AU", "PFS", "SSD", "memory", "peers"],
-    )
-    for row in of.epochs.to_dict("records"):
-        run, epoch = str(row["run"]), int(row["epoch"])
-        speed, busy = row["samples_per_s"], row["accelerator_utilisation"]
-        half = _half(of, run, epoch, "samples_per_s")
-        sources = (_bytes(row[f"nbytes_{source}"]) for source in ("pfs", "ssd", "memory", "peer"))
-        table.add_row(
-            run,
-            _epoch(epoch),
-            f"{speed:,.0f}" if half is None else spread(speed, half),
-            f"{busy:.0%}",
-            *sources,
-        )
-    return table
-
-
-def _store_table(of: Means) -> Table:
-    over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
-    title = (
-        f"What the object store is asked in an epoch; dollars with those of staging before it{over}"
-    )
-    table = new_table(title, ["run"], ["epoch", "requests", "bytes", "US dollars"])
-    for row in of.epochs.to_dict("records"):
-        table.add_row(
-            str(row["run"]),
-            _epoch(int(row["epoch"])),
-            f"{row['read_requests_object_store']:,.0f}"
-            if row["read_requests_object_store"]
-            else "-",
-            _bytes(row["nbytes_object_store"]),
-            f"{row['object_store_usd']:.3g}" if row["object_store_usd"] else "-",
-        )
-    return table
 
 
 def notes(result: Result) -> list[str]:
@@ -205,7 +176,3 @@ def about_timeline(kept: Kept) -> list[str]:
     whose = "of a sample of ranks, iterations.parquet has the means of all"
     what = whose if kept == "ranks" else "empty, iterations.parquet has the means of all ranks"
     return [f"timeline.parquet is {what}; --timeline full keeps every rank."]
-
-
-def _bytes(value: float) -> str:
-    return readable(value, Dimension.NBYTES, 3) if value else "-"

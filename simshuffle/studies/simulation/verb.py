@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from simshuffle.studies.fields import ScenarioName, ScenarioNames, Set, scenario_of, scenarios_of
+from simshuffle.studies.fields import ScenarioName, ScenarioNames, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _seeds(text: str) -> int:
-    from simshuffle.studies.simulation.seed_count import read_seeds  # noqa: PLC0415 - what computes
+    from simshuffle.studies.simulation.seeds import read_seeds  # noqa: PLC0415 - what computes
 
     return read_seeds(text)
 
@@ -94,19 +95,29 @@ class SweepOptions(CellOptions):
 
 def run(options: RunOptions) -> tuple[Study[Any], Request[Any]]:
     """Every run of all scenarios, with every seed."""
-    from simshuffle.studies.simulation.seeds import asked_of  # noqa: PLC0415 - what computes
+    from simshuffle.studies.simulation import study  # noqa: PLC0415 - what computes
 
-    scenarios = scenarios_of(options.scenario, options.set)
-    return asked_of(scenarios, options.labels, options.seeds, options.timeline)
+    return study.request(options)
+
+
+def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result of ``run``, from its folder."""
+    given = {name: meta[name] for name in ("labels", "seeds") if name in meta}
+    kept = meta.get("timeline", "full")
+    return run(RunOptions(scenario=folder / "scenario.yaml", timeline=kept, **given))[1]
 
 
 def sweep(options: SweepOptions) -> tuple[Study[Any], Request[Any]]:
     """Every combination of values, with every seed."""
     from simshuffle.studies.simulation.sweep import STUDY, request  # noqa: PLC0415 - what computes
 
-    axes = {key: list(values) for key, values in options.over.items()}
-    base = scenario_of(options.scenario, options.set)
-    return STUDY, request(base, axes, options.zip, options.seeds, options.label, options.measure)
+    return STUDY, request(options)
+
+
+def sweep_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result of ``sweep``, from its folder."""
+    given = {name: meta[name] for name in ("zip", "seeds", "label", "measure")}
+    return sweep(SweepOptions(scenario=folder / "scenario.yaml", **given))[1]
 
 
 VERBS = (
@@ -121,7 +132,7 @@ VERBS = (
         ),
         kinds={
             "simulation": "simshuffle.studies.simulation.study",
-            "simulation_over_seeds": "simshuffle.studies.simulation.seeds",
+            "simulation_over_seeds": "simshuffle.studies.simulation.study:OVER_SEEDS",
         },
     ),
     Verb(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, percent, rule, ticks
-from simshuffle.studies.hidden_fraction.tables import NAMES
+from simshuffle.studies.mechanisms.tables import NAMES
 from simshuffle.study.study import Tables
 
 LOOKS = {

@@ -1,4 +1,4 @@
-"""The search for the largest hidden exchange fraction of one way at one world size, and for what
+"""The search for the largest hidden exchange fraction of a variant at one world size, and for what
 ends it."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simshuffle.errors import ScenarioError
 from simshuffle.results.report import WHOLE
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.hidden_fraction.ways import (
+from simshuffle.studies.mechanisms.variants import (
     ALL_IN_MEMORY,
     HOST_WORK,
     READS,
@@ -26,8 +26,8 @@ from simshuffle.studies.hidden_fraction.ways import (
     without,
     work,
 )
+from simshuffle.studies.mechanisms.warm import EPOCHS, seconds, warm_epoch
 from simshuffle.studies.simulation.cell import NetworkCell, RunCell
-from simshuffle.studies.simulation.warm import EPOCHS, seconds, warm_epoch
 from simshuffle.study.cell import Outcome, Tell
 
 FIRST, STRIDE = 4, 16
@@ -48,25 +48,25 @@ class SearchCell(NetworkCell):
 
     Attributes:
         document: the resolved scenario as plain values, from `prepared`.
-        way: of carrying the exchange out.
+        variant: of the exchange.
         tolerance: share of the epoch without exchange that counts as nothing.
         baseline_s: s of that epoch.
     """
 
     document: Mapping[str, Any]
-    way: str
+    variant: str
     tolerance: float
     baseline_s: float
 
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [self._run.key, self.way, self.tolerance, self.baseline_s]
+        return [self._run.key, self.variant, self.tolerance, self.baseline_s]
 
     @property
     def label(self) -> str:
         """As for `Cell`."""
-        return f"{self.way} @{self.document['world_size']}"
+        return f"{self.variant} @{self.document['world_size']}"
 
     @property
     def cost(self) -> float:
@@ -93,7 +93,7 @@ class SearchCell(NetworkCell):
         most = _most(self)
         samples, steady = largest(points.added, self.tolerance, most)
         limit = {
-            "way": self.way,
+            "way": self.variant,
             "world_size": scenario.world_size,
             "iterations": scenario.workload.iterations(scenario.world_size, EPOCHS),
             "samples_of_rank": most,
@@ -155,7 +155,7 @@ def _most(cell: SearchCell) -> int:
     middle = high  # try all first
     while low < high:
         try:
-            exchanging(cell.scenario, cell.way, middle, {})
+            exchanging(cell.scenario, cell.variant, middle, {})
             low = middle
         except ScenarioError:
             high = middle - 1
@@ -183,14 +183,14 @@ class _Points:
         """The same in s, without the mechanism that is ``removed`` by the values ``changes``."""
         cell, key = self._cell, (samples, removed)
         if key not in self._over:
-            timeline = warm_epoch(exchanging(cell.scenario, cell.way, samples, changes or {}))
+            timeline = warm_epoch(exchanging(cell.scenario, cell.variant, samples, changes or {}))
             self._cables[key] = _cables(timeline)
             if not removed:
                 self._reads[samples] = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
             spent = seconds(timeline)[WHOLE]
             over = self._over[key] = spent - self._baseline(removed)
             row = {
-                "way": cell.way,
+                "way": cell.variant,
                 "world_size": cell.scenario.world_size,
                 "samples": samples,
                 "removed": removed,
@@ -215,7 +215,7 @@ class _Points:
         for None."""
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
-        scenario = exchanging(self._cell.scenario, self._cell.way, samples, {})
+        scenario = exchanging(self._cell.scenario, self._cell.variant, samples, {})
         before = self._added_s(samples)
         saved = self._saved(
             samples, coarse(scenario) | ({READS: ALL_IN_MEMORY} if self._reads[samples] else {})

@@ -8,7 +8,7 @@ import pandas as pd
 
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows
 from simshuffle.results.style import COLOURS
-from simshuffle.studies.ablation.tables import ALL
+from simshuffle.studies.mechanisms.tables import ALL
 from simshuffle.study.study import Tables
 
 WHISKER = Look(colour="#000000", size=3)

@@ -10,14 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.results.report import WHOLE
-from simshuffle.studies.ablation.tables import ALL, CHANGES, CONTRIBUTIONS
+from simshuffle.studies.mechanisms.tables import ALL, CHANGES, CONTRIBUTIONS
 
 Floats = NDArray[np.float64]
 State = tuple[bool, ...]
 """For each switch whether it is on."""
 
 
-def text(state: State) -> str:
+def word(state: State) -> str:
     """``state`` as a word of 0 and 1."""
     return "".join("1" if on else "0" for on in state)
 

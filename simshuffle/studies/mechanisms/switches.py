@@ -4,15 +4,16 @@ can be."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import ImportanceExchange
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import nearest, read_value
 from simshuffle.spec.validation import validated
-from simshuffle.studies.ablation.shapley import State, on_the_way
+from simshuffle.studies.mechanisms.shapley import State, on_the_way
+from simshuffle.study.options import COMMAND_LINE
 
 Values = dict[str, Any]
 """An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as
@@ -78,8 +79,12 @@ def made(
 
 def differences(start: Values, end: Values) -> list[Switch]:
     """The keys in which two exchanges differ, in `ORDER`."""
-    keys = [*ORDER, *(key for key in start if key not in ORDER)]
-    return [Switch(key, start[key], end[key]) for key in keys if start[key] != end[key]]
+    return [Switch(key, start[key], end[key]) for key in _ordered(start) if start[key] != end[key]]
+
+
+def _ordered(start: Values) -> list[str]:
+    """The keys of an exchange, in `ORDER`."""
+    return [*ORDER, *(key for key in start if key not in ORDER)]
 
 
 def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
@@ -100,24 +105,12 @@ def corners(
             start to the end.
     """
     if not switches:
-        problem = Problem(
-            "--end",
-            "must differ from the start in how samples are exchanged",
-            "no difference",
-            "Name another, or use --also.",
-        )
-        raise InputError(problem, "command line")
+        rule = "must differ from the start in how samples are exchanged"
+        raise refused("--end", rule, "no difference", "Name another, or use --also.")
     if len(switches) > MOST:
         named = ", ".join(switch.key for switch in switches)
-        raise InputError(
-            Problem(
-                "--end",
-                f"must differ from the start in {MOST} keys at most",
-                named,
-                "Set some of them alike.",
-            ),
-            "command line",
-        )
+        rule = f"must differ from the start in {MOST} keys at most"
+        raise refused("--end", rule, named, "Set some of them alike.")
     tried = {
         state: made(position(switches, start, state), exchange_fraction)
         for state in product((False, True), repeat=len(switches))
@@ -125,17 +118,10 @@ def corners(
     out = {state: exchange for state, (exchange, _) in tried.items() if exchange is not None}
     whole = (True,) * len(switches)
     if whole not in out:
-        raise InputError(
-            [Problem(f"--end: {p.path}", p.rule, p.value, p.remedy) for p in tried[whole][1]],
-            "command line",
-        )
+        raise InputError(within("--end", tried[whole][1]), COMMAND_LINE)
     if not on_the_way(out):
-        problem = Problem(
-            "--end",
-            "must be reached from the start by one switch at a time",
-            "each order meets an exchange that cannot be",
-        )
-        raise InputError(problem, "command line")
+        rule = "must be reached from the start by one switch at a time"
+        raise refused("--end", rule, "each order meets an exchange that cannot be")
     return out
 
 
@@ -151,7 +137,7 @@ def assigned(option: str, given: Sequence[str], start: Values) -> None:
         if key not in start
     ]
     if unknown:
-        raise InputError(unknown, "command line")
+        raise InputError(unknown, COMMAND_LINE)
 
 
 def with_also(
@@ -167,28 +153,37 @@ def with_also(
     problems = []
     for key, value in also:
         if known.count(key) > 1:
-            problems.append(
-                Problem(
-                    f"--also {key}",
-                    "is a switch already",
-                    str(value),
-                    "Leave it out; --alone takes further values.",
-                )
-            )
+            rule, remedy = "is a switch already", "Leave it out; --alone takes further values."
         elif value == start[key]:
-            problems.append(
-                Problem(
-                    f"--also {key}",
-                    "must differ from what start and end have",
-                    str(value),
-                    "Give another value.",
-                )
-            )
+            rule = "must differ from what start and end have"
+            remedy = "Give another value."
+        else:
+            continue
+        problems.append(Problem(f"--also {key}", rule, str(value), remedy))
     if problems:
-        raise InputError(problems, "command line")
+        raise InputError(problems, COMMAND_LINE)
     more = [Switch(key, start[key], value) for key, value in also]
-    place = {
-        key: number
-        for number, key in enumerate((*ORDER, *(key for key in start if key not in ORDER)))
-    }
-    return sorted([*switches, *more], key=lambda switch: place[switch.key])
+    place = _ordered(start)
+    return sorted([*switches, *more], key=lambda switch: place.index(switch.key))
+
+
+def refused(option: str, rule: str, given: str, remedy: str = "") -> InputError:
+    """What is wrong with an option."""
+    return InputError(Problem(option, rule, given, remedy), COMMAND_LINE)
+
+
+def within(option: str, problems: Sequence[Problem]) -> list[Problem]:
+    """Problems of the exchange that an option names."""
+    return [replace(of, path=f"{option}: {of.path}") for of in problems]
+
+
+def read(text: str) -> Any:
+    """The value that `written` wrote."""
+    return None if text == "default" else read_value(text, "meta.json: asked")
+
+
+def written(value: Any) -> str:
+    """A value as it stands in a scenario file."""
+    if value is None:
+        return "default"
+    return str(value).lower() if isinstance(value, bool) else str(value)

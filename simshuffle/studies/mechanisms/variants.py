@@ -1,4 +1,4 @@
-"""Ways of carrying an exchange out, and the mechanisms of each that can be removed."""
+"""Variants of an exchange, and the mechanisms of each that can be removed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ALL_IN_MEMORY = dict.fromkeys(
     ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
 )
 FRESH = {"partner_lifetime": "iteration", "samples_per_message": "iteration", "payload": "decoded"}
-WAYS: dict[str, tuple[str, str | dict[str, Any], dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[str, str | dict[str, Any], dict[str, Any]]] = {
     "authors": ("partial_local_shuffle", AUTHORS, {}),
     "pair": ("importance_pair", AUTHORS, {}),
     "encoded": ("importance_pair", f"{AUTHORS}:payload=encoded,barriers=none", {}),
     "wire": ("partial_local_shuffle", {**FRESH, **dict.fromkeys(WORK, NOTHING)}, INSTANT_WRITES),
 }
-"""Ways of carrying an exchange out: the strategy, its schedule, and keys of the scenario.
+"""Variants of an exchange: the strategy, its schedule, and keys of the scenario.
 
 authors: partial local shuffle as its authors' code does it: a random permutation, a message and a
 barrier for every sample; pair: one partner an epoch, one message and one barrier an iteration;
@@ -38,7 +38,7 @@ permutation for every iteration.
 Importance is always lagging, for its measurement is no exchange.
 """
 OWN = "own"
-"""The way of the scenario itself."""
+"""That of the scenario itself."""
 BARRIERS, HOST_WORK, WRITES, WIRE, WAITING = (
     "barriers",
     "host work",
@@ -62,13 +62,15 @@ def fraction_of(scenario: Scenario, samples: int) -> float:
     return 1.0 if samples == int(shard) else samples / shard
 
 
-def exchanging(scenario: Scenario, way: str, samples: int, changes: Mapping[str, Any]) -> Scenario:
-    """``scenario`` exchanging so many samples of each rank in that way, with further values."""
+def exchanging(
+    scenario: Scenario, variant: str, samples: int, changes: Mapping[str, Any]
+) -> Scenario:
+    """``scenario`` with that variant, of so many samples of each rank, and further values."""
     more: dict[str, Any] = {}
-    if way == OWN:
+    if variant == OWN:
         exchange = scenario.workload.exchange.model_dump(mode="json", exclude_none=True)
     else:
-        kind, schedule, more = WAYS[way]
+        kind, schedule, more = VARIANTS[variant]
         exchange = {"kind": kind, "schedule": schedule}
     if exchange["kind"] != "partial_local_shuffle":
         exchange["lagging"] = True

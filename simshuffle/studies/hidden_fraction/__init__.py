@@ -1,1 +1,0 @@
-"""How much of an exchange an epoch can hide, and what ends it."""

@@ -1,0 +1,275 @@
+"""The study behind ``simshuffle study ablate``: from one exchange to another, switch by switch.
+Every combination of their mechanisms is simulated, over seeds; which costs how much?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange.sending import SendingStrategy
+from simshuffle.results.chart import Chart
+from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.studies.fields import scenario_of
+from simshuffle.studies.mechanisms import text
+from simshuffle.studies.mechanisms.figures import waterfall_chart
+from simshuffle.studies.mechanisms.shapley import changes, contributions, on_the_way, state, word
+from simshuffle.studies.mechanisms.switches import (
+    Switch,
+    Values,
+    assigned,
+    corners,
+    differences,
+    flat,
+    made,
+    position,
+    refused,
+    with_also,
+    within,
+    written,
+)
+from simshuffle.studies.mechanisms.tables import (
+    ABLATION,
+    ALL,
+    BASES,
+    CHANGES,
+    CONTRIBUTIONS,
+    LABELS,
+)
+from simshuffle.studies.mechanisms.warm import WarmCell, prepared
+from simshuffle.study.cell import Cell
+from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
+
+if TYPE_CHECKING:
+    from simshuffle.studies.mechanisms.verb import AblationOptions
+
+BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
+"""Lifetimes of partners with one between them, which is simulated alone."""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What is taken apart.
+
+    Attributes:
+        start, end: scenarios without sweep that differ in their exchange alone.
+        switches: what is switched; the end of the orders is ``end`` with what was asked for
+            besides.
+        states: the exchange of every combination that there can be.
+        alone: for each key and value the exchanges that have it alone, by base; where one cannot
+            be, it is left out.
+        seeds: how many; from that of the scenario on.
+    """
+
+    start: Scenario
+    end: Scenario
+    switches: list[Switch]
+    states: Mapping[tuple[bool, ...], Any]
+    alone: Mapping[tuple[str, Any], dict[str, Any]]
+    seeds: int
+
+    def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
+        """Every simulation: its table, the first columns of its rows there, the last of which is
+        the seed, and its exchange."""
+        for seed in range(self.start.seed, self.start.seed + self.seeds):
+            for of, exchange in self.states.items():
+                yield "runs", (word(of), seed), exchange
+            for (key, value), bases in self.alone.items():
+                for base, exchange in bases.items():
+                    yield "alone", (key, written(value), base, seed), exchange
+
+
+def request(options: AblationOptions) -> Request[Ablation]:
+    """What is asked for. The sweep of the scenario is not followed. An exchange without
+    ``exchange_fraction`` has that of the scenario.
+
+    Raises:
+        InputError: an exchange is not valid, or sends no fraction of the shards; they send
+            different fractions; a key is not known; or there is nothing to switch.
+    """
+    scenario = scenario_of(options.scenario, options.set)
+    ends = {"--start": options.start, "--end": options.end}
+    first, last = (_exchanging(scenario, option, of) for option, of in ends.items())
+    before, after = _sending(first, "--start"), _sending(last, "--end")
+    fraction = before.exchange_fraction
+    if fraction != after.exchange_fraction:
+        rule = f"must exchange as much as the start, {fraction:g}"
+        raise refused("--end", rule, f"{after.exchange_fraction:g}", "Give both the same.")
+    values = flat(before)
+    switches = with_also(differences(values, flat(after)), options.also, values)
+    states = corners(switches, values, fraction)
+    bases = {"start": values, "end": position(switches, values, (True,) * len(switches))}
+    alone = _alone(bases, switches, options.alone, fraction)
+    of = Ablation(first, last, switches, states, alone, options.seeds)
+    asked = {
+        "start": options.start,
+        "end": options.end,
+        "also": [f"{key}={written(value)}" for key, value in options.also],
+        "alone": [f"{key}={written(value)}" for key, value in options.alone],
+        "seeds": options.seeds,
+    }
+    document, files = stored([first, last])
+    about, documents = f"{len(list(of.runs()))} simulations.", {"scenario.yaml": document}
+    return Request(scenario.name, of, documents, {"asked": asked}, files, about)
+
+
+def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:
+    """``scenario`` with the exchange that an option names."""
+    _, _, arguments = reference.partition(":")
+    fraction = scenario.workload.exchange.fraction
+    if fraction and not any(item.startswith("exchange_fraction=") for item in arguments.split(",")):
+        reference = f"{reference}{',' if arguments else ':'}exchange_fraction={fraction!r}"
+    try:
+        return prepared(scenario).with_values({"workload.exchange": reference})
+    except InputError as error:
+        raise InputError(within(option, error.problems), COMMAND_LINE) from None
+
+
+def _sending(scenario: Scenario, option: str) -> SendingStrategy:
+    exchange = scenario.workload.exchange
+    if (
+        not isinstance(exchange, SendingStrategy)
+        or exchange.exchange_fraction == 0
+        or scenario.world_size < 2
+    ):
+        rule = "must exchange a fraction of the samples between two ranks or more"
+        remedy = (
+            "Name partial_local_shuffle, importance_exchange or importance_pair, with"
+            " exchange_fraction above 0."
+        )
+        raise refused(option, rule, scenario.label(), remedy)
+    return exchange
+
+
+def _alone(
+    bases: Mapping[str, Values],
+    switches: Sequence[Switch],
+    asked: Sequence[tuple[str, Any]],
+    fraction: float,
+) -> dict[tuple[str, Any], dict[str, Any]]:
+    """The exchanges with one value other than at the start, and other than at the end."""
+    assigned("--alone", [key for key, _ in asked], bases["start"])
+    between = [
+        (switch.key, BETWEEN[switch.start, switch.end])
+        for switch in switches
+        if switch.key == "partner_lifetime" and (switch.start, switch.end) in BETWEEN
+    ]
+    out: dict[tuple[str, Any], dict[str, Any]] = {}
+    for key, value in dict.fromkeys([*between, *asked]):
+        tried = {
+            base: made({**values, key: value}, fraction)
+            for base, values in bases.items()
+            if values[key] != value
+        }
+        there = {base: exchange for base, (exchange, _) in tried.items() if exchange is not None}
+        if not there:
+            given = f"{key}={value}"
+            found = [problem for _, problems in tried.values() for problem in problems]
+            problems = found or [Problem("", "start and end have it already", given)]
+            option = f"--alone {given}"
+            raise InputError([replace(of, path=option) for of in problems], COMMAND_LINE)
+        out[key, value] = there
+    return out
+
+
+def _cells(of: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
+    """A simulation for every row of `Ablation.runs`, by its name. It is valid if the start is: Q is
+    the same, and what is stored depends on that alone."""
+    cells: dict[str, Cell] = {}
+    for _, what, exchange in of.runs():
+        workload = of.start.workload.model_copy(update={"exchange": exchange})
+        single = of.start.model_copy(update={"seed": what[-1], "workload": workload})
+        cells[_name(what)] = WarmCell(single.to_dict(), _name(what))
+    return cells
+
+
+def _name(what: tuple[Any, ...]) -> str:
+    return f"{' '.join(what[:-1])}, seed {what[-1]}"
+
+
+def _collect(of: Ablation, outcomes: Outcomes) -> Tables:
+    rows: dict[str, list[tuple[Any, ...]]] = {"runs": [], "alone": []}
+    for table, what, _ in of.runs():
+        seconds = outcomes[_name(what)].values
+        rows[table] += [(*what, label, seconds[label]) for label in LABELS]
+    ends = zip(BASES, (of.start, of.end), strict=True)
+    rows["ends"] = [_end(place, scenario, of) for place, scenario in ends]
+    rows["switches"] = [(s.key, written(s.start), written(s.end)) for s in of.switches]
+    return {
+        name: pd.DataFrame(rows[name], columns=list(schema.columns))
+        for name, schema in ABLATION.items()
+    }
+
+
+def _end(place: str, scenario: Scenario, of: Ablation) -> tuple[Any, ...]:
+    """A row of the table `ends`."""
+    reached = flat(of.end.workload.exchange)
+    more = any(reached[switch.key] != switch.end for switch in of.switches)
+    return place, scenario.label(), scenario.world_size, scenario.workload.exchange.fraction, more
+
+
+def _contributions(result: Result) -> pd.DataFrame:
+    return contributions(result.tables["switches"], result.tables["runs"])
+
+
+def _changes(result: Result) -> pd.DataFrame:
+    return changes(*(result.tables[name] for name in ("switches", "runs", "alone")))
+
+
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"waterfall": waterfall_chart(result.all_tables)}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Tables that lack rows which others speak of."""
+    runs, alone, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
+    switches = set(result.tables["switches"]["switch"])
+    words, seeds = set(runs["state"]), set(runs["seed"])
+    states = {state(word) for word in words if len(word) == len(switches) and set(word) <= {*"01"}}
+    rules = {
+        "ends": (
+            "must have a row for the start and one for the end",
+            set(ends["place"]) == {*BASES},
+        ),
+        "switches": (
+            f"must name one switch or more, and none {ALL!r}",
+            bool(switches - {ALL}) and ALL not in switches,
+        ),
+        "runs": (
+            "must lead from the start to the end, with all labels and seeds of every state",
+            len(states) == len(words)
+            and bool(on_the_way(states))
+            and len(runs) == len(words) * len(seeds) * len(LABELS),
+        ),
+        "alone": (
+            "must have all labels of every run, and no seed that runs.csv lacks",
+            set(alone["seed"]) <= seeds
+            and (alone.groupby(["key", "value", "base", "seed"]).size() == len(LABELS)).all(),
+        ),
+    }
+    for name, (rule, holds) in rules.items():
+        if not holds:
+            yield Problem(f"{name}.csv", rule, f"{len(result.tables[name])} rows", REMEDY)
+
+
+STUDY: Study[Ablation] = Study(
+    kind="ablation",
+    verb="study ablate",
+    stages=(_cells,),
+    collect=_collect,
+    stored=ABLATION,
+    documents=("scenario.yaml",),
+    derived={
+        "contributions": Derived(CONTRIBUTIONS, _contributions),
+        "changes": Derived(CHANGES, _changes),
+    },
+    figures=_figures,
+    parts=lambda result: text.of_ablation(result.all_tables),
+    faults=_faults,
+    again="simshuffle.studies.mechanisms.verb:ablation_again",
+)

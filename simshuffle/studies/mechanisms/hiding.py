@@ -1,0 +1,180 @@
+"""The study behind ``simshuffle study hiding``: how much can be exchanged while the epoch takes no
+longer, for several variants of the exchange, and why no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.exchange.sending import SendingStrategy
+from simshuffle.results.chart import Chart
+from simshuffle.results.report import WHOLE
+from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.spec.library import nearest
+from simshuffle.studies.fields import scenario_of
+from simshuffle.studies.mechanisms import text
+from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
+from simshuffle.studies.mechanisms.search import SearchCell
+from simshuffle.studies.mechanisms.tables import HIDING
+from simshuffle.studies.mechanisms.variants import OWN, VARIANTS, WIRE, without
+from simshuffle.studies.mechanisms.warm import WarmCell, prepared
+from simshuffle.study.cell import Cell
+from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
+
+if TYPE_CHECKING:
+    from simshuffle.studies.mechanisms.verb import HidingOptions
+
+SIZES = tuple(64 << power for power in range(7))
+"""World sizes by default: 64 to 4096."""
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What is searched for.
+
+    Attributes:
+        scenarios: for each world size, smallest first.
+        variants: their names, in the order of `VARIANTS`.
+        tolerance: share of the epoch without exchange that counts as nothing.
+    """
+
+    scenarios: Sequence[Scenario]
+    variants: Sequence[str]
+    tolerance: float
+
+
+def request(options: HidingOptions) -> Request[Hiding]:
+    """What is asked for: Q* for every world size and variant. The sweep of the scenario is not
+    followed.
+
+    Raises:
+        InputError: a name is not known, or a world size does not fit.
+    """
+    scenario = scenario_of(options.scenario, options.set)
+    variants, sized = _variants(scenario, options.variant), _sized(scenario, options.world_size)
+    document, files = stored(sized)
+    asked = {"asked": {"ways": variants, "tolerance": options.tolerance}}
+    of = Hiding(sized, variants, options.tolerance)
+    return Request(scenario.name, of, {"scenario.yaml": document}, asked, files)
+
+
+def _sized(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
+    """The scenario for each world size, smallest first.
+
+    These are those given, or all of `SIZES` that fit the machine and the data set, or where none
+    does, the scenario's own.
+
+    Raises:
+        ScenarioError: a world size does not fit, or is 1.
+    """
+    wanted = sorted(set(world_sizes))
+    if not wanted:
+        most = min(
+            scenario.cluster.num_gpus,
+            scenario.workload.dataset.num_samples // scenario.workload.local_batch_size,
+        )
+        wanted = [size for size in SIZES if size <= most] or [scenario.world_size]
+    if wanted[0] < 2:
+        problem = Problem("--world-size", "must be 2 ranks or more", str(wanted[0]), "Name one.")
+        raise ScenarioError(problem, scenario.name)
+    return [prepared(scenario).with_values({"world_size": size}) for size in wanted]
+
+
+def _variants(scenario: Scenario, names: Sequence[str]) -> list[str]:
+    """The names of variants, in the order of `VARIANTS`; all of these if none is given.
+
+    Raises:
+        InputError: a name is not known, or it is `OWN` and the scenario exchanges no fraction of
+            the shards.
+    """
+    known, rule = [*VARIANTS, OWN], "no such variant of the exchange"
+    problems = [
+        Problem("--variant", rule, repr(name), nearest(name, known))
+        for name in names
+        if name not in known
+    ]
+    exchange = scenario.workload.exchange
+    if OWN in names and not isinstance(exchange, SendingStrategy):
+        rule = "the scenario must exchange a fraction of the samples"
+        remedy = "Set workload.exchange to one that does."
+        problems.append(Problem("--variant", rule, exchange.kind, remedy))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
+    return [name for name in known if name in (names or VARIANTS)]
+
+
+def _baselines(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+    """The epochs without exchange."""
+    return {
+        _baseline(single): WarmCell(without(single).to_dict(), _baseline(single))
+        for single in of.scenarios
+    }
+
+
+def _baseline(scenario: Scenario) -> str:
+    return f"no exchange @{scenario.world_size}"
+
+
+def _searches(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+    """A search for every scenario and variant, in the order of the tables."""
+    cells = [
+        SearchCell(single.to_dict(), variant, of.tolerance, baseline.values[WHOLE])
+        for single in of.scenarios
+        for baseline in [outcomes[_baseline(single)]]
+        for variant in of.variants
+    ]
+    return {cell.label: cell for cell in cells}
+
+
+def _collect(of: Hiding, outcomes: Outcomes) -> Tables:
+    found = [outcomes[name].values for name in _searches(of, outcomes)]
+    rows = {
+        "limits": [values["limit"] for values in found],
+        "points": [point for values in found for point in values["points"]],
+    }
+    return {
+        name: pd.DataFrame(rows[name], columns=list(schema.columns))
+        for name, schema in HIDING.items()
+    }
+
+
+def _figures(result: Result) -> dict[str, Chart]:
+    return {"hiding": hiding_chart(result.tables)}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Tables that lack rows which others speak of."""
+    limits, points = result.tables["limits"], result.tables["points"]
+    size = limits["way"].nunique() * limits["world_size"].nunique()
+    if not len(limits) == size > 0:
+        rule = "must have a row for every way at every world size"
+        yield Problem("limits.csv", rule, f"{len(limits)} rows", REMEDY)
+    if not ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all():
+        rule = "must name a tier of cables where the wire is the bottleneck, and nowhere else"
+        yield Problem("limits.csv", rule, ", ".join(map(repr, limits["tier"])), REMEDY)
+    keys = ["way", "world_size", "samples"]
+    whole = points[points["removed"] == ""].set_index(keys).index
+    ended = limits[limits["over_s"].notna()]
+    if not ended.assign(samples=ended["samples"] + 1).set_index(keys).index.isin(whole).all():
+        rule = "must have a row with one sample more than each limit, and nothing removed"
+        yield Problem("points.csv", rule, f"{len(points)} rows", REMEDY)
+
+
+STUDY: Study[Hiding] = Study(
+    kind="hiding",
+    verb="study hiding",
+    stages=(_baselines, _searches),
+    collect=_collect,
+    stored=HIDING,
+    documents=("scenario.yaml",),
+    figures=_figures,
+    parts=lambda result: text.of_hiding(result.tables),
+    faults=_faults,
+    again="simshuffle.studies.mechanisms.verb:hiding_again",
+)
