@@ -36,21 +36,15 @@ class Given:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of figure.
+    """A kind of figure."""
 
-    Attributes:
-        takes: kinds of results; none where it needs none.
-        chart: the figure, as it is declared for the style of now.
-        table: what it shows: plain values, a row each. Both raise InputError if the results have
-            nothing for it.
-        together: the kinds of results of which several are shown together.
-        notes: what has to be said beside the table.
-    """
-
-    takes: tuple[str, ...]
-    chart: Callable[[Sequence[Given]], Chart]
+    takes: tuple[str, ...]  # kinds of results; none where it needs none
+    chart: Callable[[Sequence[Given]], Chart]  # the figure, as it is declared for the style of now
+    # what it shows: plain values, a row each. Both raise InputError if the results have nothing for
+    # it.
     table: Callable[[Sequence[Given]], pd.DataFrame]
-    together: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()  # the kinds of results of which several are shown together
+    # what has to be said beside the table
     notes: Callable[[Sequence[Given]], list[str]] = lambda given: []
 
 

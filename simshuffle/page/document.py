@@ -33,17 +33,11 @@ _GLOBALS = "window.vegaEmbed = vegaEmbed;"
 
 @dataclass(frozen=True)
 class Named:
-    """A result as the page calls it.
+    """A result as the page calls it."""
 
-    Attributes:
-        name: of its folder.
-        folder: where it is; nothing on the page says so.
-        result: itself.
-    """
-
-    name: str
-    folder: Path
-    result: Result
+    name: str  # of its folder
+    folder: Path  # where it is; nothing on the page says so
+    result: Result  # itself
 
 
 def document(results: Sequence[Named]) -> str:

@@ -20,30 +20,20 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True)
 class Chart:
-    """What the page's script draws.
+    """What the page's script draws."""
 
-    Attributes:
-        spec: in Vega-Lite.
-        tables: that it names: their columns, and their rows.
-    """
-
-    spec: Spec
+    spec: Spec  # in Vega-Lite
+    # that it names: their columns, and their rows
     tables: Mapping[str, tuple[Sequence[str], Rows]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading.
+    """A part of the page with a heading."""
 
-    Attributes:
-        title: as text.
-        body: as HTML.
-        parts: sections inside it.
-    """
-
-    title: str
-    body: str = ""
-    parts: Sequence[Section] = ()
+    title: str  # as text
+    body: str = ""  # as HTML
+    parts: Sequence[Section] = ()  # sections inside it
 
 
 def tables(parts: Iterable[str | Table]) -> str:

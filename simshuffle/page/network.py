@@ -27,42 +27,26 @@ _ARCH = 0.85
 
 @dataclass(frozen=True)
 class Line:
-    """What is drawn as one line.
+    """What is drawn as one line."""
 
-    Attributes:
-        ends: its nodes.
-        name: of it, for people.
-        about: its tier and capacity, for people.
-        lanes: place among those between the same nodes, and how many there are.
-        links: names of the directed links from the first end to the second, and back.
-    """
-
-    ends: tuple[str, str]
-    name: str
-    about: str
-    lanes: tuple[int, int]
+    ends: tuple[str, str]  # its nodes
+    name: str  # of it, for people
+    about: str  # its tier and capacity, for people
+    lanes: tuple[int, int]  # place among those between the same nodes, and how many there are
+    # names of the directed links from the first end to the second, and back
     links: tuple[list[str], list[str]]
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A network as it is drawn.
+    """A network as it is drawn."""
 
-    Attributes:
-        nodes: where each is drawn, by name.
-        levels: what stands in each row, for people, and how high it is.
-        kinds: of each node.
-        lines: of it.
-        notes: what is drawn as one, and what is left out.
-        is_round: whether its switches stand on a circle.
-    """
-
-    nodes: Mapping[str, Place]
-    levels: Sequence[tuple[str, float]]
-    kinds: Mapping[str, str]
-    lines: Sequence[Line]
-    notes: Sequence[str] = field(default=())
-    is_round: bool = False
+    nodes: Mapping[str, Place]  # where each is drawn, by name
+    levels: Sequence[tuple[str, float]]  # what stands in each row, for people, and how high it is
+    kinds: Mapping[str, str]  # of each node
+    lines: Sequence[Line]  # of it
+    notes: Sequence[str] = field(default=())  # what is drawn as one, and what is left out
+    is_round: bool = False  # whether its switches stand on a circle
 
 
 def drawing(links: pd.DataFrame) -> Drawing | None:

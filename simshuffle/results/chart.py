@@ -34,63 +34,41 @@ WIDE_RANGE = 8.0
 
 @dataclass(frozen=True)
 class Look:
-    """How marks look, and what the legend calls them.
+    """How marks look, and what the legend calls them."""
 
-    Attributes:
-        label: in the legend; '' for none.
-        colour: as '#rrggbb'.
-        marker: of points, as of matplotlib; '' for none.
-        dash: one of `DASHES`.
-        size: of points, and of intervals' caps, in points.
-        width: of lines, in points.
-        fill: of bars and points: 'plain', 'none' for hollow, or hatched for 'waiting' and 'hidden'.
-        alpha: opacity.
-    """
-
-    label: str = ""
-    colour: str = GREY
-    marker: str = ""
-    dash: Any = "-"
-    size: float = 2.6
-    width: float = 0.9
+    label: str = ""  # in the legend; '' for none
+    colour: str = GREY  # as '#rrggbb'
+    marker: str = ""  # of points, as of matplotlib; '' for none
+    dash: Any = "-"  # one of `DASHES`
+    size: float = 2.6  # of points, and of intervals' caps, in points
+    width: float = 0.9  # of lines, in points
+    # of bars and points: 'plain', 'none' for hollow, or hatched for 'waiting' and 'hidden'
     fill: Literal["plain", "none", "waiting", "hidden"] = "plain"
-    alpha: float = 1.0
+    alpha: float = 1.0  # opacity
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Rows that are drawn as one kind of mark, over those before them.
+    """Rows that are drawn as one kind of mark, over those before them."""
 
-    Attributes:
-        kind: what they are drawn as.
-        data: a row each.
-        x, y, x2, y2: columns of places, as far as the table has them.
-        look: of all rows; or the column that names one of `Chart.looks`.
-        text: column of texts.
-        value: column of numbers that colour rows by `Chart.ramp`.
-        thick: of bars, in units of the axis.
-        aside: points that texts stand to the right of their place, and above it.
-        align: the edge of a text that is there: 'left', 'right' or 'center'; and 'bottom' or so.
-        turned: degrees that a text is turned.
-        small: whether texts have the smallest letters.
-        backed: whether texts are on white.
-    """
-
-    kind: Kind
-    data: pd.DataFrame
+    kind: Kind  # what they are drawn as
+    data: pd.DataFrame  # a row each
+    # x, y, x2, y2: columns of places, as far as the table has them
     x: str = "x"
     y: str = "y"
     x2: str = "x2"
     y2: str = "y2"
-    look: Look | str = "look"
-    text: str = "text"
-    value: str = ""
-    thick: float = 0.66
+    look: Look | str = "look"  # of all rows; or the column that names one of `Chart.looks`
+    text: str = "text"  # column of texts
+    value: str = ""  # column of numbers that colour rows by `Chart.ramp`
+    thick: float = 0.66  # of bars, in units of the axis
+    # points that texts stand to the right of their place, and above it
     aside: tuple[float, float] = (0.0, 0.0)
+    # the edge of a text that is there: 'left', 'right' or 'center'; and 'bottom' or so
     align: tuple[str, str] = ("left", "center")
-    turned: float = 0.0
-    small: bool = True
-    backed: bool = False
+    turned: float = 0.0  # degrees that a text is turned
+    small: bool = True  # whether texts have the smallest letters
+    backed: bool = False  # whether texts are on white
 
     def places(self) -> pd.DataFrame:
         """The rows with columns x, y, x2, y2, look, text, tip and value, as far as there are."""
@@ -103,116 +81,73 @@ class Mark:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
+    """An axis."""
 
-    Attributes:
-        title: with its unit.
-        log: whether it is logarithmic.
-        low, high: its ends; None for those of the data.
-        ticks: texts by place; None for numbers where there is room.
-        unit: that stands behind such numbers on a page.
-        most: such numbers; 0 for as many as there is room for.
-        names: whether these are names, which need no ticks.
-        down: whether it grows downwards.
-        turned: degrees that texts are turned.
-        small: whether texts have the smallest letters.
-    """
-
-    title: str = ""
-    log: bool = False
+    title: str = ""  # with its unit
+    log: bool = False  # whether it is logarithmic
+    # low, high: its ends; None for those of the data
     low: float | None = None
     high: float | None = None
-    ticks: Mapping[float, str] | None = None
-    unit: str = ""
-    most: int = 0
-    names: bool = False
-    down: bool = False
-    turned: float = 0.0
-    small: bool = False
+    ticks: Mapping[float, str] | None = None  # texts by place; None for numbers where there is room
+    unit: str = ""  # that stands behind such numbers on a page
+    most: int = 0  # such numbers; 0 for as many as there is room for
+    names: bool = False  # whether these are names, which need no ticks
+    down: bool = False  # whether it grows downwards
+    turned: float = 0.0  # degrees that texts are turned
+    small: bool = False  # whether texts have the smallest letters
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Marks on a pair of axes.
+    """Marks on a pair of axes."""
 
-    Attributes:
-        marks: the first ones lowest.
-        x, y: axes.
-        title: above it.
-        top: what stands above it instead of a title.
-        weight: of its height over that of others.
-        span: columns that it takes.
-        equal: whether a unit is as long on both axes.
-        turned: whether its title is upright.
-    """
-
-    marks: Sequence[Mark]
+    marks: Sequence[Mark]  # the first ones lowest
+    # x, y: axes
     x: Axis = field(default_factory=Axis)
     y: Axis = field(default_factory=Axis)
-    title: str = ""
-    top: Axis | None = None
-    weight: float = 1.0
-    span: int = 1
-    equal: bool = False
-    turned: bool = False
+    title: str = ""  # above it
+    top: Axis | None = None  # what stands above it instead of a title
+    weight: float = 1.0  # of its height over that of others
+    span: int = 1  # columns that it takes
+    equal: bool = False  # whether a unit is as long on both axes
+    turned: bool = False  # whether its title is upright
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """Colours of values.
+    """Colours of values."""
 
-    Attributes:
-        title: of the scale.
-        colours: as matplotlib and Vega both call them: 'magma' or 'viridis'; light is low.
-        low, high: its ends.
-        log: whether it is logarithmic.
-        below: whether it stands below the panels, and not at their right.
-    """
-
-    title: str
+    title: str  # of the scale
+    # as matplotlib and Vega both call them: 'magma' or 'viridis'; light is low
     colours: str = "magma"
+    # low, high: its ends
     low: float = 0.0
     high: float = 1.0
-    log: bool = False
-    below: bool = True
+    log: bool = False  # whether it is logarithmic
+    below: bool = True  # whether it stands below the panels, and not at their right
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure.
+    """A figure."""
 
-    Attributes:
-        panels: row by row.
-        height: inches in one column, without legend and note.
-        looks: of marks, by what their column says; the legend has them in this order.
-        caption: what it shows.
-        legend: what stands over the legend.
-        note: what stands below all.
-        names: what is listed below all, in columns.
-        across: columns of panels.
-        widths: of these, over one another.
-        share: axes whose scale all panels share: '', 'x', 'y' or 'xy'.
-        x, y: titles of axes of all panels.
-        ramp: colours of values.
-        shares: whether a page can show bars as shares of their sums too.
-        dense: whether the legend has many names.
-    """
-
-    panels: Sequence[Panel]
-    height: float
+    panels: Sequence[Panel]  # row by row
+    height: float  # inches in one column, without legend and note
+    # of marks, by what their column says; the legend has them in this order
     looks: Mapping[Any, Look] = field(default_factory=dict)
-    caption: str = ""
-    legend: str = ""
-    note: str = ""
-    names: Sequence[str] = ()
-    across: int = 1
-    widths: Sequence[float] = ()
-    share: str = ""
+    caption: str = ""  # what it shows
+    legend: str = ""  # what stands over the legend
+    note: str = ""  # what stands below all
+    names: Sequence[str] = ()  # what is listed below all, in columns
+    across: int = 1  # columns of panels
+    widths: Sequence[float] = ()  # of these, over one another
+    share: str = ""  # axes whose scale all panels share: '', 'x', 'y' or 'xy'
+    # x, y: titles of axes of all panels
     x: str = ""
     y: str = ""
-    ramp: Ramp | None = None
-    shares: bool = False
-    dense: bool = False
+    ramp: Ramp | None = None  # colours of values
+    shares: bool = False  # whether a page can show bars as shares of their sums too
+    dense: bool = False  # whether the legend has many names
 
     @property
     def rows(self) -> int:

@@ -23,29 +23,21 @@ MOST = 2**53
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds.
+    """What a column holds."""
 
-    Attributes:
-        meaning: a sentence, with the unit where the name does not say it.
-        kind: 'text', 'real' (a finite number), 'count' (a whole number) or 'flag' (true or false).
-        empty: whether a place may be empty.
-        low, high: the range of numbers, both ends included.
-        choices: the texts that there can be; all if none are given.
-        measured: whether a clock measured it while the result was made: it is another one each
-            time.
-        head: what stands above it where it is printed; its name if that is ''.
-        look: how a value is printed: a format such as '.3g', 'bytes' or 'percent'; with ' or -' at
-            its end, a dash stands for 0; or a function.
-    """
-
-    meaning: str
+    meaning: str  # a sentence, with the unit where the name does not say it
+    # 'text', 'real' (a finite number), 'count' (a whole number) or 'flag' (true or false)
     kind: Kind
-    empty: bool = False
+    empty: bool = False  # whether a place may be empty
+    # low, high: the range of numbers, both ends included
     low: float = -LARGEST
     high: float = LARGEST
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # the texts that there can be; all if none are given
+    # whether a clock measured it while the result was made: it is another one each time
     measured: bool = False
-    head: str = ""
+    head: str = ""  # what stands above it where it is printed; its name if that is ''
+    # how a value is printed: a format such as '.3g', 'bytes' or 'percent'; with ' or -' at its end,
+    # a dash stands for 0; or a function
     look: Look = ""
 
     def cell(self, value: Any) -> str:

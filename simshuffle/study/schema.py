@@ -51,17 +51,11 @@ UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes
 
 @dataclass(frozen=True)
 class Schema:
-    """A table.
+    """A table."""
 
-    Attributes:
-        columns: by name, in their order.
-        suffix: '.csv' or '.parquet'.
-        key: columns in which no two rows agree; () where they may.
-    """
-
-    columns: Mapping[str, Column]
-    suffix: str = ".csv"
-    key: tuple[str, ...] = ()
+    columns: Mapping[str, Column]  # by name, in their order
+    suffix: str = ".csv"  # '.csv' or '.parquet'
+    key: tuple[str, ...] = ()  # columns in which no two rows agree; () where they may
 
     @property
     def meanings(self) -> dict[str, str]:

@@ -54,24 +54,18 @@ BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is taken apart.
+    """What is taken apart."""
 
-    Attributes:
-        start, end: scenarios without sweep that differ in their exchange alone.
-        switches: what is switched; the end of the orders is ``end`` with what was asked for
-            besides.
-        states: the exchange of every combination that there can be.
-        alone: for each key and value the exchanges that have it alone, by base; where one cannot
-            be, it is left out.
-        seeds: how many; from that of the scenario on.
-    """
-
+    # start, end: scenarios without sweep that differ in their exchange alone
     start: Scenario
     end: Scenario
+    # what is switched; the end of the orders is ``end`` with what was asked for besides
     switches: list[Switch]
-    states: Mapping[tuple[bool, ...], Any]
+    states: Mapping[tuple[bool, ...], Any]  # the exchange of every combination that there can be
+    # for each key and value the exchanges that have it alone, by base; where one cannot be, it is
+    # left out
     alone: Mapping[tuple[str, Any], dict[str, Any]]
-    seeds: int
+    seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
         """Every simulation: its table, the first columns of its rows there, the last of which is

@@ -36,17 +36,11 @@ SIZES = tuple(64 << power for power in range(7))
 
 @dataclass(frozen=True)
 class Hiding:
-    """What is searched for.
+    """What is searched for."""
 
-    Attributes:
-        scenarios: for each world size, smallest first.
-        variants: their names, in the order of `VARIANTS`.
-        tolerance: share of the epoch without exchange that counts as nothing.
-    """
-
-    scenarios: Sequence[Scenario]
-    variants: Sequence[str]
-    tolerance: float
+    scenarios: Sequence[Scenario]  # for each world size, smallest first
+    variants: Sequence[str]  # their names, in the order of `VARIANTS`
+    tolerance: float  # share of the epoch without exchange that counts as nothing
 
 
 def request(options: HidingOptions) -> Request[Hiding]:

@@ -44,19 +44,12 @@ TOGETHER = "none by itself"
 
 @dataclass(frozen=True)
 class SearchCell(NetworkCell):
-    """A search.
+    """A search."""
 
-    Attributes:
-        document: the resolved scenario as plain values, from `prepared`.
-        variant: of the exchange.
-        tolerance: share of the epoch without exchange that counts as nothing.
-        baseline_s: s of that epoch.
-    """
-
-    document: Mapping[str, Any]
-    variant: str
-    tolerance: float
-    baseline_s: float
+    document: Mapping[str, Any]  # the resolved scenario as plain values, from `prepared`
+    variant: str  # of the exchange
+    tolerance: float  # share of the epoch without exchange that counts as nothing
+    baseline_s: float  # s of that epoch
 
     @property
     def key(self) -> Any:

@@ -53,19 +53,13 @@ class NetworkCell(PlainCell):
 
 @dataclass(frozen=True)
 class RunCell(NetworkCell):
-    """A run.
+    """A run."""
 
-    Attributes:
-        document: the resolved scenario as plain values (see `Scenario.to_dict`), without sweep.
-        label: of the run, for people.
-        with_tables: whether its tables are kept, beside what is reported of it.
-        timeline: the ranks of which the timeline is among them.
-    """
-
+    # the resolved scenario as plain values (see `Scenario.to_dict`), without sweep
     document: Mapping[str, Any]
-    label: str
-    with_tables: bool = True
-    timeline: Kept = "full"
+    label: str  # of the run, for people
+    with_tables: bool = True  # whether its tables are kept, beside what is reported of it
+    timeline: Kept = "full"  # the ranks of which the timeline is among them
 
     @staticmethod
     def make_ready() -> None:

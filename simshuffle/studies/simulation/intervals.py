@@ -72,19 +72,14 @@ def over_seeds(seeds: int) -> str:
 
 @dataclass(frozen=True)
 class Means:
-    """What tables and figures show of runs: means over seeds. Of one seed, what that gives.
+    """What tables and figures show of runs: means over seeds. Of one seed, what that gives."""
 
-    Attributes:
-        epochs, breakdown: as `simshuffle.results.report` makes them, without seed.
-        half: half the 95 % interval of each measure of ``epochs``, by run and epoch; None of one
-            seed.
-        seeds: how many there are.
-    """
-
+    # epochs, breakdown: as `simshuffle.results.report` makes them, without seed
     epochs: pd.DataFrame
     breakdown: pd.DataFrame
+    # half the 95 % interval of each measure of ``epochs``, by run and epoch; None of one seed
     half: pd.DataFrame | None = None
-    seeds: int = 1
+    seeds: int = 1  # how many there are
 
     @property
     def epoch_half(self) -> pd.Series[float] | None:

@@ -49,17 +49,12 @@ USUAL = {"labels": "cause", "timeline": "full", "seeds": 1}
 
 @dataclass(frozen=True)
 class Runs:
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes:
-        scenarios: without sweep, by the name of the run, each with its first seed.
-        timeline: the ranks of which the timeline is kept.
-        seeds: of each run.
-    """
-
+    # without sweep, by the name of the run, each with its first seed
     scenarios: Mapping[str, Scenario]
-    timeline: Kept = "full"
-    seeds: int = 1
+    timeline: Kept = "full"  # the ranks of which the timeline is kept
+    seeds: int = 1  # of each run
 
     def cells(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The name of each cell, and the first columns of its tables: the run, and of several seeds

@@ -43,21 +43,13 @@ MOST_ROWS = 60
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is swept.
+    """What is swept."""
 
-    Attributes:
-        base: without sweep of its own.
-        combinations: values by dotted key, the seed among them.
-        axes: names of the axes' columns by key; without the seed.
-        numbers: those of them that hold numbers; the others hold texts.
-        label: names a combination, with columns in braces; '' for the name that runs have.
-    """
-
-    base: Scenario
-    combinations: Sequence[Mapping[str, Any]]
-    axes: Mapping[str, str]
-    numbers: frozenset[str]
-    label: str
+    base: Scenario  # without sweep of its own
+    combinations: Sequence[Mapping[str, Any]]  # values by dotted key, the seed among them
+    axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
+    numbers: frozenset[str]  # those of them that hold numbers; the others hold texts
+    label: str  # names a combination, with columns in braces; '' for the name that runs have
 
 
 def request(options: SweepOptions) -> Request[Sweep]:

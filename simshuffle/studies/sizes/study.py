@@ -68,17 +68,11 @@ QUANTILES_OF = Schema(
 
 @dataclass(frozen=True)
 class SizesCell(PlainCell):
-    """The plan of one epoch of a run.
+    """The plan of one epoch of a run."""
 
-    Attributes:
-        label: name of the run.
-        document: its scenario, without sweep, as plain values.
-        epoch: from 1.
-    """
-
-    label: str
-    document: Mapping[str, Any]
-    epoch: int
+    label: str  # name of the run
+    document: Mapping[str, Any]  # its scenario, without sweep, as plain values
+    epoch: int  # from 1
 
     @property
     def key(self) -> Any:
