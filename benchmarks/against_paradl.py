@@ -26,10 +26,10 @@ from paradl import (
 )
 from validation_tables import put
 
+from simshuffle import validate
 from simshuffle.results.canvas import legend_above, new_figure, save
 from simshuffle.results.style import STYLE
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.rows import Row, assignments, read_rows
 from simshuffle.studies.validation.runs import parts_of
 
@@ -167,7 +167,7 @@ def panel(shown: Sequence[Column], title: str, ax: Axes) -> Axes:
 
 
 def main() -> None:
-    compared = points(validate(SETS, processes=1))
+    compared = points(validate(only=SETS, processes=1).tables["validation"])
     put(PAGE, "against means", markdown_means(compared))
     put(POINTS, "against points", markdown_points(compared))
     save(figure(), FIGURE)

@@ -11,12 +11,15 @@ import sys
 from simshuffle.network import Fluid
 from simshuffle.network.contention import self_contention
 from simshuffle.studies.congestion.cell import TrafficCell, fabric_of, traffic_of
-from simshuffle.studies.congestion.compare import Settings, request, scenarios
+from simshuffle.studies.congestion.compare import request
+from simshuffle.studies.congestion.verb import CongestionOptions
 
 
 def main(scenario: str = "paper/congestion-imagenet1k", ranks: str = "128") -> None:
     """Print a row for every variant, first seed, all bytes."""
-    asked = request(scenarios(scenario, {}, [int(ranks)]), Settings(models=("fluid",), seeds=1))
+    sizes = (int(ranks),)
+    options = CongestionOptions(scenario=scenario, world_size=sizes, network=("fluid",), seeds=1)
+    asked = request(options)
     print(
         "| variant | without contention (s) | coefficient, equal parts | coefficient, fluid |"
         " equal parts / fluid | first stage |"

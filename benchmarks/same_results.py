@@ -66,11 +66,11 @@ ALWAYS = (
     Named("train", "*.stderr", "* of * runs, about * left", "measured on this machine"),
 )
 DELIBERATE: tuple[Named, ...] = (
-    Named("*", "*.cells/*", FILE, "outcomes that are kept, so that a stopped study goes on"),
-    Named("run", "*columns.json", FILE, "every column of every result is described"),
-    Named("*", "*meta.json", "kind", "every result names its kind"),
-    Named("run", "*iterations.parquet", FILE, "means over ranks by iteration and phase"),
-    Named("run", "*columns.json", "iterations.parquet.*", "the same"),
+    Named(
+        "*", "*.stderr", "'simshuffle * is 'simshuffle * now; the old name goes in 0.3.", "is so"
+    ),
+    Named("*", "*.png", "", "figures are declared once, for paper and for the page"),
+    Named("*", "*.pdf", "", "the same"),
 )
 """What a change between OLD and NEW has altered on purpose: a new column, a mended fault."""
 

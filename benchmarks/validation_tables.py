@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from simshuffle import validate
 from simshuffle.results import canvas, paper
-from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.text import (
     CELLS,
@@ -85,7 +85,7 @@ def markdown(results: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    results = validate()
+    results = validate().tables["validation"]
     page = ROOT / "docs" / "reference" / "validation.md"
     put(page, "validation summary", markdown_summary(results))
     put(page, "validation rows", markdown(results).replace("### ", "## "))

@@ -28,7 +28,7 @@ Progress = Callable[[str, float], None]
 
 
 def run(
-    scenario: Scenario | Sequence[Scenario],
+    scenario: Scenario | str | Path | Sequence[Scenario | str | Path],
     progress: Progress | None = None,
     *,
     seeds: int = 1,
@@ -37,7 +37,7 @@ def run(
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
 
     Args:
-        scenario: from `simshuffle.load_scenario`.
+        scenario: one or more, each from `simshuffle.load_scenario`, a file or a name.
         progress: told of the progress, if given.
         seeds: of each run, from that of its scenario on.
         timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a sample,

@@ -8,9 +8,10 @@ from typing import Any
 
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle.studies.calibrate import study as calibration
-from simshuffle.studies.calibrate.cell import Settings
+from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
+from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.loader import asking as loader_asking
 from simshuffle.studies.loader import study as loader
@@ -19,7 +20,8 @@ from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.studies.oracle import asking
 from simshuffle.studies.oracle import study as oracle
-from simshuffle.studies.policies import cases, comparison
+from simshuffle.studies.oracle.verb import OracleOptions
+from simshuffle.studies.policies import cases, cell
 from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
@@ -28,6 +30,7 @@ from simshuffle.studies.sizes import study as sizes
 from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
+from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
@@ -77,15 +80,23 @@ def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 
 def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
-    asked = asking.Asked(["data", "filter"], [1, 4], "3 GiB", [("data", 4)], [("data", 4, 9.0)])
-    return oracle.STUDY, asking.request(small(**SIZE, workload__model="alexnet"), asked)
+    options = OracleOptions(
+        scenario=small(**SIZE, workload__model="alexnet"),
+        strategies=("data", "filter"),
+        world_sizes=(1, 4),
+        budget_memory="3 GiB",
+        simulate=(("data", 4),),
+    )
+    return oracle.STUDY, asking.request(options, [("data", 4, 9.0)])
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__exchange="partial_local_shuffle:exchange_fraction=0.3")
     patterns = ("all_to_all", "pairing_random")
-    settings = compare.Settings(patterns, seeds=2, packet_seeds=1, packets=200)
-    return congestion.STUDY, compare.request([scenario], settings)
+    options = CongestionOptions(
+        scenario=scenario, pattern=patterns, seeds=2, packet_seeds=1, packets=200
+    )
+    return congestion.STUDY, compare.request(options)
 
 
 def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -100,13 +111,14 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
     ]
     (place / "log.csv").write_text("\n".join(lines), encoding="utf-8")
     reads = Path(__file__).parent / "data" / "calibrate" / "ior-4-hosts.txt"
-    return calibration.STUDY, calibration.request([place / "log.csv", reads], Settings())
+    options = CalibrationOptions(files=(place / "log.csv", reads))
+    return calibration.STUDY, calibration.request(options)
 
 
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
     few = {f"cases.{name}.{key}": 2 for name in ("mnist", "imagenet1k") for key in ("epochs",)}
     study = cases.load("nopfs", few).only(["mnist", "imagenet1k"])
-    return policies.STUDY, comparison.request(study, ["perfect", "nopfs", "lbann_dynamic"])
+    return policies.STUDY, cell.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -176,7 +188,9 @@ def _time_to_accuracy(place: Path) -> tuple[Study[Any], Request[Any]]:
         for name, (kind, seed) in runs.items()
     }
     folder = trained.saved(place / "trained", "made", records, descriptions)
-    return time_to_accuracy.STUDY, join.request(folder, small(**SIZE), scale="trained", replays=2)
+    scenario = small(**SIZE)
+    options = TtaOptions(study=folder, scenario=scenario, scale="trained", replayed_seeds=2)
+    return time_to_accuracy.STUDY, join.request(options, folder, scenario)
 
 
 def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -18,6 +18,10 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.studies.time_to_accuracy import join
+from simshuffle.studies.time_to_accuracy import study as tta
+from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
@@ -158,3 +162,11 @@ def saved(
 ) -> Path:
     """The folder of such a study."""
     return engine.run(STUDY, request(name, records, descriptions)).save(folder)
+
+
+def time_to_accuracy(folder: Path, scenario: Scenario, **options: Any) -> tta.TimeToAccuracy:
+    """A training joined with its simulated times, with options as of `TtaOptions`."""
+    wanted = TtaOptions(study=folder, scenario=scenario, **options)
+    result = engine.run(tta.STUDY, join.request(wanted, folder, scenario))
+    assert isinstance(result, tta.TimeToAccuracy)
+    return result

@@ -3,6 +3,7 @@ printed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,8 @@ import pandas as pd
 from simshuffle.spec.units import Dimension, readable
 
 Kind = Literal["text", "real", "count", "flag"]
+Look = str | Callable[[Any], str]
+"""How a value is printed: a format such as '.3g', 'bytes' or 'percent', or a function."""
 LARGEST = 1e100
 """No number is larger, so that what is summed, squared or drawn of them stays finite."""
 MOST = 2**53
@@ -32,7 +35,7 @@ class Column:
             time.
         head: what stands above it where it is printed; its name if that is ''.
         look: how a value is printed: a format such as '.3g', 'bytes' or 'percent'; with ' or -' at
-            its end, a dash stands for 0.
+            its end, a dash stands for 0; or a function.
     """
 
     meaning: str
@@ -43,13 +46,15 @@ class Column:
     choices: tuple[str, ...] = ()
     measured: bool = False
     head: str = ""
-    look: str = ""
+    look: Look = ""
 
     def cell(self, value: Any) -> str:
         """A value as a terminal shows it; '' where it is missing. What is text already, such as a
         mean with its interval, stays as it is."""
         if pd.isna(value):
             return ""
+        if callable(self.look):
+            return self.look(value)
         if isinstance(value, str) or self.kind in {"text", "flag"}:
             return str(value)
         look, dash, _ = self.look.partition(" or -")
@@ -99,7 +104,7 @@ class Column:
 
 
 def text(
-    meaning: str, *choices: str, empty: bool = False, head: str = "", look: str = ""
+    meaning: str, *choices: str, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
     """A column of texts; of ``choices`` alone, if there are any."""
     return Column(meaning, "text", empty, choices=choices, head=head, look=look)
@@ -112,13 +117,13 @@ def real(
     *,
     empty: bool = False,
     head: str = "",
-    look: str = "",
+    look: Look = "",
 ) -> Column:
     """A column of finite numbers."""
     return Column(meaning, "real", empty, low, high, head=head, look=look)
 
 
-def amount(meaning: str, *, empty: bool = False, head: str = "", look: str = "") -> Column:
+def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
     """A column of finite numbers from 0 on: seconds, bytes, rates."""
     return Column(meaning, "real", empty, 0.0, head=head, look=look)
 
@@ -128,13 +133,13 @@ def spent(meaning: str) -> Column:
     return Column(meaning, "real", True, 0.0, measured=True)
 
 
-def share(meaning: str, *, empty: bool = False, head: str = "", look: str = "") -> Column:
+def share(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
     """A column of numbers from 0 to 1; a little beyond by rounding."""
     return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
 
 
 def count(
-    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: str = ""
+    meaning: str, low: float = 0, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
     """A column of whole numbers from ``low`` on."""
     return Column(meaning, "count", empty, low, MOST, head=head, look=look)

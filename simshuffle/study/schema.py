@@ -110,9 +110,13 @@ class Schema:
             shown.add_row(*(c.cell(value) for c, value in zip(of, row, strict=True)))
         return shown
 
+    def framed(self, rows: Sequence[Any]) -> pd.DataFrame:
+        """A table of these rows; what a row lacks is empty."""
+        return pd.DataFrame(rows, columns=list(self.columns))
+
     def empty(self) -> pd.DataFrame:
         """The table without rows."""
-        return pd.DataFrame(columns=list(self.columns))
+        return self.framed([])
 
     def write(self, table: Table, stem: Path) -> Path:
         """Write ``table`` to ``stem`` with the suffix; returns the path.

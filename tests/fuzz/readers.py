@@ -36,7 +36,6 @@ from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
-from simshuffle.studies.calibrate import calibrate
 from simshuffle.studies.fields import assignments, scenarios_of
 from simshuffle.studies.loader.asking import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
@@ -44,6 +43,7 @@ from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems
+from tests.calibrated import calibrate
 from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd
 from tests.fuzz.results import KINDS, made

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from simshuffle.studies.policies import POLICIES, Case, System, compare, load
-from simshuffle.studies.policies.accesses import Accesses, draw
-from simshuffle.studies.policies.frequency import cut, placed_by_frequency
-from simshuffle.studies.policies.model import overlapped, running_max_plus
-from simshuffle.studies.policies.plan import unbalanced_share
-from simshuffle.studies.policies.sources import PFS, REMOTE_MEMORY, fetch_seconds, pfs_seconds
+from simshuffle.studies.policies.accesses import Accesses, draw, fetch_seconds, pfs_seconds
+from simshuffle.studies.policies.cases import load
+from simshuffle.studies.policies.model import compare, overlapped, running_max_plus
+from simshuffle.studies.policies.plan import POLICIES, cut, placed_by_frequency, unbalanced_share
+from simshuffle.studies.policies.system import Case, System
+from simshuffle.studies.policies.tables import PFS, REMOTE_MEMORY
 
 MB = 1e6
 KEEPING = (

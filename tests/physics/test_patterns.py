@@ -16,14 +16,12 @@ from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.congestion.patterns import (
     PATTERNS,
-    Fabric,
     Variant,
     distances,
-    exchange,
-    first_samples,
     partners,
     variants,
 )
+from simshuffle.studies.congestion.traffic import Fabric, exchange, first_samples
 from tests.strategies import abci, fat_tree, star
 
 ABCI = load_scenario("quickstart").cluster

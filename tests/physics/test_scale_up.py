@@ -20,7 +20,7 @@ from simshuffle.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.congestion.patterns.fabric import Fabric
+from simshuffle.studies.congestion.traffic import Fabric
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, cluster, ring, tree
 from tests.small import small
 from tests.strategies import rail_optimised

@@ -22,16 +22,17 @@ from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.calibrate import Calibration, calibrate
-from simshuffle.studies.calibrate.cell import Settings, fitted
+from simshuffle.studies.calibrate.cell import fitted
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import parameters_of, parameters_table
 from simshuffle.studies.calibrate.readers import READERS, recognise, rows_of
-from simshuffle.studies.calibrate.study import request
+from simshuffle.studies.calibrate.study import Calibration, request
 from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
+from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
 from simshuffle.study.made import contents
+from tests.calibrated import calibrate
 from tests.drawn import laid_out
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"
@@ -306,10 +307,8 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path):
     assert "--hosts" in refused(DATA / "osu-allreduce.txt", ranks=8)
     assert "must not exceed" in refused(DATA / "osu-allreduce.txt", ranks=8, hosts=9)
     assert "catalog" in refused(changed(tmp_path, "epochs-vgg16.csv", "vgg16,", "mine,", 99))
-    assert "log" in refused(DATA / "epochs-vgg16.csv", models=["resnet50=resnet50"])
-    assert "several accelerators" in refused(
-        DATA / "epochs-vgg16.csv", models={"vgg16": "resnet50"}
-    )
+    assert "log" in refused(DATA / "epochs-vgg16.csv", model=["resnet50=resnet50"])
+    assert "several accelerators" in refused(DATA / "epochs-vgg16.csv", model=["vgg16=resnet50"])
     with pytest.raises(InputError, match="different names"):
         calibrate([DATA / "osu-bw.txt", changed(tmp_path, "osu-bw.txt", "v5.9", "v5.8")])
     with pytest.raises(InputError, match="two tools"):
@@ -341,7 +340,7 @@ def test_no_change_of_a_file_makes_a_traceback(data, tmp_path_factory):
     path.write_bytes(bytes(raw))
     kind = data.draw(st.sampled_from([None, *READERS]))
     try:
-        result = calibrate(path, kind=kind, ranks=8, hosts=2, models={"vgg16": "vgg16_chainer"})
+        result = calibrate(path, kind=kind, ranks=8, hosts=2, model=["vgg16=vgg16_chainer"])
     except InputError as error:
         assert error.problems
         assert str(path) in str(error) or "log" in error.source or "calibrate" in error.source
@@ -396,7 +395,7 @@ def test_a_curve_is_written_where_one_bandwidth_does_not_fit():
 def test_a_published_epoch_log():
     """VGG-16 on ABCI (github.com/ankahira/paraDL): 262 ms an iteration on one GPU, 6.1 and 6.5 GB/s
     on 2 and 4 hosts, 19 GB/s in one."""
-    result = calibrate(DATA / "epochs-vgg16.csv", models={"vgg16": "vgg16_chainer"})
+    result = calibrate(DATA / "epochs-vgg16.csv", model=["vgg16=vgg16_chainer"])
     values = {p.key: p for p in result.parameters}
     assert values["vgg16_chainer: iteration on one GPU, median"].value == pytest.approx(
         0.2621, abs=2e-4
@@ -407,7 +406,7 @@ def test_a_published_epoch_log():
     assert values[INTER].value == pytest.approx(6.3e9, rel=0.04)
     assert values[INTRA].value == pytest.approx(19.2e9, rel=0.02)
     held_out = calibrate(
-        DATA / "epochs-vgg16.csv", models=["vgg16=vgg16_chainer"], fit_up_to=8
+        DATA / "epochs-vgg16.csv", model=["vgg16=vgg16_chainer"], fit_up_to=8
     ).residuals
     assert held_out.loc[~held_out["used"], "relative"].abs().max() < 0.03
 
@@ -459,18 +458,19 @@ def test_a_folder_is_read_back(measured, tmp_path):
 FITTED = {
     "curve over sizes": (["nccl-1-host.txt", "nccl-2-hosts.txt"], {}),
     "curve over hosts": (["ior-1-hosts.txt", "ior-4-hosts.txt"], {}),
-    "without intervals": (["ior-1-hosts.txt"], {"store": "ssd"}),
+    "without intervals": (["ior-1-hosts.txt"], {"storage": "ssd"}),
     "files": (["mdtest-1-tasks.txt", "mdtest-32-tasks.txt"], {}),
-    "a model": (["epochs-vgg16.csv"], {"models": ["vgg16_chainer"]}),
+    "a model": (["epochs-vgg16.csv"], {"model": ("vgg16_chainer",)}),
 }
 
 
 @pytest.mark.parametrize("name", FITTED)
 def test_parameters_survive_their_table_to_the_last_bit(name, tmp_path):
     files, given = FITTED[name]
-    cell = request([DATA / file for file in files], Settings(**given)).values
+    paths = tuple(DATA / file for file in files)
+    cell = request(CalibrationOptions(files=paths, **given)).values
     rows = [row for source in cell.sources for row in rows_of(source)]
-    parameters = fitted(as_table(rows), cell.settings).parameters
+    parameters = fitted(as_table(rows), cell.options).parameters
     PARAMETERS.write(parameters_table(parameters), tmp_path / "parameters")
     again = parameters_of(PARAMETERS.read(tmp_path / "parameters"))
     assert repr(again) == repr(parameters)  # nan is as nan, which == does not say
@@ -551,7 +551,7 @@ def test_several_models_get_files_of_their_own(tmp_path):
 def test_an_entry_finds_its_model_in_the_log():
     values = [
         p.model
-        for p in calibrate(DATA / "epochs-vgg16.csv", models=["vgg16_chainer"]).parameters
+        for p in calibrate(DATA / "epochs-vgg16.csv", model=["vgg16_chainer"]).parameters
         if p.usable and p.model
     ]
     assert set(values) == {"vgg16_chainer"}

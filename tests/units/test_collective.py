@@ -12,7 +12,7 @@ from simshuffle.allreduce import AllreduceFlows
 from simshuffle.cli import main
 from simshuffle.collective import SIZES, Chosen, bench, bench_of, measure, sizes
 from simshuffle.errors import InputError
-from simshuffle.studies.calibrate import calibrate
+from tests.calibrated import calibrate
 from tests.examples import ring
 from tests.small import small
 

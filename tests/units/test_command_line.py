@@ -381,9 +381,10 @@ def test_the_script_of_a_shell_is_printed(capsys, monkeypatch):
 
 
 def test_a_command_looks_for_garbage_less_often_and_a_program_that_calls_main_as_it_did(tmp_path):
-    before = gc.get_threshold(), gc.get_freeze_count()
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     assert main([*LOCAL, "--out", str(tmp_path / "out")]) == 0
-    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    assert gc.get_threshold() == threshold
+    assert gc.get_freeze_count() <= frozen  # what the tests hold may have become less
     code = (
         "import gc, sys, simshuffle.cli as cli\n"
         "try: cli.entry_point()\n"

@@ -17,15 +17,18 @@ from simshuffle.plan import resources
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.congestion import cell, figures, text
-from simshuffle.studies.congestion.ablation import CORNERS, SWITCHES, ablation
-from simshuffle.studies.congestion.compare import Settings, request, scenarios
+from simshuffle.studies.congestion.compare import request, scenarios
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.samples import samples
 from simshuffle.studies.congestion.study import STUDY
 from simshuffle.studies.congestion.tables import HOTTEST, STORED, hottest, utilisation
+from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.congestion.verdict import (
+    CORNERS,
     PRACTICE,
     QUESTIONS,
+    SWITCHES,
+    ablation,
     compared,
     comparisons,
     over_routings,
@@ -56,15 +59,23 @@ def scenario(**values):
     )
 
 
+def options(**values):
+    return CongestionOptions(scenario="quickstart", **values)
+
+
+def run(scenarios, settings):
+    return engine.run(STUDY, request(settings, scenarios))
+
+
 def compare(scenarios, settings):
-    return engine.run(STUDY, request(scenarios, settings)).tables
+    return run(scenarios, settings).tables
 
 
 @pytest.fixture(scope="module")
 def tables():
     """Two world sizes, two models, two seeds."""
     return compare(
-        [scenario(), scenario(world_size=16)], Settings(seeds=2, packet_seeds=2, packets=10**9)
+        [scenario(), scenario(world_size=16)], options(seeds=2, packet_seeds=2, packets=10**9)
     )
 
 
@@ -135,8 +146,8 @@ def alike(world_size):
 
 def of_shifts(**settings):
     """The result of shifts alone on 16 ranks whose samples are alike."""
-    few = Settings(patterns=("linear_shift",), seeds=2, packet_seeds=2, packets=10**9, **settings)
-    return engine.run(STUDY, request([alike(16)], few))
+    few = options(pattern=("linear_shift",), seeds=2, packet_seeds=2, packets=10**9, **settings)
+    return run([alike(16)], few)
 
 
 def test_equal_sizes_hide_what_packets_cost_in_staged_shifts():
@@ -163,7 +174,7 @@ def test_alike_samples_are_jittered_for_the_packet_model_alone():
     assert np.array_equal(jittered, sent.jittered(0.1).nbytes(1))
     assert not np.any(jittered == sent.jittered(0.1).nbytes(2))
     for models, jitter in ((("fluid", "packet"), 0.1), (("packet",), 0.1), (("fluid",), 0.0)):
-        asked = request([alike(16)], Settings(models=models))
+        asked = request(options(network=models), [alike(16)])
         assert {job.samples.jitter for job in asked.values} == {jitter}
     drawn = samples(scenario())  # their sizes differ by 23 % already
     assert drawn.jittered(0.1) is drawn
@@ -179,7 +190,7 @@ def test_the_verdict_says_what_was_done_to_the_sizes():
     (equal,) = said(jitter=0.0)
     assert "equal sizes" in equal
     assert "--jitter 0.1" in equal
-    assert said(models=("fluid",)) == []
+    assert said(network=("fluid",)) == []
 
 
 @pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
@@ -465,7 +476,7 @@ def test_messages_and_barriers_are_counted(tables):
 
 
 def test_the_same_arguments_give_the_same_tables_and_another_seed_others():
-    settings = Settings(models=("fluid",), seeds=1)
+    settings = options(network=("fluid",), seeds=1)
     first, again, other = (compare([scenario(seed=seed)], settings) for seed in (1, 1, 2))
     for (name, a), (_, b), (_, c) in zip(first.items(), again.items(), other.items(), strict=True):
         pd.testing.assert_frame_equal(a, b, check_exact=True)
@@ -481,7 +492,7 @@ def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
     alike = small(workload__exchange=EXCHANGE)
     found = compare(
         [alike],
-        Settings(patterns=("linear_shift", "pairing_random"), models=("analytic",), seeds=3),
+        options(pattern=("linear_shift", "pairing_random"), network=("analytic",), seeds=3),
     )
     assert len(found["times"]) == 2 * 5 * 3
     assert len(made) == 3 + 3 * 3  # of the shift once for all seeds, as all samples have one size
@@ -496,7 +507,7 @@ def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
 
 
 def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
-    found = compare([scenario()], Settings(seeds=2, packet_seeds=1, packets=2000))
+    found = compare([scenario()], options(seeds=2, packet_seeds=1, packets=2000))
     full, short = (
         found["times"][found["times"]["bytes_set"] == name] for name in ("full", "short")
     )
@@ -514,14 +525,17 @@ def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
 
 
 def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
-    found = compare([scenario()], Settings(seeds=1, packet_seeds=1, packets=50))
+    result = run([scenario()], options(seeds=1, packet_seeds=1, packets=50))
+    found = result.tables
     packet = found["times"][found["times"]["model"] == "packet"]
     assert "all_to_all" not in set(packet["pattern"])
     assert set(found["times"].loc[found["times"]["pattern"] == "all_to_all", "bytes_set"]) == {
         "full"
     }
     assert any("needs --packets 56 at least" in line for line in text.notes(found, 1e-6))
-    assert any("not compared by the packet model" in line for line in text.verdict_lines(found))
+    assert any(
+        "not compared by the packet model" in line for line in text.verdict_lines(result.all_tables)
+    )
 
 
 @pytest.mark.parametrize(
@@ -535,16 +549,16 @@ def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
 )
 def test_what_the_packet_model_is_run_for(models, patterns, expected):
     found = compare(
-        [scenario()], Settings(models=models, patterns=patterns, seeds=1, packet_seeds=1)
+        [scenario()], options(network=models, pattern=patterns, seeds=1, packet_seeds=1)
     )
     assert (found["times"]["model"] == "packet").sum() == expected
 
 
 def test_a_comparison_of_nothing_is_refused():
-    settings = Settings(models=("packet",), patterns=("all_to_all",), packets=50)
+    settings = options(network=("packet",), pattern=("all_to_all",), packets=50)
     with pytest.raises(ScenarioError, match="at least 56 for all_to_all; got 50"):
         compare([scenario()], settings)
-    both = Settings(models=("fluid", "packet"), patterns=("all_to_all",), packets=50, seeds=1)
+    both = options(network=("fluid", "packet"), pattern=("all_to_all",), packets=50, seeds=1)
     assert compare([scenario()], both)["times"]["model"].tolist() == ["fluid"]
 
 
@@ -556,13 +570,13 @@ ROUTINGS = ("d_mod_k", "ecmp:queue_pairs=2", "adaptive")
 @pytest.fixture(scope="module")
 def routed():
     """The result under three routings, two world sizes, fluid alone."""
-    settings = Settings(
-        patterns=("all_to_all", "random_permutations", "pairing_random"),
-        models=("fluid",),
+    settings = options(
+        pattern=("all_to_all", "random_permutations", "pairing_random"),
+        network=("fluid",),
         seeds=2,
-        routings=ROUTINGS,
+        routing=ROUTINGS,
     )
-    return engine.run(STUDY, request([scenario(), scenario(world_size=16)], settings))
+    return run([scenario(), scenario(world_size=16)], settings)
 
 
 def test_every_routing_gets_the_same_bytes_and_rows_of_its_own(routed):
@@ -573,9 +587,9 @@ def test_every_routing_gets_the_same_bytes_and_rows_of_its_own(routed):
     assert (times.groupby(runs)["nbytes"].nunique() == 1).all()
     assert set(routed.tables["sets"]["routing"]) == set(routed.tables["links"]["routing"])
     # the scenario's own is d_mod_k, and is not named then
-    own = Settings(patterns=("all_to_all", "pairing_random"), models=("fluid",), seeds=2)
+    own = options(pattern=("all_to_all", "pairing_random"), network=("fluid",), seeds=2)
     alone = compare([scenario(), scenario(world_size=16)], own)["times"]
-    wanted = times[(times["routing"] == "d_mod_k") & times["pattern"].isin(own.patterns)]
+    wanted = times[(times["routing"] == "d_mod_k") & times["pattern"].isin(own.pattern)]
     pd.testing.assert_frame_equal(alone, wanted.reset_index(drop=True), check_exact=True)
     # with 16 ranks on two leaf switches a hash piles pairs up, and the least loaded link does not
     whole = times[(times["world_size"] == 16) & (times["pattern"] == "pairing_random")]
@@ -586,19 +600,19 @@ def test_every_routing_gets_the_same_bytes_and_rows_of_its_own(routed):
 
 
 def test_runs_of_several_routings_are_told_apart():
-    settings = Settings(patterns=("pairing_random",), models=("analytic",), routings=ROUTINGS)
-    jobs = request([scenario()], settings).values
+    settings = options(pattern=("pairing_random",), network=("analytic",), routing=ROUTINGS)
+    jobs = request(settings, [scenario()]).values
     labels = [run.label for job in jobs for run, _ in job.runs()]
     assert len(set(labels)) == len(labels) == 3 * 5 * 5
     assert labels[0] == "8 ranks, d_mod_k: pairing_random sample barrier, analytic, seed 1"
     assert len({job.sent.label for job in jobs}) == 3
-    (one,) = request([scenario()], Settings(routings=("ecmp:queue_pairs=1",))).values
+    (one,) = request(options(routing=("ecmp:queue_pairs=1",)), [scenario()]).values
     assert (one.routing, one.name) == ("ecmp", "8 ranks")
 
 
 def test_messages_do_not_depend_on_what_was_asked_before():
     """Adaptive routes look at what was sent. Cells come in any order, and share the network."""
-    (job,) = request([scenario(world_size=16)], Settings(routings=("adaptive",))).values
+    (job,) = request(options(routing=("adaptive",)), [scenario(world_size=16)]).values
     runs = [run for run, _ in job.runs() if run.variant.pattern.startswith("pairing")]
     first = [cell.traffic_of(run).flows.routes.tobytes() for run in runs]
     again = [cell.traffic_of(run).flows.routes.tobytes() for run in reversed(runs)]
@@ -607,7 +621,7 @@ def test_messages_do_not_depend_on_what_was_asked_before():
 
 @pytest.mark.parametrize("routing", ["adaptive", "ecmp:queue_pairs=16", "random_static"])
 def test_no_link_of_a_route_is_left_out(routing):
-    (job,) = request([scenario(world_size=16)], Settings(routings=(routing,))).values
+    (job,) = request(options(routing=(routing,)), [scenario(world_size=16)]).values
     fabric = cell.fabric_of(job.place)
     src = np.tile(np.arange(16), 60)
     dst = (src + np.repeat(np.arange(60) % 15 + 1, 16)) % 16
@@ -621,7 +635,7 @@ def test_no_link_of_a_route_is_left_out(routing):
 def test_the_switches_are_cabled_once_for_all_routings():
     cell.fabric_of.cache_clear()
     resources._wiring.cache_clear()
-    compare([scenario()], Settings(models=("analytic",), seeds=1, routings=ROUTINGS))
+    compare([scenario()], options(network=("analytic",), seeds=1, routing=ROUTINGS))
     assert cell.fabric_of.cache_info().misses == 3
     assert resources._wiring.cache_info().misses == 1
 
@@ -645,7 +659,8 @@ def test_what_holds_under_all_routings():
 
 
 def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
-    assert list(text.routing_lines(tables)) == ["Verdicts are for the routing d_mod_k."]
+    judged = {**tables, "verdicts": verdicts(comparisons(tables["times"]))}
+    assert list(text.routing_lines(judged)) == ["Verdicts are for the routing d_mod_k."]
     said = [part for part in STUDY.parts(routed) if isinstance(part, str)]
     assert "Under all of d_mod_k, ecmp:queue_pairs=2, adaptive:" in said
     start = "  16 ranks, all_to_all or random_permutations sample barrier"
@@ -822,7 +837,7 @@ def test_the_folder_holds_what_is_documented(finished):
 
 
 def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_path, capsys):
-    fresh = compare([scenario(sweep={})], Settings(seeds=2, packet_seeds=1, packets=100_000))
+    fresh = compare([scenario(sweep={})], options(seeds=2, packet_seeds=1, packets=100_000))
     for (name, stored), (_, table) in zip(
         read_folder(finished).tables.items(), fresh.items(), strict=True
     ):
@@ -1037,7 +1052,7 @@ def test_a_meta_file_without_the_latency_is_refused(finished, tmp_path, capsys):
 
 
 def test_a_model_leaves_the_flows_as_they_are_for_the_next_one():
-    (job,) = request([scenario()], Settings(models=("fluid",), seeds=1)).values
+    (job,) = request(options(network=("fluid",), seeds=1), [scenario()]).values
     for run, _ in job.runs():
         fabric, nbytes = cell.fabric_of(run.place), run.samples.nbytes(1)
         rng = np.random.default_rng(1)
@@ -1051,5 +1066,5 @@ def test_a_model_leaves_the_flows_as_they_are_for_the_next_one():
 
 def test_a_network_is_built_once_a_process():
     cell.fabric_of.cache_clear()
-    compare([scenario()], Settings(seeds=1, packet_seeds=1, packets=2000))
+    compare([scenario()], options(seeds=1, packet_seeds=1, packets=2000))
     assert cell.fabric_of.cache_info().misses == 1

@@ -40,8 +40,8 @@ from simshuffle.studies.filtering.request import (
 )
 from simshuffle.studies.filtering.study import STUDY
 from simshuffle.studies.filtering.tables import (
-    COLUMNS,
     RUN_COLUMNS,
+    STORED,
     SUMMARY_COLUMNS,
     FilterTables,
     best_rates,
@@ -384,7 +384,7 @@ def test_runs_that_failed_are_left_out_and_named():
     assert row["seeds"] == row["random_pairs"] == 2
     text = report(
         FilterTables(
-            *(pd.DataFrame(columns=list(COLUMNS[name])) for name in ("filters", "eps", "points")),
+            *(STORED[name].empty() for name in ("filters", "eps", "points")),
             runs,
         ),
         {},
@@ -448,7 +448,7 @@ def test_the_result_is_read_back_and_its_figures_are_the_same_bytes(done, tmp_pa
     folder, tables, _ = done
     result = engine.read(STUDY, folder)
     again = FilterTables(**result.tables)
-    for name in COLUMNS:
+    for name in STORED:
         pd.testing.assert_frame_equal(
             getattr(again, name), getattr(tables, name), check_dtype=False
         )

@@ -195,3 +195,8 @@ def test_a_study_of_another_distribution_is_found_by_its_entry_point(monkeypatch
     found = verbs.__wrapped__()
     assert asked == ["simshuffle.studies"]
     assert {*found} == {*verbs(), "study counted"}
+
+
+def test_run_takes_a_name_as_its_verb_does():
+    by_name = simshuffle.run("quickstart")
+    assert by_name.tables["epochs"]["run"].nunique() == 3

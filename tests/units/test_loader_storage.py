@@ -14,8 +14,8 @@ from simshuffle.plan.holding import held_in, most_held
 from simshuffle.plan.verdict import verdict
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.simulation.text import notes
-from simshuffle.studies.time_to_accuracy import time_to_accuracy
 from tests.examples import loader_shuffle
+from tests.trained import time_to_accuracy
 from tests.units.test_tta import EPOCHS, described, of_scale, record, study
 
 KEPT = {"samples_per_shard": 4}

@@ -13,12 +13,13 @@ from simshuffle.errors import InputError
 from simshuffle.layers import layer_list
 from simshuffle.parallelism import Data, Memory, Node, Step
 from simshuffle.plan.bounds import bounds
-from simshuffle.studies.oracle import given, points, recommend, strategies, text
-from simshuffle.studies.oracle.asking import Asked, request
+from simshuffle.studies.oracle import asking, points, recommend, strategies, text, verb
+from simshuffle.studies.oracle.asking import request
 from simshuffle.studies.oracle.figures import figures, memory_chart, shown_points, times_chart
-from simshuffle.studies.oracle.scale import FRACTIONS, scale_of
+from simshuffle.studies.oracle.machine import FRACTIONS, scale_of
 from simshuffle.studies.oracle.study import STUDY
-from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED, framed
+from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
+from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.study import engine
 from simshuffle.verify import verify
 from tests.drawn import faults, laid_out, rows_of, words
@@ -43,13 +44,13 @@ def tiny(**values):
 @pytest.fixture(scope="module")
 def result():
     """All strategies on 1 to 8 GPUs, with two simulated and one measured."""
-    asked = Asked(
+    options = OracleOptions(
+        scenario=tiny(),
         world_sizes=(1, 2, 8),
-        budget="3 GiB",
-        simulate=[("data", 8), ("data+spatial", 8)],
-        measured=[("data", 8, 20.0)],
+        budget_memory="3 GiB",
+        simulate=(("data", 8), ("data+spatial", 8)),
     )
-    return engine.run(STUDY, request(tiny(), asked))
+    return engine.run(STUDY, request(options, [("data", 8, 20.0)]))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def row(size, name, seconds, **more):
 
 
 def made(*rows):
-    return framed("points", list(rows))
+    return STORED["points"].framed(rows)
 
 
 # ------------------------------------------------------------------------------------------- points
@@ -98,7 +99,8 @@ def test_every_part_of_an_epoch_and_of_the_memory_is_there_once(result):
 def test_groups_with_smaller_batches_take_as_many_more_iterations():
     """Two ranks of a group read 10 samples each for an iteration of 20, or two of 10."""
     ways = ["filter:ways=2", "filter:ways=2,group_batch=10"]
-    table = engine.run(STUDY, request(tiny(), Asked(ways, (8,)))).tables["points"]
+    options = OracleOptions(scenario=tiny(), strategies=tuple(ways), world_sizes=(8,))
+    table = engine.run(STUDY, request(options)).tables["points"]
     assert table["group_batch"].tolist() == [20, 10]
     assert table["iterations"].tolist() == [10, 20]
     whole, half = table["compute_s"]  # each pass pays its share of what a batch does not shrink
@@ -342,21 +344,21 @@ def test_measured_epochs_are_checked(lines, said, tmp_path):
     path = tmp_path / "measured.csv"
     path.write_text(lines, encoding="utf-8")
     with pytest.raises(InputError, match=said):
-        given.measured_epochs(path)
+        asking.measured_epochs(path)
 
 
 @pytest.mark.parametrize(
     ("name", "gib"), [("v100-sxm2-16gb-amp", 16), ("h200-sxm5-141gb-amp", 141), ("p100", None)]
 )
 def test_the_budget_is_that_of_the_accelerators_name(name, gib):
-    budget, source = given.budget_of(None, name)
+    budget, source = asking.budget_of(None, name)
     assert budget == (None if gib is None else gib * GIB)
-    assert given.budget_of("8 GiB", name) == (8 * GIB, "--budget-memory")
+    assert asking.budget_of("8 GiB", name) == (8 * GIB, "--budget-memory")
     assert (name in source) == (gib is not None)
 
 
 def test_commas_part_strategies_and_their_values():
-    found = given.listed("data, pipeline:stages=4,microbatches=8,spatial")
+    found = verb.strategies_of("data, pipeline:stages=4,microbatches=8,spatial")
     assert found == ["data", "pipeline:stages=4,microbatches=8", "spatial"]
 
 
@@ -428,7 +430,7 @@ def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():
             for ways in (1, 2)
         )
     )
-    none = framed("measured", [])
+    none = STORED["measured"].framed([])
     shown = shown_points(table, none)
     assert shown["world_size"].unique().tolist() == [1, 8, 64, 512]
     assert shown["strategy"].tolist() == [f"{kind} 1" for kind in kinds] * 4
@@ -441,7 +443,7 @@ def test_a_column_far_above_the_fastest_is_cut_and_says_how_high_it_is():
     table = made(row(2, "data", 1.0, fits=True), row(2, "pipeline", 40.0, fits=True))
     tables = {
         "points": table,
-        "measured": framed("measured", []),
+        "measured": STORED["measured"].framed([]),
         "recommended": recommend.recommended(table),
     }
     chart = times_chart(tables)
@@ -457,7 +459,7 @@ def test_where_nothing_fits_figures_say_so():
     table = made(row(2, "data", 10.0, fits=False, why_not="x"))
     tables = {
         "points": table,
-        "measured": framed("measured", []),
+        "measured": STORED["measured"].framed([]),
         "recommended": recommend.recommended(table),
     }
     assert "nothing fits" in [word.get_text() for word, _ in words(times_chart(tables))]

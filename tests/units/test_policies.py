@@ -13,13 +13,14 @@ import yaml
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.policies import POLICIES, Study, compare, load, predicted
-from simshuffle.studies.policies.cases import names
-from simshuffle.studies.policies.comparison import request
+from simshuffle.studies.policies.cases import Study, load, names
+from simshuffle.studies.policies.cell import request
 from simshuffle.studies.policies.figures import policies_chart
-from simshuffle.studies.policies.sources import SOURCES
+from simshuffle.studies.policies.model import compare
+from simshuffle.studies.policies.plan import POLICIES
 from simshuffle.studies.policies.study import STUDY
-from simshuffle.studies.policies.tables import STORED
+from simshuffle.studies.policies.tables import SOURCES, STORED
+from simshuffle.studies.policies.validation import predicted
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests.drawn import laid_out

@@ -24,9 +24,9 @@ from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.time_to_accuracy import time_to_accuracy
 from simshuffle.studies.time_to_accuracy.join import Join, request
 from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
+from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -35,7 +35,7 @@ from simshuffle.studies.training.tables import (
 )
 from simshuffle.study import engine
 from tests.small import small
-from tests.trained import saved
+from tests.trained import saved, time_to_accuracy
 
 RANKS, SAMPLES, BATCH, EPOCHS = 8, 160, 5, 3
 GLOBAL = GlobalShuffle(kind="global_shuffle")
@@ -150,7 +150,8 @@ def of_scale(**values: Any) -> Scenario:
 
 def prepare(folder: Path, scenario: Scenario, **options: Any) -> Join:
     """What is asked of the study."""
-    prepared = request(folder, scenario, **options).values
+    asked = TtaOptions(study=folder, scenario=scenario, **options)
+    prepared = request(asked, folder, scenario).values
     assert isinstance(prepared, Join)
     return prepared
 
@@ -221,7 +222,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
 
 def test_what_is_simulated_follows_from_the_strategy(made: Path) -> None:
     """The strategy's own schedule and plans, and its inference pass if it makes one."""
-    prepared = prepare(made, of_scale(), global_sources=["pfs", "ssd"], replays=2)
+    prepared = prepare(made, of_scale(), global_source=["pfs", "ssd"], replayed_seeds=2)
     assert [setting.name for setting in prepared.settings] == [
         "global (PFS)",
         "global (SSD)",
@@ -296,14 +297,14 @@ def test_the_scenarios_own_global_shuffle_says_where_it_reads(made: Path) -> Non
 
 def test_replays_of_several_seeds_are_averaged(made: Path) -> None:
     one, two = (time_to_accuracy(made, of_scale(seed=seed)).tables["settings"] for seed in (1, 2))
-    both = time_to_accuracy(made, of_scale(seed=1), replays=2).tables["settings"]
+    both = time_to_accuracy(made, of_scale(seed=1), replayed_seeds=2).tables["settings"]
     assert both["replays"].tolist() == [2, 2]
     assert both["total_s"][0] == pytest.approx((one["total_s"][0] + two["total_s"][0]) / 2)
     assert both["replay_spread_s"][0] == pytest.approx(abs(one["total_s"][0] - two["total_s"][0]))
 
 
 def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made: Path) -> None:
-    found = time_to_accuracy(made, of_scale(cluster__ssd__capacity="12 MB"), global_sources=["ssd"])
+    found = time_to_accuracy(made, of_scale(cluster__ssd__capacity="12 MB"), global_source=["ssd"])
     settings = found.tables["settings"].set_index("setting")
     assert "keeps 16 MB of plain" in settings["message"]["global (SSD)"]
     assert np.isnan(settings["total_s"]["global (SSD)"])
@@ -312,7 +313,7 @@ def test_a_setting_that_does_not_fit_is_said_and_the_others_are_simulated(made: 
     # what it reached is known, not when
     assert found.tables["targets"]["reached"].tolist() == [1, 1, 2, 1]
     with pytest.raises(InputError, match="keeps"):
-        prepare(made, of_scale(cluster__ssd__capacity="1 MB"), global_sources=["ssd"])
+        prepare(made, of_scale(cluster__ssd__capacity="1 MB"), global_source=["ssd"])
 
 
 def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: Path) -> None:
@@ -326,7 +327,7 @@ def test_failed_runs_count_as_not_reached_unless_they_had_reached_it(tmp_path: P
         runs,
         {name: described("global", None, seed) for seed, name in enumerate(runs)},
     )
-    found = time_to_accuracy(folder, of_scale(), targets=[0.89, 0.82])
+    found = time_to_accuracy(folder, of_scale(), target=[0.89, 0.82])
     targets = found.tables["targets"].set_index("target")
     assert targets["n"].tolist() == [2, 2]
     assert targets["reached"].to_dict() == {0.89: 1, 0.82: 2}
@@ -374,10 +375,10 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path: Path) -> 
             {"statistics": "pooled"},
             "--statistics: must be one that the study evaluated: own; got 'pooled'",
         ),
-        ({"targets": [90]}, "--target: must be an accuracy above 0 and at most 1; got 90"),
-        ({"replays": 0}, "--replayed-seeds: must be at least 1; got 0"),
+        ({"target": [90]}, "--target: must be an accuracy above 0 and at most 1; got 90"),
+        ({"replayed_seeds": 0}, "--replayed-seeds: must be at least 1; got 0"),
         (
-            {"global_sources": ["tape"]},
+            {"global_source": ["tape"]},
             "--global-source: must be pfs, ssd or object_store; got 'tape'",
         ),
         ({"scale": "all"}, "--scale: must be one of trained, samples, ranks; got 'all'"),

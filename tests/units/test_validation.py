@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simshuffle import validate
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import (
     TRAFFIC,
@@ -185,7 +185,10 @@ def test_the_same_numbers_come_from_one_process_and_from_two(tmp_path: Path) -> 
         GOOD | {"quantity": "first epoch", "values": SMALL},
     ]
     write(tmp_path, *rows)
-    one, two = (validate(folder=tmp_path, processes=count) for count in (1, 2))
+    one, two = (
+        validate(folder=tmp_path, processes=count, progress=False).tables["validation"]
+        for count in (1, 2)
+    )
     pd.testing.assert_frame_equal(one, two)
     assert (one["predicted"] > 0).all()
     assert one["predicted_low"][0] <= one["predicted"][0] <= one["predicted_high"][0]

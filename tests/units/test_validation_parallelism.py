@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 import yaml
 
+from simshuffle import validate
 from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.predict import TRAFFIC, traffic
 from simshuffle.studies.validation.rows import assignments, read_rows
 from simshuffle.studies.validation.runs import PARTS, Parts, load, parts_of
@@ -42,7 +42,7 @@ LINES = {(line.case, line.quantity): line for line in published()}
 
 @pytest.fixture(scope="module")
 def results():
-    return validate(SETS, processes=1)
+    return validate(only=SETS, processes=1, progress=False).tables["validation"]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from simshuffle import validate
 from simshuffle.cli import main
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.spec import library
@@ -19,7 +20,6 @@ from simshuffle.spec.library import (
     read_value,
     read_yaml,
 )
-from simshuffle.studies.validation import validate
 from simshuffle.studies.validation.rows import COLUMNS
 
 TIMES = ", ".join(["*a{}"] * 9)
@@ -211,7 +211,7 @@ def test_values_of_own_rows_are_bounded(kind, scenario, quantity, tmp_path):
     with (tmp_path / "own.csv").open("w", newline="") as file:
         csv.writer(file).writerows([row.keys(), row.values()])
     with pytest.raises(InputError, match="within one another"):
-        validate(None, tmp_path, 1)
+        validate(folder=tmp_path, processes=1, progress=False)
 
 
 def test_no_other_place_reads_yaml():

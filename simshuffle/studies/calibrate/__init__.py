@@ -5,10 +5,3 @@ Readers make one tidy table (`rows`), laws fit it (`collectives`, `messages`, `s
 `training`), and `fragment` writes what a scenario includes. `docs/calibrate.md` has the formats,
 the laws and how the intervals are made.
 """
-
-from __future__ import annotations
-
-from simshuffle.studies.calibrate.parameter import Parameter
-from simshuffle.studies.calibrate.study import Calibration, calibrate
-
-__all__ = ["Calibration", "Parameter", "calibrate"]

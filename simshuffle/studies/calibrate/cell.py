@@ -4,13 +4,13 @@ an epoch log does not say of its models is taken from the catalog."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.studies.calibrate import collectives, storage, training
@@ -19,55 +19,33 @@ from simshuffle.studies.calibrate.parameter import Findings, parameters_table
 from simshuffle.studies.calibrate.readers import READERS, rows_of
 from simshuffle.studies.calibrate.tables import RESIDUALS, STORED, as_table
 from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.options import COMMAND_LINE, own_values
+
+if TYPE_CHECKING:
+    from simshuffle.studies.calibrate.verb import CalibrationOptions
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How files are read and fitted.
+def check(options: CalibrationOptions) -> None:
+    """See that the values are known and fit together.
 
-    Attributes:
-        kind: their kind, where it is not recognised; see
-            `simshuffle.studies.calibrate.readers.READERS`.
-        fit_up_to: the most ranks to fit; rows with more are predicted, and are in the residuals.
-        epochs: of epoch logs, 'steady' (from the second on) or 'all'.
-        models: of epoch logs, the entry of the catalog for each model's name in the log; or names
-            of entries, see `networks`.
-        accelerator: key of the step times; None where the catalog's entry has one only.
-        gpus_per_host: of epoch logs that do not say on how many hosts a run was.
-        ranks, hosts: of OSU collectives, and of nccl-tests whose list of devices was lost.
-        store: what IOR and mdtest measured: 'pfs' or 'ssd'.
+    Raises:
+        InputError: with all that do not.
     """
-
-    kind: str | None = None
-    fit_up_to: int | None = None
-    epochs: str = "steady"
-    models: Mapping[str, str] | Sequence[str] = ()
-    accelerator: str | None = None
-    gpus_per_host: int = 4
-    ranks: int | None = None
-    hosts: int | None = None
-    store: str = "pfs"
-
-    def check(self) -> None:
-        """See that the values are known and fit together.
-
-        Raises:
-            InputError: with all that do not.
-        """
-        problems = [
-            Problem(name, "is not known", repr(value), nearest(value, list(known)))
-            for name, value, known in (
-                ("--as", self.kind, READERS),
-                ("--epochs", self.epochs, ("steady", "all")),
-                ("--storage", self.store, storage.STORAGES),
-            )
-            if value is not None and value not in known
-        ]
-        if self.hosts is not None and self.ranks is not None and self.hosts > self.ranks:
-            rule = f"must not exceed the {self.ranks} ranks"
-            problems.append(Problem("--hosts", rule, str(self.hosts), "Correct one of them."))
-        if problems:
-            raise InputError(problems, "command line")
+    problems = [
+        Problem(name, "is not known", repr(value), nearest(value, list(known)))
+        for name, value, known in (
+            ("--as", options.kind, READERS),
+            ("--epochs", options.epochs, ("steady", "all")),
+            ("--storage", options.storage, storage.STORAGES),
+        )
+        if value is not None and value not in known
+    ]
+    ranks, hosts = options.ranks, options.hosts
+    if hosts is not None and ranks is not None and hosts > ranks:
+        rule = f"must not exceed the {ranks} ranks"
+        problems.append(Problem("--hosts", rule, str(hosts), "Correct one of them."))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
 
 
 @dataclass(frozen=True)
@@ -75,7 +53,14 @@ class CalibrationCell(PlainCell):
     """Files and how they are read and fitted."""
 
     sources: tuple[Source, ...]
-    settings: Settings
+    options: CalibrationOptions
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How they are read and fitted, as ``meta.json`` keeps it."""
+        names = {"model": "models", "storage": "store"}
+        kept = {k: v for k, v in own_values(self.options).items() if k != "files"}
+        return {names.get(name, name): value for name, value in kept.items()}
 
     @property
     def digests(self) -> dict[str, str]:
@@ -85,7 +70,7 @@ class CalibrationCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [list(self.digests.items()), asdict(self.settings)]
+        return [list(self.digests.items()), self.settings]
 
     @property
     def label(self) -> str:
@@ -103,9 +88,9 @@ class CalibrationCell(PlainCell):
         Raises:
             InputError: a file is wrong, or there is nothing to fit.
         """
-        rows = [row for source in self.sources for row in rows_of(source, self.settings.kind)]
+        rows = [row for source in self.sources for row in rows_of(source, self.options.kind)]
         measurements = as_table(rows)
-        found = fitted(measurements, self.settings)
+        found = fitted(measurements, self.options)
         _check(found, len(rows))
         residuals = [of for of in found.residuals if len(of)] or [RESIDUALS.empty()]
         tables = {
@@ -116,13 +101,13 @@ class CalibrationCell(PlainCell):
         return Outcome({"notes": found.notes}, tables)
 
 
-def fitted(table: pd.DataFrame, settings: Settings) -> Findings:
+def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
     """What the laws find in the measurements ``table``.
 
     Raises:
         InputError: a law cannot take its rows.
     """
-    limit = settings.fit_up_to
+    limit = options.fit_up_to
     used = pd.Series(True, index=table.index) if limit is None else table["ranks"] <= limit
     out = Findings()
 
@@ -133,14 +118,14 @@ def fitted(table: pd.DataFrame, settings: Settings) -> Findings:
     out.add(collectives.allreduce(*of("all_reduce")))
     out.add(collectives.all_to_all(*of("all_to_all")))
     out.add(collectives.point_to_point(of("latency")[0], of("bandwidth")[0]))
-    out.add(storage.transfers(*of("read", "write"), settings.store))
-    out.add(storage.opens(*of("file_read", "file_stat"), settings.store))
+    out.add(storage.transfers(*of("read", "write"), options.storage))
+    out.add(storage.opens(*of("file_read", "file_stat"), options.storage))
     rows, _ = of("iteration")
     if len(rows):
         logged = sorted(set(rows["model"]))
-        known = networks(logged, settings.models, settings.accelerator)
+        known = networks(logged, options.model, options.accelerator)
         rows = rows[rows["model"].isin(list(known))]
-        how = settings.gpus_per_host, settings.epochs
+        how = options.gpus_per_host, options.epochs
         out.add(training.training(rows, used[rows.index], known, *how))
     return out
 
@@ -155,20 +140,19 @@ def _check(found: Findings, count: int) -> None:
         rule, value = "; ".join(["nothing could be fitted", *found.notes]), f"{count} rows"
         remedy = "Give more files, or a larger --fit-up-to."
     if twice or not found.parameters:
-        raise InputError(Problem("", rule, value, remedy), "calibrate")
+        refuse("", rule, value, remedy, "calibrate")
 
 
 def networks(
-    logged: Sequence[str], models: Mapping[str, str] | Sequence[str], accelerator: str | None
+    logged: Sequence[str], models: Sequence[str], accelerator: str | None
 ) -> dict[str, training.Network]:
     """The network of each model of the log that is to be fitted.
 
     Args:
         logged: names of the models in the log.
-        models: the catalog's entry by the name in the log; or a sequence of 'LOGGED=ENTRY' or
-            'ENTRY', of which the latter is for the model of that name, or whose name it begins with
-            (vgg16 for vgg16_chainer), or for the only one. Models that are not named are left out;
-            if none is named, all are taken.
+        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY', of which the latter is for the
+            model of that name, or whose name it begins with (vgg16 for vgg16_chainer), or for the
+            only one. Models that are not named are left out; if none is named, all are taken.
         accelerator: key of the step times; None where an entry has one only.
 
     Raises:
@@ -196,11 +180,9 @@ def networks(
     return {name: _network(entry, accelerator) for name, entry in wanted.items()}
 
 
-def _pairs(logged: Sequence[str], models: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    if isinstance(models, Mapping):
-        return dict(models)
+def _pairs(logged: Sequence[str], models: Sequence[str]) -> dict[str, str]:
     out: dict[str, str] = {}
-    for text in [models] if isinstance(models, str) else models:
+    for text in models:
         name, equals, entry = text.partition("=")
         if equals:
             out[name.strip()] = entry.strip()
@@ -215,8 +197,7 @@ def _network(entry: str, accelerator: str | None) -> training.Network:
     known = sorted(model["accelerators"])
     if accelerator is None and len(known) > 1:
         rule = f"{entry} has step times on several accelerators"
-        problem = Problem("--accelerator", rule, ", ".join(known), "Name yours.")
-        raise InputError(problem, "epoch log")
+        refuse("--accelerator", rule, ", ".join(known), "Name yours.", "epoch log")
     chosen = accelerator or known[0]
     # an accelerator that the catalog lacks is what a calibration is for; its update is then inside
     # the forward and backward pass

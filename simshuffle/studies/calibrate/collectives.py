@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.units import Dimension
 from simshuffle.studies.calibrate.fit import Fit, relative_fit
@@ -80,13 +80,11 @@ def allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
     tools = list(dict.fromkeys(rows["tool"]))
     if len(tools) > 1:
         remedy = "Give the files of one of them; MPI and NCCL reduce at different speeds."
-        problem = Problem("", "allreduce was measured by two tools", ", ".join(tools), remedy)
-        raise InputError(problem, "calibrate")
+        refuse("", "allreduce was measured by two tools", ", ".join(tools), remedy, "calibrate")
     unknown = rows[rows["hosts"].isna()]
     if len(unknown):
         first, rule = unknown.iloc[0], "does not say on how many hosts it ran"
-        problem = Problem(f"line {first['line']}", rule, remedy="Add --hosts H.")
-        raise InputError(problem, str(first["source"]))
+        refuse(f"line {first['line']}", rule, "", "Add --hosts H.", str(first["source"]))
     inside = rows["hosts"] == 1
     known = _side(out, INTRA, rows[inside], used[inside], None)
     _side(out, INTER, rows[~inside], used[~inside], known)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 
 LARGEST = 64 * 2**20
 """Bytes of a measurement file; what is larger is none."""
@@ -18,19 +18,12 @@ _SMALLEST, _LARGEST = 1e-9, 1e18  # no tool prints anything beyond
 
 @dataclass(frozen=True)
 class Source:
-    """A measurement file that has been read.
+    """A measurement file that has been read."""
 
-    Attributes:
-        path: where it is.
-        text: what it holds.
-        ranks: processes that took part, for tools that do not print it; 0 if not given.
-        hosts: hosts that they filled, likewise; nan if not given.
-    """
-
-    path: Path
-    text: str
-    ranks: int = 0
-    hosts: float = math.nan
+    path: Path  # where it is
+    text: str  # what it holds
+    ranks: int = 0  # processes that took part, for tools that do not print it; 0 if not given
+    hosts: float = math.nan  # hosts that they filled, likewise; nan if not given
 
     @property
     def name(self) -> str:
@@ -159,9 +152,9 @@ def sources(
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         rule, value = "files must have different names", ", ".join(twice)
-        raise InputError(Problem("", rule, value, "Rename one of them."), "calibrate")
+        refuse("", rule, value, "Rename one of them.", "calibrate")
     if not names:
         rule = "needs at least one measurement file"
-        raise InputError(Problem("", rule, "none", "Name one."), "calibrate")
+        refuse("", rule, "none", "Name one.", "calibrate")
     given = ranks or 0, math.nan if hosts is None else float(hosts)
     return [Source(Path(path), read_text(Path(path)), *given) for path in paths]

@@ -32,19 +32,14 @@ Estimate = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients c of y = offset + x @ c.
+    """Coefficients c of y = offset + x @ c."""
 
-    Attributes:
-        value: (k,) coefficients, not negative. 0 for one that the data do not need.
-        low, high: (k,) ends of the interval; nan where the points are too few, or the coefficient
-            is 0.
-        fitted: (n,) values of the law.
-    """
-
-    value: Floats
+    value: Floats  # (k,) coefficients, not negative. 0 for one that the data do not need.
+    # low, high: (k,) ends of the interval; nan where the points are too few, or the coefficient is
+    # 0
     low: Floats
     high: Floats
-    fitted: Floats
+    fitted: Floats  # (n,) values of the law
 
     def coefficient(self, place: int) -> Estimate:
         """One coefficient."""

@@ -30,35 +30,23 @@ Over = dict[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter that was fitted.
+    """A parameter that was fitted."""
 
-    Attributes:
-        key: dotted key of a scenario; or, where ``usable`` is False, a name for people.
-        value: SI value, or the points of a curve.
-        low, high: ends of the interval of 95 %, like ``value``; None where the points are too few
-            for one.
-        dimension: of the values; None for a pure number.
-        over: what it was measured over, from the lowest to the highest: keys of `QUANTITIES`.
-        residual: mean of \\|fitted / measured - 1\\| over the rows; nan if nothing is left over.
-        rows: how many rows it comes from.
-        source: files and tool.
-        note: what a reader must know.
-        model: the only model that it holds for; '' for all.
-        usable: whether a scenario has that key; what has none is for people.
-    """
-
-    key: str
-    value: Value
+    key: str  # dotted key of a scenario; or, where ``usable`` is False, a name for people
+    value: Value  # SI value, or the points of a curve
+    # low, high: ends of the interval of 95 %, like ``value``; None where the points are too few for
+    # one
     low: Value | None
     high: Value | None
-    dimension: Dimension | None
-    over: Over
+    dimension: Dimension | None  # of the values; None for a pure number
+    over: Over  # what it was measured over, from the lowest to the highest: keys of `QUANTITIES`
+    # mean of \\|fitted / measured - 1\\| over the rows; nan if nothing is left over
     residual: float
-    rows: int
-    source: str
-    note: str = ""
-    model: str = ""
-    usable: bool = True
+    rows: int  # how many rows it comes from
+    source: str  # files and tool
+    note: str = ""  # what a reader must know
+    model: str = ""  # the only model that it holds for; '' for all
+    usable: bool = True  # whether a scenario has that key; what has none is for people
 
     @classmethod
     def of(

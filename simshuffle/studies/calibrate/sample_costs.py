@@ -48,36 +48,23 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, struct.error, EOFError, KeyErro
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Files of one suffix.
+    """Files of one suffix."""
 
-    Attributes:
-        paths: a random choice, which is measured.
-        sizes: bytes of all that were looked at.
-        images: whether they are decoded.
-        own: whether they are a user's, and were not made.
-    """
-
-    paths: list[Path]
-    sizes: list[int]
-    images: bool
-    own: bool
+    paths: list[Path]  # a random choice, which is measured
+    sizes: list[int]  # bytes of all that were looked at
+    images: bool  # whether they are decoded
+    own: bool  # whether they are a user's, and were not made
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Something measured of a sample.
+    """Something measured of a sample."""
 
-    Attributes:
-        key: dotted key of a scenario.
-        value: of a duration the median; else the mean, or what it says.
-        spread: lower and upper quartile of a duration; None of what is no duration, but bytes.
-        what: was measured.
-    """
-
-    key: str
-    value: float
+    key: str  # dotted key of a scenario
+    value: float  # of a duration the median; else the mean, or what it says
+    # lower and upper quartile of a duration; None of what is no duration, but bytes
     spread: tuple[float, float] | None
-    what: str
+    what: str  # was measured
 
     @property
     def text(self) -> str:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.chart import Chart
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.studies.calibrate import text
-from simshuffle.studies.calibrate.cell import CalibrationCell, Settings
+from simshuffle.studies.calibrate.cell import CalibrationCell, check
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.parameter import Parameter, parameters_of
 from simshuffle.studies.calibrate.tables import STORED
 from simshuffle.studies.calibrate.text import FRAGMENT, MODELS, fragments, record
-from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
+
+if TYPE_CHECKING:
+    from simshuffle.studies.calibrate.verb import CalibrationOptions
 
 _CELL = "calibration"
 
@@ -63,50 +64,16 @@ class Calibration(Result):
         return self.fragments()[FRAGMENT]
 
 
-def request(
-    paths: str | Path | Sequence[str | Path], settings: Settings
-) -> Request[CalibrationCell]:
+def request(options: CalibrationOptions) -> Request[CalibrationCell]:
     """What is asked: the fit of one measurement file or several.
 
     Raises:
-        InputError: a file cannot be read, or a setting is not valid.
+        InputError: a file cannot be read, or an option is not valid.
     """
-    settings.check()
-    files = [paths] if isinstance(paths, str | Path) else list(paths)
-    cell = CalibrationCell(tuple(sources(files, settings.ranks, settings.hosts)), settings)
-    asked = {"measured": cell.digests, "settings": asdict(settings)}
+    check(options)
+    cell = CalibrationCell(tuple(sources(options.files, options.ranks, options.hosts)), options)
+    asked = {"measured": cell.digests, "settings": cell.settings}
     return Request(Path(cell.sources[0].name).stem, cell, {}, asked)
-
-
-def calibrate(
-    paths: str | Path | Sequence[str | Path],
-    *,
-    kind: str | None = None,
-    fit_up_to: int | None = None,
-    epochs: str = "steady",
-    models: Mapping[str, str] | Sequence[str] = (),
-    accelerator: str | None = None,
-    gpus_per_host: int = 4,
-    ranks: int | None = None,
-    hosts: int | None = None,
-    store: str = "pfs",
-) -> Calibration:
-    """Read measurement files and fit the parameters that they tell of.
-
-    Args:
-        paths: one file or several: nccl-tests, OSU micro-benchmarks, IOR, mdtest, epoch logs.
-        kind, fit_up_to, epochs, models, accelerator, gpus_per_host, ranks, hosts, store: as of
-            `Settings`.
-
-    Raises:
-        InputError: a file or an argument is wrong, or there is nothing to fit.
-    """
-    settings = Settings(
-        kind, fit_up_to, epochs, models, accelerator, gpus_per_host, ranks, hosts, store
-    )
-    result = engine.run(STUDY, request(paths, settings))
-    assert isinstance(result, Calibration)  # noqa: S101 - what its study makes
-    return result
 
 
 class Says(TypedDict):
@@ -172,7 +139,7 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
     files = ", ".join(meta["measured"])
     rule = "must hold the files that were read, and a calibration has their digests alone"
     remedy = f"Calibrate {files} again, and simshuffle compare the two folders."
-    raise InputError(Problem("", rule, "calibration", remedy), str(folder))
+    refuse("", rule, "calibration", remedy, str(folder))
 
 
 STUDY: Study[CalibrationCell] = Study(

@@ -52,19 +52,12 @@ FLAT = 1.25
 @dataclass(frozen=True)
 class Network:
     """What a log does not say about its model: the entry of the catalog that it trained, and how an
-    iteration divides.
+    iteration divides."""
 
-    Attributes:
-        name: entry of the catalog of models.
-        gradient_nbytes: bytes of gradients.
-        accelerator: key of the step times.
-        update_s: seconds of an iteration that are neither forward nor backward pass, from the
-            catalog.
-    """
-
-    name: str
-    gradient_nbytes: float
-    accelerator: str
+    name: str  # entry of the catalog of models
+    gradient_nbytes: float  # bytes of gradients
+    accelerator: str  # key of the step times
+    # seconds of an iteration that are neither forward nor backward pass, from the catalog
     update_s: float
 
 

@@ -65,20 +65,8 @@ class CalibrationOptions(Options):
 def request(options: CalibrationOptions) -> tuple[Study[Any], Request[Any]]:
     """One fit to all files."""
     from simshuffle.studies.calibrate import study  # noqa: PLC0415 - what computes
-    from simshuffle.studies.calibrate.cell import Settings  # noqa: PLC0415
 
-    settings = Settings(
-        options.kind,
-        options.fit_up_to,
-        options.epochs,
-        options.model,
-        options.accelerator,
-        options.gpus_per_host,
-        options.ranks,
-        options.hosts,
-        options.storage,
-    )
-    return study.STUDY, study.request(options.files, settings)
+    return study.STUDY, study.request(options)
 
 
 def _fragments(result: Result, folder: Path, options: CalibrationOptions) -> Iterable[str]:

@@ -18,15 +18,9 @@ from simshuffle.network.contention import first_stage
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.congestion.patterns import (
-    REPEATED,
-    Fabric,
-    Traffic,
-    Variant,
-    exchange,
-    first_samples,
-)
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant
 from simshuffle.studies.congestion.samples import Samples, samples
+from simshuffle.studies.congestion.traffic import Fabric, Traffic, exchange, first_samples
 from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study import cell
 from simshuffle.study.cell import SMALL_MEMORY, Tell
@@ -47,15 +41,10 @@ PAIR_NBYTES = 150.0
 
 @dataclass(frozen=True)
 class Place:
-    """The ranks of a scenario on its machine.
+    """The ranks of a scenario on its machine."""
 
-    Attributes:
-        digest: of the scenario, which two of the same content share.
-        scenario: without sweep.
-    """
-
-    digest: str
-    scenario: Scenario = field(compare=False, repr=False)
+    digest: str  # of the scenario, which two of the same content share
+    scenario: Scenario = field(compare=False, repr=False)  # without sweep
 
     @classmethod
     def of(cls, scenario: Scenario) -> Place:
@@ -74,19 +63,12 @@ def fabric_of(place: Place) -> Fabric:
 
 @dataclass(frozen=True)
 class SentCell(NetworkCell):
-    """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`.
+    """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`."""
 
-    Attributes:
-        place: the ranks.
-        samples: what they send.
-        seeds: how many.
-        label: for people.
-    """
-
-    place: Place
-    samples: Samples
-    seeds: int
-    label: str
+    place: Place  # the ranks
+    samples: Samples  # what they send
+    seeds: int  # how many
+    label: str  # for people
 
     @property
     def key(self) -> Any:
@@ -131,32 +113,22 @@ class SentCell(NetworkCell):
 
 @dataclass(frozen=True)
 class TrafficCell(NetworkCell):
-    """A run.
+    """A run."""
 
-    Attributes:
-        place: the ranks.
-        samples: what they send.
-        variant: how.
-        model: of the network.
-        seed: from 1.
-        label: for people.
-        with_links: whether the bytes on its links are asked for.
-    """
-
-    place: Place
-    samples: Samples
-    variant: Variant
-    model: Model
-    seed: int
-    label: str
-    with_links: bool
+    place: Place  # the ranks
+    samples: Samples  # what they send
+    variant: Variant  # how
+    model: Model  # of the network
+    seed: int  # from 1
+    label: str  # for people
+    with_links: bool  # whether the bytes on its links are asked for
 
     @cached_property
     def key(self) -> Any:
         """As for `Cell`: runs that agree in what decides the outcome need not be repeated, such as
         those of another seed where nothing is drawn."""
         first = first_samples(self.variant.batching, self.samples.iteration).tobytes()
-        drawn = self.variant.pattern not in REPEATED or not self.samples.alike
+        drawn = PATTERNS[self.variant.pattern].random or not self.samples.alike
         return [
             self.place.digest,
             *self.samples.key,

@@ -19,23 +19,15 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Samples:
-    """What each rank sends.
+    """What each rank sends."""
 
-    Attributes:
-        scenario: without sweep.
-        count: samples of each rank.
-        iteration: (count,) iteration after which each is sent; not decreasing.
-        share: of the bytes of each sample.
-        jitter: by which share of its size each is larger or smaller at most; see `jittered`.
-        bytes_set: 'full' for an epoch's exchange, 'short' for a part of it.
-    """
-
-    scenario: Scenario
-    count: int
-    iteration: NDArray[np.integer]
-    share: float = 1.0
+    scenario: Scenario  # without sweep
+    count: int  # samples of each rank
+    iteration: NDArray[np.integer]  # (count,) iteration after which each is sent; not decreasing
+    share: float = 1.0  # of the bytes of each sample
+    # by which share of its size each is larger or smaller at most; see `jittered`
     jitter: float = 0.0
-    bytes_set: str = "full"
+    bytes_set: str = "full"  # 'full' for an epoch's exchange, 'short' for a part of it
 
     @property
     def key(self) -> tuple[int, float, float]:

@@ -14,14 +14,15 @@ from simshuffle.errors import Problem
 from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.congestion import text
-from simshuffle.studies.congestion.ablation import ABLATION, ablation
 from simshuffle.studies.congestion.compare import Job, cells, collect
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
 from simshuffle.studies.congestion.verdict import (
+    ABLATION,
     COMPARISONS,
     ROUTINGS,
     VERDICTS,
+    ablation,
     comparisons,
     over_routings,
     verdicts,
@@ -44,6 +45,10 @@ class _Says(TypedDict):
 def _figures(result: Result) -> dict[str, Chart]:
     tables = result.tables
     return {"times": times_chart(tables), "heat": heat_chart(tables)}
+
+
+def _verdicts(result: Result) -> pd.DataFrame:
+    return verdicts(comparisons(result.tables["times"]))
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -87,23 +92,15 @@ STUDY: Study[list[Job]] = Study(
     documents=("scenario.yaml",),
     derived={
         "comparisons": Derived(COMPARISONS, lambda result: comparisons(result.tables["times"])),
-        "verdicts": Derived(VERDICTS, lambda result: verdicts(comparisons(result.tables["times"]))),
-        "routings": Derived(
-            ROUTINGS,
-            lambda result: over_routings(verdicts(comparisons(result.tables["times"]))),
-        ),
+        "verdicts": Derived(VERDICTS, _verdicts),
+        "routings": Derived(ROUTINGS, lambda result: over_routings(_verdicts(result))),
         "ablation": Derived(ABLATION, lambda result: ablation(result.tables["times"])),
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
     figures=_figures,
-    parts=lambda result: text.parts(
-        result.all_tables,
-        result.meta["message_latency_s"],
-        jitter=result.meta.get("jitter", 0.0),
-        sizes_equal=result.meta.get("sizes_equal", False),
-    ),
+    parts=lambda result: text.parts(result.all_tables, result.meta),
     as_json=_as_json,
     says=_Says,
     faults=_faults,
-    again="simshuffle.studies.congestion.compare:again",
+    again="simshuffle.studies.congestion.verb:again",
 )

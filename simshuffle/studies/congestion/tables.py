@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.studies.congestion.patterns.variant import BATCHINGS, PATTERNS
+from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS
 from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, flag, real, share, text
 from simshuffle.study.study import Tables
 
@@ -24,45 +24,41 @@ def positive(meaning: str) -> Column:
 
 WORLD_SIZE = count("ranks, M", 2)
 MODEL = text("network model", *MODELS)
-_SETS = ("full", "short")
-_SET = text(
-    "'full': what an epoch exchanges; 'short': the part of it that the packet model is given (see"
-    " sets)",
-    *_SETS,
-)
-_PATTERN = text("exchange pattern", *PATTERNS)
-_BATCHING = text(
-    "samples in a message: one 'sample', those of an 'iteration', or 'all'", *BATCHINGS
-)
-_LINK = text("unique name")
+BYTES_SET = text("'full' or 'short' (see sets)", "full", "short")
 ROUTING = text(
     "routing of the network, as `cluster.routing` names it: its kind, and the keys that are not the"
     " default ones"
 )
-SIZE = ["world_size", "routing", "bytes_set"]
-"""What was sent, and over which network."""
-_CASE = {
+_SIZE = {
     "world_size": WORLD_SIZE,
     "routing": ROUTING,
-    "bytes_set": _SET,
-    "pattern": _PATTERN,
-    "batching": _BATCHING,
-    "barrier": flag("whether all ranks wait for each other between two messages"),
+    "bytes_set": text(
+        "'full': what an epoch exchanges; 'short': the part of it that the packet model is given"
+        " (see sets)",
+        *BYTES_SET.choices,
+    ),
 }
+SIZE = [*_SIZE]
+"""What was sent, and over which network."""
+_SENT = {
+    **_SIZE,
+    "pattern": text("exchange pattern", *PATTERNS),
+    "batching": text(
+        "samples in a message: one 'sample', those of an 'iteration', or 'all'", *BATCHINGS
+    ),
+}
+_CASE = {**_SENT, "barrier": flag("whether all ranks wait for each other between two messages")}
 _RUN = {
     **_CASE,
     "model": text("network model: 'analytic', 'fluid' or 'packet'", *MODELS),
     "seed": count("from 1", 1),
 }
 _TIER = text("kind of link")
-BYTES_SET = text("'full' or 'short' (see sets)", *_SETS)
 
 STORED = {
     "sets": Schema(
         {
-            "world_size": WORLD_SIZE,
-            "routing": ROUTING,
-            "bytes_set": _SET,
+            **_SIZE,
             "hosts": count("hosts that the ranks fill"),
             "samples": count("samples that each rank sends"),
             "sample_share": share("share of each sample's bytes that is sent; 1 for whole samples"),
@@ -124,18 +120,14 @@ STORED = {
     ),
     "links": Schema(
         {
-            "world_size": WORLD_SIZE,
-            "routing": ROUTING,
-            "bytes_set": _SET,
-            "pattern": _PATTERN,
-            "batching": _BATCHING,
+            **_SENT,
             "link": text("unique name; 'a>b' for a cable from a to b"),
             "tier": _TIER,
             "capacity": positive("bytes/s"),
             "nbytes": amount("bytes that cross it, with or without barriers, in the first seed"),
         },
         ".parquet",
-        (*SIZE, "pattern", "batching", "link"),
+        (*_SENT, "link"),
     ),
 }
 HOTTEST = Schema(
@@ -143,7 +135,7 @@ HOTTEST = Schema(
         **_CASE,
         "model": _RUN["model"],
         "place": count("from 1, the hottest", 1),
-        "link": _LINK,
+        "link": text("unique name"),
         "tier": _TIER,
         "nbytes": amount("bytes that cross it in the first seed"),
         "utilisation": amount("bytes / capacity / time_s of the first seed"),

@@ -12,63 +12,58 @@ from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.congestion.ablation import ablation
 from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
-from simshuffle.studies.congestion.verdict import JUDGES, comparisons, over_routings, verdicts
-from simshuffle.study.study import Tables
+from simshuffle.studies.congestion.verdict import ABLATION, JUDGES
+from simshuffle.study.schema import Schema, text
+from simshuffle.study.study import Meta, Tables
 
 Row = Mapping[Any, Any]
+_DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the seeds")})
 
 
-def parts(
-    tables: Tables, message_latency: float, *, jitter: float = 0.0, sizes_equal: bool = False
-) -> Iterator[str | Table]:
+def parts(tables: Tables, says: Meta) -> Iterator[str | Table]:
     """All of it, in order.
 
     Args:
-        tables: of the study.
-        message_latency: s, of the cluster's message passing.
-        jitter: of the sizes of samples.
-        sizes_equal: whether all samples have one size.
+        tables: all those of the study.
+        says: what ``meta.json`` says of it.
     """
     yield from moved(tables)
-    for routing in routings(tables):
+    names = routings(tables)
+    for routing in names:
         own = of_routing(tables, routing)
-        name = f", {routing}" if len(routings(tables)) > 1 else ""
-        yield times_table(own, name)
-        decides = ablation_table(own, name)
-        if decides is not None:
-            yield decides
+        name = f", {routing}" if len(names) > 1 else ""
+        yield _times(own, name)
+        judged = own["ablation"][own["ablation"]["model"].isin(JUDGES)]
+        if len(judged):
+            yield _decides(judged, name)
     yield from verdict_lines(tables)
     yield from routing_lines(tables)
-    yield from sizes(tables, jitter, sizes_equal)
-    yield from notes(tables, message_latency)
+    yield from _sizes(tables, says)
+    yield from notes(tables, says["message_latency_s"])
 
 
 def moved(tables: Tables) -> Iterator[str]:
     """A line for each world size and set of bytes, which are those of every routing."""
     for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
-        parts = "" if row["sample_share"] == 1 else f", {_percent(row['sample_share'])} of each"
         size = readable(row["nbytes"], Dimension.NBYTES)
         if row["bytes_set"] == "full":
-            rate = (
-                f"; at the line rate of the ports {_time(row['injection_s'])}"
-                if row["injection_s"]
-                else ""
-            )
+            rate = f"; at the line rate of the ports {_time(row['injection_s'])}"
             yield (
                 f"{row['world_size']} ranks on {row['hosts']} hosts: {row['samples']} samples a"
-                f" rank, {size} in all{rate}."
+                f" rank, {size} in all{rate if row['injection_s'] else ''}."
             )
         else:
+            share = row["sample_share"]
+            of_each = "" if share == 1 else f", {_percent(share)} of each"
             yield (
                 f"  For the packet model and what it is compared with: the first {row['samples']}"
-                f" samples a rank{parts}, {size}, {_percent(row['byte_share'])} of the bytes;"
+                f" samples a rank{of_each}, {size}, {_percent(row['byte_share'])} of the bytes;"
                 f" {row['seeds']} seeds."
             )
 
 
-def times_table(tables: Tables, name: str = "") -> Table:
+def _times(tables: Tables, name: str) -> Table:
     """Times of all variants at the largest world size; ``name`` is of the routing, if there are
     several."""
     times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
@@ -84,20 +79,15 @@ def times_table(tables: Tables, name: str = "") -> Table:
     numbers = ["time", "range", "/bound", "p99", *(["packet/fluid"] if beside else [])]
     table = new_table(title, ["pattern", "a message"], numbers)
     before = ""
-    for (pattern, batching, barrier), rows in groups(own, *VARIANT):
-        low, middle, high = (scale * float(rows["time_s"].quantile(q)) for q in (0.0, 0.5, 1.0))
-        cells = [
-            _number(middle),
-            f"{_number(low)}-{_number(high)}",
-            f"{rows['slowdown'].median():.2f}",
-        ]
-        cells.append(_number(scale * rows["flow_p99_s"].median()))
-        cells += [beside.get((pattern, batching, barrier), "")] if beside else []
-        table.add_row(
-            "" if pattern == before else pattern,
-            f"{batching}{', barrier' if barrier else ''}",
-            *cells,
-        )
+    for variant, rows in groups(own, *VARIANT):
+        pattern, batching, barrier = variant
+        spent = [float(rows["time_s"].quantile(of)) for of in (0.0, 0.5, 1.0)]
+        spent.append(float(rows["flow_p99_s"].median()))
+        low, middle, high, p99 = (_number(scale * of) for of in spent)
+        cells = [middle, f"{low}-{high}", f"{rows['slowdown'].median():.2f}", p99]
+        cells += [beside.get(variant, "")] if beside else []
+        message = f"{batching}{', barrier' if barrier else ''}"
+        table.add_row("" if pattern == before else pattern, message, *cells)
         before = pattern
     return table
 
@@ -105,95 +95,76 @@ def times_table(tables: Tables, name: str = "") -> Table:
 def _packet_over_fluid(times: pd.DataFrame) -> dict[tuple[Any, ...], str]:
     """Time by the packet model over that by the fluid model, on the same flows: median over seeds,
     by variant."""
-    keys = ["bytes_set", *VARIANT, "seed"]
-    both = times[times["model"] == "packet"].merge(
-        times[times["model"] == "fluid"], on=keys, suffixes=("", "_fluid")
-    )
+    packet, fluid = (times[times["model"] == name] for name in ("packet", "fluid"))
+    both = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
     return {
-        key: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}"
-        for key, rows in groups(both, *VARIANT)
+        variant: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}"
+        for variant, rows in groups(both, *VARIANT)
     }
 
 
-def ablation_table(tables: Tables, name: str = "") -> Table | None:
-    """What decides, at the largest world size; None if a pattern that it needs is missing."""
-    rows = ablation(tables["times"])
-    rows = rows[rows["model"].isin(JUDGES)]
-    if rows.empty:
-        return None
-    rows = rows[rows["world_size"] == rows["world_size"].max()]
-    cases = list(groups(rows, "bytes_set", "model"))
-    title = f"What decides, at {rows['world_size'].iloc[0]} ranks{name}: factors on the time"
-    table = new_table(title, ["switched", "model"], ["alone", "range", "last", "any order"])
-    for (switch,), of_switch in groups(rows, "switch"):
-        first = True
-        for (bytes_set, model), _ in cases:
-            for row in of_switch[
-                (of_switch["bytes_set"] == bytes_set) & (of_switch["model"] == model)
-            ].to_dict("records"):
-                spread = f"{row['alone_min']:.2f}-{row['alone_max']:.2f}"
-                factors = [
-                    f"{row['alone']:.2f}",
-                    spread,
-                    _factor(row["last"]),
-                    _factor(row["mean"]),
-                ]
-                table.add_row(switch if first else "", _model(row), *factors)
-                first = False
-    return table
+def _decides(rows: pd.DataFrame, name: str) -> Table:
+    """What decides, at the largest world size: every switch under each model."""
+    size = rows["world_size"].max()
+    rows = rows[rows["world_size"] == size]
+    # switches in the order in which they come, each with all its cases
+    rows = rows.iloc[pd.factorize(rows["switch"])[0].argsort(kind="stable")]
+    spread = [f"{low:.2f}-{high:.2f}" for low, high in rows[["alone_min", "alone_max"]].to_numpy()]
+    shown = rows.assign(
+        switch=rows["switch"].mask(rows["switch"].duplicated(), ""),
+        model=[_model(row) for row in rows.to_dict("records")],
+        range=spread,
+    )
+    title = f"What decides, at {size} ranks{name}: factors on the time"
+    columns = ("switch", "model", "alone", "range", "last", "mean")
+    return _DECIDES.listing(shown, title, columns, names=2)
 
 
 def verdict_lines(tables: Tables) -> Iterator[str]:
     """For each question a line; for each world size the verdict, and below it what each model
     says."""
-    compared = comparisons(tables["times"])
-    several = compared["routing"].nunique() > 1
-    for (a, b), judged in groups(verdicts(compared), "a", "b"):
+    keys = ["a", "b", "world_size", "routing"]
+    cases = dict(groups(tables["comparisons"], *keys))
+    several = tables["comparisons"]["routing"].nunique() > 1
+    for (a, b), judged in groups(tables["verdicts"], "a", "b"):
         yield f"{a} or {b}?"
         for row in judged.to_dict("records"):
-            of_size = compared[
-                (compared["a"] == a)
-                & (compared["b"] == b)
-                & (compared["world_size"] == row["world_size"])
-                & (compared["routing"] == row["routing"])
-            ]
             routing = f", {row['routing']}" if several else ""
             reason = f": {row['reason']}" if row["reason"] else ""
             yield (
-                f"  {row['world_size']} ranks{routing}: {_named(row, a, b)}."
+                f"  {row['world_size']} ranks{routing}: {_winner(row)}."
                 f" {row['verdict'].upper()}{reason}."
             )
-            yield from (
-                f"    {_evidence(case, row['winner'])}" for case in of_size.to_dict("records")
-            )
+            for case in cases[tuple(row[key] for key in keys)].to_dict("records"):
+                yield f"    {_evidence(case, row['winner'])}"
 
 
 def routing_lines(tables: Tables) -> Iterator[str]:
     """For which routing the verdicts hold; with several, which hold under all of them."""
-    names = routings(tables)
-    judged = verdicts(comparisons(tables["times"]))
+    names, judged = routings(tables), tables["verdicts"]
     if judged.empty:
         return
     if len(names) == 1:
         yield f"Verdicts are for the routing {names[0]}."
         return
     yield f"Under all of {', '.join(names)}:"
-    for row in over_routings(judged).to_dict("records"):
-        size, a, b = row["world_size"], row["a"], row["b"]
-        question = f"  {size} ranks, {a} or {b}"
+    keys = ["world_size", "a", "b"]
+    of_pair = dict(groups(judged, *keys))
+    for row in tables["routings"].to_dict("records"):
+        question = f"  {row['world_size']} ranks, {row['a']} or {row['b']}"
         if row["holds"]:
-            yield f"{question}: {_named(row, a, b)}. HOLDS."
+            yield f"{question}: {_winner(row)}. HOLDS."
             continue
         yield f"{question}: DOES NOT HOLD."
-        of_pair = judged[(judged["world_size"] == size) & (judged["a"] == a) & (judged["b"] == b)]
-        for one in of_pair.to_dict("records"):
-            yield f"    {one['routing']}: {_named(one, a, b)}, {one['verdict']}"
+        for one in of_pair[tuple(row[key] for key in keys)].to_dict("records"):
+            yield f"    {one['routing']}: {_winner(one)}, {one['verdict']}"
 
 
-def _named(row: Row, a: str, b: str) -> str:
-    return {"a": f"{a} is faster", "b": f"{b} is faster", "equal": "equal within 1 %"}[
-        row["winner"]
-    ]
+def _winner(row: Row) -> str:
+    """Which of a question's two ways is faster."""
+    if row["winner"] == "equal":
+        return "equal within 1 %"
+    return f"{row[row['winner']]} is faster"
 
 
 def _evidence(case: Row, winner: str) -> str:
@@ -201,28 +172,23 @@ def _evidence(case: Row, winner: str) -> str:
     low, middle, high = (case[f"ratio_{name}"] for name in ("min", "median", "max"))
     if winner == "a":
         low, middle, high = 1 / high, 1 / middle, 1 / low
-    same = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
-    held = (
-        same
-        if case["winner"] == winner
-        else f"the other way in {same}"
-        if case["winner"] != "equal"
-        else f"equal in {same}"
-    )
-    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {held}"
+    seeds = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
+    if case["winner"] != winner:
+        seeds = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
+    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {seeds}"
 
 
-def sizes(tables: Tables, jitter: float, sizes_equal: bool) -> Iterator[str]:
+def _sizes(tables: Tables, says: Meta) -> Iterator[str]:
     """What was done against packets that go in step, or that nothing was."""
     if "packet" not in set(tables["times"]["model"]):
         return
-    if jitter:
+    if jitter := says.get("jitter"):
         yield (
             f"Verdicts are on jittered sizes: each sample is up to {_percent(jitter)} larger or"
             " smaller, drawn by the seed. Packets of equal messages go in step and never meet in a"
             " queue."
         )
-    elif sizes_equal:
+    elif says.get("sizes_equal"):
         yield (
             "Verdicts are on equal sizes, whose packets go in step and never meet in a queue: do"
             " not hold packet against fluid here. Use --jitter 0.1."
@@ -231,32 +197,31 @@ def sizes(tables: Tables, jitter: float, sizes_equal: bool) -> Iterator[str]:
 
 def notes(tables: Tables, message_latency: float) -> Iterator[str]:
     """What was left out; ``message_latency`` in s is the cluster's."""
-    tables = of_routing(tables, routings(tables)[0])
-    for world_size in tables["sets"]["world_size"].unique():
-        times = tables["times"][tables["times"]["world_size"] == world_size]
-        packet = times[times["model"] == "packet"]
-        if len(packet) and "all_to_all" in set(times["pattern"]) - set(packet["pattern"]):
-            least = f"{world_size * (world_size - 1):,}"
-            yield (
-                f"{world_size} ranks: all_to_all was not given to the packet model; it needs"
-                f" --packets {least} at least."
-            )
-        if "xor" not in set(times["pattern"]) and world_size & (world_size - 1):
-            yield f"{world_size} ranks: no xor, which needs a power of two."
-        alone = times[times["pattern"].str.startswith("pairing")]
-        if world_size % 2 and len(alone):
-            yield (
-                f"{world_size} ranks: one rank has no partner in a pairing, whose bytes are missing"
-                " there."
-            )
-        barriers = times.loc[times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"].max()
-        if barriers:
-            each = ceil(log2(world_size)) * message_latency
-            yield (
-                f"{world_size} ranks: barriers cost nothing here but waiting. With {_time(each)}"
-                f" each for their own messages (log2 M latencies of {_time(message_latency)}),"
-                f" {barriers} of them take {_time(barriers * each)} more."
-            )
+    own = of_routing(tables, routings(tables)[0])
+    for world_size in own["sets"]["world_size"].unique():
+        times = own["times"][own["times"]["world_size"] == world_size]
+        yield from (f"{world_size} ranks: {note}" for note in _notes(times, message_latency))
+
+
+def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
+    """What was left out of the runs of a world size."""
+    size, patterns = int(times["world_size"].iloc[0]), set(times["pattern"])
+    packet = times[times["model"] == "packet"]
+    if len(packet) and "all_to_all" in patterns - set(packet["pattern"]):
+        least = f"{size * (size - 1):,}"
+        yield f"all_to_all was not given to the packet model; it needs --packets {least} at least."
+    if "xor" not in patterns and size & (size - 1):
+        yield "no xor, which needs a power of two."
+    if size % 2 and any(pattern.startswith("pairing") for pattern in patterns):
+        yield "one rank has no partner in a pairing, whose bytes are missing there."
+    barriers = times.loc[times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"].max()
+    if barriers:
+        each = ceil(log2(size)) * message_latency
+        yield (
+            f"barriers cost nothing here but waiting. With {_time(each)} each for their own"
+            f" messages (log2 M latencies of {_time(message_latency)}), {barriers} of them take"
+            f" {_time(barriers * each)} more."
+        )
 
 
 def _model(row: Row) -> str:
@@ -275,7 +240,3 @@ def _number(value: float) -> str:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.3g} %"
-
-
-def _factor(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.2f}"

@@ -3,7 +3,9 @@ ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.studies.fields import ScenarioName, Set
@@ -70,15 +72,17 @@ def request(options: CongestionOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.studies.congestion import compare  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion.study import STUDY  # noqa: PLC0415
 
-    counts = compare.Settings(
-        seeds=options.seeds,
-        packet_seeds=options.packet_seeds,
-        packets=options.packets,
-        jitter=options.jitter,
-    )
-    settings = compare.chosen(counts, options.pattern, options.network, options.routing)
-    sized = compare.scenarios(options.scenario, options.set, options.world_size)
-    return STUDY, compare.request(sized, settings)
+    return STUDY, compare.request(options)
+
+
+def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result, from its folder."""
+    from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
+    from simshuffle.studies.congestion import compare  # noqa: PLC0415
+
+    path, kept = folder / "scenario.yaml", meta["settings"]
+    values = {name: kept[stored_as] for name, stored_as in compare.SETTINGS.items()}
+    return compare.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
 
 
 VERBS = (

@@ -51,23 +51,14 @@ SMALL_BATCH = 64
 @dataclass(frozen=True)
 class ExtractionCell(TorchCell):
     """One extraction: train the network, or read its weights, and project its features of the
-    training samples.
+    training samples."""
 
-    Attributes:
-        data: what it is trained on.
-        extractor: the network.
-        projection: of its features.
-        seed: of its weights, the order of samples, and t-SNE.
-        num_samples: of the training part of ``data``; for the cost alone.
-        device: that trains.
-    """
-
-    data: Data
-    extractor: Extractor
-    projection: Projection
-    seed: int
-    num_samples: int
-    device: str = "cpu"
+    data: Data  # what it is trained on
+    extractor: Extractor  # the network
+    projection: Projection  # of its features
+    seed: int  # of its weights, the order of samples, and t-SNE
+    num_samples: int  # of the training part of ``data``; for the cost alone
+    device: str = "cpu"  # that trains
 
     @property
     def key(self) -> Any:
@@ -310,23 +301,16 @@ def random_filter(num_samples: int, removed: int, seed: int) -> Bools:
 
 @dataclass(frozen=True, eq=False)
 class RetrainingCell(TorchCell):
-    """One run.
+    """One run."""
 
-    Attributes:
-        training_run: what is trained; its data are the full ones.
-        kept: numbers of the training samples that are trained on; None for all of them.
-        num_samples: how many those are.
-        description: values of `simshuffle.studies.filtering.tables.DESCRIPTION_COLUMNS`.
-        label: for people.
-        device: that trains.
-    """
-
-    training_run: Run
+    training_run: Run  # what is trained; its data are the full ones
+    # numbers of the training samples that are trained on; None for all of them
     kept: NDArray[np.int64] | None
-    num_samples: int
+    num_samples: int  # how many those are
+    # values of `simshuffle.studies.filtering.tables.DESCRIPTION_COLUMNS`
     description: Mapping[str, Any]
-    label: str
-    device: str = "cpu"
+    label: str  # for people
+    device: str = "cpu"  # that trains
 
     @property
     def key(self) -> Any:

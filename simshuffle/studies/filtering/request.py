@@ -98,17 +98,11 @@ def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering
 
 @dataclass(frozen=True)
 class Filtering:
-    """A study as what it does.
+    """A study as what it does."""
 
-    Attributes:
-        study: what to do.
-        device: that trains.
-        extractions: the first stage.
-    """
-
-    study: DataOptimisedStudy
-    device: str
-    extractions: Mapping[str, ExtractionCell]
+    study: DataOptimisedStudy  # what to do
+    device: str  # that trains
+    extractions: Mapping[str, ExtractionCell]  # the first stage
 
     @cached_property
     def facts(self) -> dict[str, Any]:

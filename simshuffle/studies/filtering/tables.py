@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,20 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.studies.training.intervals import Estimate, estimate
-from simshuffle.studies.training.summary import compared, comparison_columns, correct
-from simshuffle.studies.training.tables import STATUS
+from simshuffle.studies.training.summary import (
+    Accuracies,
+    Key,
+    by_seed,
+    compared,
+    comparison_columns,
+    correct,
+)
+from simshuffle.studies.training.tables import (
+    ENDING_COLUMNS,
+    INTERVAL_COLUMNS,
+    number,
+    portion,
+)
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 
@@ -20,74 +32,72 @@ SUBSETS = ("full", "network", "random")
 """What is trained on: all training samples; those that the network's filter leaves; as many drawn
 at random."""
 FILTER_COLUMNS = {
-    "extractor": "network that the features are of",
-    "seed": "of its weights, of t-SNE",
-    "parameters": "weights of the network",
-    "train_accuracy": "share of the training samples that the network classifies rightly",
-    "test_accuracy": "share of the test samples",
-    "features": "values that go into its last layer",
-    "components": "principal components that t-SNE got",
-    "explained_variance": "share of the features' variance in them",
-    "kl_divergence": "of t-SNE at its end, nats",
-    "num_samples": "training samples",
-    "removed": "of them, noise",
-    "reduction": "share of them that is noise",
-    "smallest_class": "samples that are left of the class of which fewest are",
-    "noise_accuracy": (
+    "extractor": text("network that the features are of"),
+    "seed": count("of its weights, of t-SNE"),
+    "parameters": count("weights of the network"),
+    "train_accuracy": share("share of the training samples that the network classifies rightly"),
+    "test_accuracy": share("share of the test samples"),
+    "features": count("values that go into its last layer"),
+    "components": count("principal components that t-SNE got", 1),
+    "explained_variance": share("share of the features' variance in them"),
+    "kl_divergence": number("of t-SNE at its end, nats"),
+    "num_samples": count("training samples"),
+    "removed": count("of them, noise"),
+    "reduction": share("share of them that is noise"),
+    "smallest_class": count("samples that are left of the class of which fewest are"),
+    "noise_accuracy": portion(
         "share of the noise that the network classifies rightly; empty where there is none"
     ),
-    "kept_accuracy": "share of the rest",
-    "used": "whether networks were trained on what this filter left",
-    "seconds": "s, for training, features and t-SNE",
+    "kept_accuracy": portion("share of the rest"),
+    "used": flag("whether networks were trained on what this filter left"),
+    "seconds": spent("s, for training, features and t-SNE"),
 }
-"""Columns of filters.csv and their meaning."""
+"""Columns of filters.csv."""
 EPS_COLUMNS = {
-    "extractor": "as in filters.csv",
-    "seed": "as in filters.csv",
-    "eps": "of DBSCAN, in units of t-SNE's plane",
-    "reduction": "share of the training samples that is noise",
+    "extractor": text("as in filters.csv"),
+    "seed": count("as in filters.csv"),
+    "eps": real("of DBSCAN, in units of t-SNE's plane"),
+    "reduction": share("share of the training samples that is noise"),
 }
-"""Columns of eps.csv and their meaning."""
+"""Columns of eps.csv."""
 POINT_COLUMNS = {
-    "seed": "as in filters.csv; the extractor is the one whose filter is used",
-    "sample": "number of the training sample",
-    "label": "its class",
-    "x": "in t-SNE's plane, without unit",
-    "y": "in t-SNE's plane, without unit",
-    "loss": "of the extractor, nats",
-    "right": "whether the extractor classifies it rightly",
-    "noise": "whether the filter leaves it out",
+    "seed": count("as in filters.csv; the extractor is the one whose filter is used"),
+    "sample": count("number of the training sample"),
+    "label": count("its class"),
+    "x": real("in t-SNE's plane, without unit"),
+    "y": real("in t-SNE's plane, without unit"),
+    "loss": number("of the extractor, nats"),
+    "right": flag("whether the extractor classifies it rightly"),
+    "noise": flag("whether the filter leaves it out"),
 }
-"""Columns of points.parquet and their meaning."""
+"""Columns of points.parquet."""
 SETTING_COLUMNS = {
-    "subset": (
-        "full, network (filtered by the network's features), random (as many left out at random)"
+    "subset": text(
+        "full, network (filtered by the network's features), random (as many left out at random)",
+        *SUBSETS,
     ),
-    "batch_size": "samples of a batch",
-    "learning_rate": "of the study; with learning_rate_scaling, that at the reference batch size",
+    "batch_size": count("samples of a batch", 1),
+    "learning_rate": real(
+        "of the study; with learning_rate_scaling, that at the reference batch size"
+    ),
 }
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
-    "seed": "of weights, order and filter",
-    "num_samples": "trained on in an epoch",
+    "seed": count("of weights, order and filter"),
+    "num_samples": count("trained on in an epoch"),
 }
 """What describes a run; the study says it."""
 RUN_COLUMNS = {
-    "run": "name; its folder is runs/NAME",
+    "run": text("name; its folder is runs/NAME"),
     **DESCRIPTION_COLUMNS,
-    "status": (
-        "'done'; 'failed': the training stopped; 'lost': its process died or raised an error;"
-        " 'missing': not run yet"
-    ),
-    "message": "of what is not done",
-    "seconds": "s that the run took, on one core",
-    "train_loss": "of the last epoch, nats",
-    "accuracy": "share of the test samples after the last epoch",
-    "loss": "mean test loss after the last epoch, nats",
+    **ENDING_COLUMNS,
+    "train_loss": number("of the last epoch, nats"),
+    "accuracy": portion("share of the test samples after the last epoch"),
+    "loss": number("mean test loss after the last epoch, nats"),
 }
-"""Columns of runs.csv and their meaning."""
+"""Columns of runs.csv."""
 
 
-def _against(name: str) -> dict[str, str]:
+def _against(name: str) -> dict[str, Column]:
     data = {"full": "the full data", "random": "randomly filtered data"}[name]
     less = f"on {data}, batch size and learning rate being the same"
     family = f"of this subset with {data} that are as much 'chosen'"
@@ -98,68 +108,30 @@ AGAINST = {"network": ("full", "random"), "random": ("full",), "full": ()}
 """What a subset is compared with, in runs of the same batch size, learning rate and seed."""
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
-    "chosen": "whether this learning rate is the best one for the full data at this batch size",
-    "seeds": "runs that ended as they should",
-    "accuracy": "mean over seeds, share of the test samples",
-    "low": "lower end of its 95 % interval by Student's t; empty for one seed",
-    "high": "upper end",
+    "chosen": flag(
+        "whether this learning rate is the best one for the full data at this batch size"
+    ),
+    "seeds": number("runs that ended as they should"),
+    "accuracy": portion("mean over seeds, share of the test samples"),
+    **INTERVAL_COLUMNS,
     **_against("full"),
     **_against("random"),
 }
-"""Columns of summary.csv and their meaning."""
-COLUMNS = {
-    "filters": FILTER_COLUMNS,
-    "eps": EPS_COLUMNS,
-    "points": POINT_COLUMNS,
-    "runs": RUN_COLUMNS,
-}
-
-
-_KINDS: dict[str, Callable[[str], Column]] = {
-    **dict.fromkeys(("extractor", "run", "message"), text),
-    "subset": lambda meaning: text(meaning, *SUBSETS),
-    "status": lambda meaning: text(meaning, *STATUS),
-    **dict.fromkeys(("used", "right", "noise", "chosen"), flag),
-    **dict.fromkeys(("seed", "parameters", "features", "num_samples", "removed"), count),
-    **dict.fromkeys(("smallest_class", "sample", "label"), count),
-    **dict.fromkeys(("batch_size", "components"), lambda meaning: count(meaning, 1)),
-    **dict.fromkeys(("train_accuracy", "test_accuracy", "explained_variance", "reduction"), share),
-    **dict.fromkeys(
-        ("noise_accuracy", "kept_accuracy", "accuracy"), lambda meaning: share(meaning, empty=True)
-    ),
-    **dict.fromkeys(("x", "y", "eps", "learning_rate"), real),
-    "seconds": spent,
-}
-
-
-def _schema(columns: Mapping[str, str], suffix: str, *key: str) -> Schema:
-    """The schema of a table with these columns; what is not known by its name is a number that may
-    be missing."""
-    kinds = {name: _KINDS.get(name, _measured)(meaning) for name, meaning in columns.items()}
-    return Schema(kinds, suffix, key)
-
-
-def _measured(meaning: str) -> Column:
-    return real(meaning, empty=True)
-
-
+"""Columns of summary.csv."""
 STORED = {
-    "filters": _schema(FILTER_COLUMNS, ".csv", "extractor", "seed"),
-    "eps": _schema(EPS_COLUMNS, ".csv", "extractor", "seed", "eps"),
-    "points": _schema(POINT_COLUMNS, ".parquet", "seed", "sample"),
-    "runs": _schema(RUN_COLUMNS, ".csv", "run"),
+    "filters": Schema(FILTER_COLUMNS, key=("extractor", "seed")),
+    "eps": Schema(EPS_COLUMNS, key=("extractor", "seed", "eps")),
+    "points": Schema(POINT_COLUMNS, ".parquet", ("seed", "sample")),
+    "runs": Schema(RUN_COLUMNS, key=("run",)),
 }
-SUMMARY = _schema(SUMMARY_COLUMNS, ".csv", *SETTING_COLUMNS)
+SUMMARY = Schema(SUMMARY_COLUMNS, key=tuple(SETTING_COLUMNS))
 
 
 @dataclass(frozen=True)
 class FilterTables:
-    """What a study measured.
+    """What a study measured."""
 
-    Attributes:
-        filters, eps, points, runs: columns `COLUMNS`.
-    """
-
+    # filters, eps, points, runs: columns as in `STORED`
     filters: pd.DataFrame
     eps: pd.DataFrame
     points: pd.DataFrame
@@ -193,12 +165,8 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
         runs: columns `RUN_COLUMNS`; those that are not done are left out.
     """
     done = runs[runs["status"] == "done"]
-    by_setting: dict[tuple[str, int, float], dict[int, float]] = {}
-    for row in done.to_dict("records"):
-        key = (str(row["subset"]), int(row["batch_size"]), float(row["learning_rate"]))
-        by_setting.setdefault(key, {})[int(row["seed"])] = float(row["accuracy"])
-    best = best_rates(done)
-    rows = [_row(key, values, by_setting, best) for key, values in by_setting.items()]
+    accuracies, best = by_seed(done, "accuracy", SETTING_COLUMNS), best_rates(done)
+    rows = [_row(key, accuracies, best) for key in accuracies]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
     for against in ("full", "random"):
         for subset in SUBSETS:
@@ -222,13 +190,8 @@ def best_rates(done: pd.DataFrame) -> dict[int, float]:
     return out
 
 
-def _row(
-    key: tuple[str, int, float],
-    values: Mapping[int, float],
-    by_setting: Mapping[tuple[str, int, float], Mapping[int, float]],
-    best: Mapping[int, float],
-) -> dict[str, Any]:
-    subset, size, rate = key
+def _row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[str, Any]:
+    (subset, size, rate), values = key, accuracies[key]
     mean = estimate(list(values.values()))
     row: dict[str, Any] = {
         **dict(zip(SETTING_COLUMNS, key, strict=True)),
@@ -237,7 +200,7 @@ def _row(
     }
     row |= {"accuracy": mean.mean, "low": mean.low, "high": mean.high}
     for name in ("full", "random"):
-        other = by_setting.get((name, size, rate), {}) if name in AGAINST[subset] else {}
+        other = accuracies.get((name, size, rate), {}) if name in AGAINST[str(subset)] else {}
         paired = [values[seed] - other[seed] for seed in values if seed in other]
         row |= compared(name, estimate(paired))
     return row

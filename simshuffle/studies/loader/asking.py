@@ -4,18 +4,17 @@ recorded."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import TypeAdapter, ValidationError
-
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape
@@ -46,11 +45,10 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     if options.check is not None:
         if options.order:
             rule = "cannot be combined with --check"
-            problem = Problem("--order", rule, options.order[0], "Leave one out.")
-            raise InputError(problem, COMMAND_LINE)
+            refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return of_file(options.check, options.check.stem, options)
     named = {name: order_of(name) for name in options.order}
-    shape = _shape(options, _Readers(4, 4, 2, 3))
+    shape = _shape(_with(options, nodes=4, gpus=4, workers=2, epochs=3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
     plain = {"orders": list(options.order), "order_file": None, "shape": _stored(options)}
@@ -67,13 +65,13 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     unit = next((each for each in UNITS if each == options.unit), None)
     if unit is None:
         rule = f"must be {' or '.join(UNITS)}"
-        problem = Problem("--unit", rule, repr(options.unit), nearest(options.unit, list(UNITS)))
-        raise InputError(problem, COMMAND_LINE)
+        refuse("--unit", rule, repr(options.unit), nearest(options.unit, list(UNITS)), COMMAND_LINE)
     found = order_file.read(path)
     _check_fits(path, found, options)
     nodes = options.nodes or 1
-    readers = _Readers(nodes, found.ranks // nodes, found.workers, len(found.epochs))
-    shape = _shape(options, readers, found.samples)
+    ranks, epochs = found.ranks // nodes, len(found.epochs)
+    readers = {"nodes": nodes, "gpus": ranks, "workers": found.workers, "epochs": epochs}
+    shape = _shape(_with(options, **readers), found.samples)
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
     kept = f"{stands}{path.suffix}"
@@ -109,65 +107,48 @@ def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOpti
 # -------------------------------------------------------------------------------------------- shape
 
 
-@dataclass(frozen=True)
-class _Readers:
-    """What is taken where an option is left out."""
-
-    nodes: int
-    gpus: int
-    workers: int
-    epochs: int
+def _with(options: LoaderOptions, **readers: Any) -> LoaderOptions:
+    """The options with these values where they leave them out."""
+    left_out = {name: of for name, of in readers.items() if getattr(options, name) is None}
+    return replace(options, **left_out)
 
 
-def _shape(options: LoaderOptions, readers: _Readers, least: int = 0) -> Shape:
-    """The shape.
-
-    Args:
-        options: what is asked.
-        readers: who reads, by default.
-        least: samples that a recorded order speaks of.
-    """
+def _shape(options: LoaderOptions, least: int = 0) -> Shape:
+    """The shape, whose readers are all named; a recorded order speaks of ``least`` samples."""
     if options.shards is not None and options.samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
-        raise InputError(Problem("--shards", rule, str(options.shards), remedy), COMMAND_LINE)
+        refuse("--shards", rule, str(options.shards), remedy, COMMAND_LINE)
     samples, sample_nbytes = _of_dataset(options.dataset)
     if options.samples is not None or samples is None:
         samples = options.samples or least or SAMPLES
     if least > samples:
         rule = f"must be at least {least}, for the file has a sample {least - 1}"
         remedy = "Give the size of the data set that was recorded."
-        raise InputError(Problem("--samples", rule, str(samples), remedy), COMMAND_LINE)
+        refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
     each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
-    whole = sample_nbytes * min(each, samples)
-    shard_nbytes = (
-        whole if options.shard_size is None else _nbytes(options.shard_size, "--shard-size")
-    )
-    nodes = options.nodes or readers.nodes
+    shard_nbytes = sample_nbytes * min(each, samples)
+    if options.shard_size is not None:
+        shard_nbytes = _nbytes(options.shard_size, "--shard-size")
+    share = shard_nbytes * samples / min(each, samples) / (options.nodes or 1)
+    own = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
     values = {
+        **{name: getattr(options, name) for name in own},
         "samples": samples,
         "samples_per_shard": each,
         "shard_nbytes": round(shard_nbytes),
-        "nodes": nodes,
-        "gpus": options.gpus or readers.gpus,
-        "workers": options.workers or readers.workers,
-        "batch_size": options.batch_size,
-        "cache_nbytes": _cache(options.cache, shard_nbytes * samples / min(each, samples) / nodes),
-        "epochs": options.epochs or readers.epochs,
-        "seed": options.seed,
+        "cache_nbytes": _cache(options.cache, share),
         "classes": min(options.classes, samples),
     }
-    try:
-        shape = Shape.model_validate(values)
-    except ValidationError as error:
-        raise InputError([_problem(of) for of in error.errors()], COMMAND_LINE) from None
+    shape, problems = validated(values, Shape)
+    if shape is None or problems:
+        wrong = [replace(of, path=_option(of.path)) for of in problems]
+        raise InputError(wrong, COMMAND_LINE)
     shape.check()
     return shape
 
 
-def _problem(detail: Any) -> Problem:
-    option = f"--{'.'.join(map(str, detail['loc'])).replace('_', '-').removesuffix('-nbytes')}"
-    rule = detail["msg"].removeprefix("Input ")
-    return Problem(option, rule, repr(detail["input"])[:60], "Give a value that obeys the rule.")
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-').removesuffix('-nbytes')}"
 
 
 def _of_dataset(name: str | None) -> tuple[int | None, float]:
@@ -190,7 +171,7 @@ def _nbytes(text: str, option: str) -> float:
         raise InputError(problem, COMMAND_LINE) from None
     if nbytes > MOST_NBYTES:
         rule = "must be at most 9 PB"
-        raise InputError(Problem(option, rule, repr(text), "Give less."), COMMAND_LINE)
+        refuse(option, rule, repr(text), "Give less.", COMMAND_LINE)
     return nbytes
 
 
@@ -274,18 +255,11 @@ def order_of(text: str) -> Order:
     known = kinds()
     if values["kind"] not in known:
         remedy = nearest(values["kind"], [*known])
-        problem = Problem("--order", "no such order", repr(values["kind"]), remedy)
-        raise InputError(problem, COMMAND_LINE)
-    try:
-        return TypeAdapter(known[values["kind"]]).validate_python(values)
-    except ValidationError as error:
-        problems = [
-            Problem(
-                f"--order {text.partition(':')[0]}:{'.'.join(map(str, of['loc']))}",
-                of["msg"].removeprefix("Input ").removeprefix("Value error, "),
-                repr(of["input"])[:60],
-                "Give a value that obeys the rule.",
-            )
-            for of in error.errors()
-        ]
-        raise InputError(problems, COMMAND_LINE) from None
+        refuse("--order", "no such order", repr(values["kind"]), remedy, COMMAND_LINE)
+    order, problems = validated(dict(values), known[values["kind"]])
+    if order is None or problems:
+        kind = values["kind"]
+        raise InputError(
+            [replace(of, path=f"--order {kind}:{of.path}") for of in problems], COMMAND_LINE
+        )
+    return order

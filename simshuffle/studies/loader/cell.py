@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,106 +39,71 @@ BETWEEN = ("batch_companions", "rank_companions", "moves")
 """Columns of two epochs, empty in the first."""
 
 
-class Source(Protocol):
-    """Where the orders of all epochs are from."""
-
-    @property
-    def key(self) -> Any:
-        """Plain values that decide them."""
-
-    @property
-    def unit(self) -> Unit:
-        """What is fetched at once."""
-
-    @property
-    def block(self) -> int:
-        """Samples of a block, where blocks are fetched."""
-
-    def places(self, shape: Shape) -> Ints64:
-        """(N,) where each sample is stored."""
-
-    def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """The orders.
-
-        Raises:
-            InputError: there are none on this shape.
-        """
-
-
 @dataclass(frozen=True)
 class DrawnOrder:
-    """An order that is drawn, as a `Source`."""
+    """An order that is drawn."""
 
     order: Order
 
     @property
     def key(self) -> Any:
-        """As for `Source`."""
+        """Plain values that decide the orders of all epochs."""
         return self.order.model_dump(mode="json")
 
     @property
     def unit(self) -> Unit:
-        """As for `Source`."""
+        """What is fetched at once."""
         return self.order.unit
 
     @property
     def block(self) -> int:
-        """As for `Source`."""
+        """Samples of a block, where blocks are fetched."""
         return self.order.block
 
     def places(self, shape: Shape) -> Ints64:
-        """As for `Source`."""
+        """(N,) where each sample is stored."""
         return self.order.places(shape.data, shape.seed)
 
     def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """As for `Source`."""
+        """The orders of all epochs.
+
+        Raises:
+            InputError: there are none on this shape.
+        """
         data, readers = shape.data, shape.readers
         return [self.order.epoch(data, readers, shape.seed, each) for each in range(shape.epochs)]
 
 
 @dataclass(frozen=True)
 class FileOrder:
-    """An order that was recorded, as a `Source`.
+    """An order that was recorded, with what a `DrawnOrder` says of itself."""
 
-    Attributes:
-        path: of its file.
-        digest: of the contents.
-        unit: what is fetched at once.
-        block: samples of a block, where blocks are fetched.
-    """
-
-    path: Path
-    digest: str
-    unit: Unit
-    block: int
+    path: Path  # of its file
+    digest: str  # of the contents
+    unit: Unit  # what is fetched at once
+    block: int  # samples of a block, where blocks are fetched
 
     @property
     def key(self) -> Any:
-        """As for `Source`."""
+        """Plain values that decide the orders of all epochs."""
         return [self.digest, self.unit, self.block]
 
-    def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """As for `Source`."""
-        return order_file.read(self.path).epochs
-
     def places(self, shape: Shape) -> Ints64:
-        """As for `Source`: where its number says."""
+        """(N,) where each sample is stored: where its number says."""
         return np.arange(shape.samples)
+
+    def epochs(self, shape: Shape) -> list[EpochOrder]:
+        """The orders of all epochs."""
+        return order_file.read(self.path).epochs
 
 
 @dataclass(frozen=True)
 class LoaderCell(PlainCell):
-    """An order on a shape: the row of `loaders`, and those of `epochs` and `windows`.
+    """An order on a shape: the row of `loaders`, and those of `epochs` and `windows`."""
 
-    Attributes:
-        label: name of the order.
-        shape: the data and who reads it.
-        source: of the orders.
-    """
-
-    label: str
-    shape: Shape
-    source: Source
+    label: str  # name of the order
+    shape: Shape  # the data and who reads it
+    source: DrawnOrder | FileOrder  # of the orders
 
     @property
     def key(self) -> Any:
@@ -236,17 +201,14 @@ def summary(
     }
 
 
-def cells(asked: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Cell]:
+def cells(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Cell]:
     """The orders by name."""
-    return {cell.label: cell for cell in asked}
+    return {cell.label: cell for cell in of}
 
 
 def collect(of: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:
     """The stored tables."""
     return {
-        name: pd.DataFrame(
-            [row for cell in of for row in outcomes[cell.label].values[name]],
-            columns=list(schema.columns),
-        )
+        name: schema.framed([row for cell in of for row in outcomes[cell.label].values[name]])
         for name, schema in STORED.items()
     }

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.orders.order import COLUMNS, EpochOrder
 from simshuffle.spec.arrays import Ints64
 
@@ -25,19 +25,12 @@ SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True)
 class RecordedOrder:
-    """What a loader handed out.
+    """What a loader handed out."""
 
-    Attributes:
-        epochs: the order of each.
-        ranks: M.
-        workers: of a rank, at most.
-        samples: the largest number of a sample, and one.
-    """
-
-    epochs: list[EpochOrder]
-    ranks: int
-    workers: int
-    samples: int
+    epochs: list[EpochOrder]  # the order of each
+    ranks: int  # M
+    workers: int  # of a rank, at most
+    samples: int  # the largest number of a sample, and one
 
 
 def digest(path: Path) -> str:
@@ -63,10 +56,10 @@ def read(path: Path) -> RecordedOrder:
     if missing := [name for name in COLUMNS if name not in table]:
         rule, given = f"must have the columns {', '.join(COLUMNS)}", ", ".join(table.columns)
         remedy = f"Add {' and '.join(missing)}; docs/loaders.md shows how to record an order."
-        raise InputError(Problem("", rule, given or "none", remedy), str(path))
+        refuse("", rule, given or "none", remedy, str(path))
     if table.empty:
         rule, remedy = "must have a row for each sample that was handed out", "Record an epoch."
-        raise InputError(Problem("", rule, "no rows", remedy), str(path))
+        refuse("", rule, "no rows", remedy, str(path))
     problems = [problem for name in COLUMNS for problem in _not_whole(table[name], name)]
     if problems:
         raise InputError(problems, str(path))
@@ -89,7 +82,7 @@ def _recorded(columns: dict[str, Ints64]) -> RecordedOrder:
 def _table(path: Path) -> pd.DataFrame:
     if path.suffix not in SUFFIXES:
         rule, remedy = "must be a CSV or Parquet file", "Name one that ends in .csv or .parquet."
-        raise InputError(Problem("--check", rule, repr(str(path)), remedy), "command line")
+        refuse("--check", rule, repr(str(path)), remedy, "command line")
     try:
         read_table: Any = pc.read_csv if path.suffix == ".csv" else pq.read_table
         table: pd.DataFrame = read_table(path).to_pandas()

@@ -18,33 +18,19 @@ Size = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
 class Shape(Spec):
-    """A data set in shards, and who reads it.
+    """A data set in shards, and who reads it."""
 
-    Attributes:
-        samples: N.
-        samples_per_shard: of every shard but the last, which has what is left.
-        shard_nbytes: whole bytes of a full shard.
-        nodes: hosts.
-        gpus: ranks of a node.
-        workers: of a rank.
-        batch_size: of a rank.
-        cache_nbytes: what each node keeps; None for no limit, 0 for no cache.
-        epochs: that are looked at.
-        seed: of the orders.
-        classes: labels; the samples stand sorted by label, and equally many have each.
-    """
-
-    samples: Size
-    samples_per_shard: Count
-    shard_nbytes: _Nbytes
-    nodes: Size
-    gpus: Few
-    workers: Few
-    batch_size: Size
-    cache_nbytes: _Nbytes | None
-    epochs: Annotated[int, Field(ge=1, le=100_000)]
-    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
-    classes: Size = 10
+    samples: Size  # N
+    samples_per_shard: Count  # of every shard but the last, which has what is left
+    shard_nbytes: _Nbytes  # whole bytes of a full shard
+    nodes: Size  # hosts
+    gpus: Few  # ranks of a node
+    workers: Few  # of a rank
+    batch_size: Size  # of a rank
+    cache_nbytes: _Nbytes | None  # what each node keeps; None for no limit, 0 for no cache
+    epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
+    classes: Size = 10  # labels; the samples stand sorted by label, and equally many have each
 
     @property
     def readers(self) -> Readers:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, refuse
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.validation import validated
 from simshuffle.storage.object_store import ObjectStore
@@ -27,8 +27,7 @@ def store_of(written: str) -> ObjectStore:
     except InputError as error:
         raise InputError([of.below("--store") for of in error.problems], "command line") from None
     if (kind := values.pop("kind")) != S3:
-        problem = Problem("--store", "no such store", repr(kind), f"Write {S3}:KEY=VALUE,....")
-        raise InputError(problem, "command line")
+        refuse("--store", "no such store", repr(kind), f"Write {S3}:KEY=VALUE,....", "command line")
     store, problems = validated(values, ObjectStore)
     if store is None or problems:
         raise InputError([of.below("--store") for of in problems], "command line")
@@ -55,4 +54,4 @@ def of_store(loaders: pd.DataFrame, says: dict[str, Any], written: str) -> pd.Da
             if epoch == "first":
                 about["limit"] = max(least, key=lambda name: least[name])
         rows.append(about)
-    return pd.DataFrame(rows, columns=[*OF_STORE.columns])
+    return OF_STORE.framed(rows)

@@ -3,118 +3,96 @@ simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import SHIPPED, LayerList
-from simshuffle.scenario.scenario import Scenario, load_scenarios, stored
+from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import nearest
-from simshuffle.studies.oracle.given import COMMAND_LINE, budget_of
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.oracle.strategies import Named, chosen, known_names
-from simshuffle.study.study import Meta, Request
+from simshuffle.studies.oracle.tables import GIB
+from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.study import Request
 
+if TYPE_CHECKING:
+    from simshuffle.studies.oracle.verb import OracleOptions
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked beside the scenario.
-
-    Attributes:
-        strategies: names or kinds with values; none for all that may work.
-        world_sizes: none for powers of two.
-        budget: memory of a GPU, with a unit; None for what the accelerator's name says.
-        simulate: strategies and world sizes whose step is simulated.
-        measured: strategy, world size and s of measured epochs.
-    """
-
-    strategies: Sequence[str] = ()
-    world_sizes: Sequence[int] = ()
-    budget: str | None = None
-    simulate: Sequence[tuple[str, int]] = ()
-    measured: Sequence[tuple[str, int, float]] = ()
+Measured = tuple[str, int, float]
+"""Strategy, world size, and s of an epoch."""
+MEASURED = ("strategy", "world_size", "epoch_s")
+"""Columns of a file of measured epochs."""
+_MEMORY = re.compile(r"-(\d+)gb\b")
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """What is looked at.
+    """What is looked at."""
 
-    Attributes:
-        scenario: without sweep.
-        points: strategies at each world size, smallest first.
-        simulate: names and world sizes of those that are simulated too.
-        measured: name, world size and s of measured epochs.
-        budget: bytes of memory of a GPU; None without one.
-        budget_from: where that is from.
-    """
-
-    scenario: Scenario
-    points: Mapping[int, Sequence[Named]]
-    simulate: Sequence[tuple[str, int]]
-    measured: Sequence[tuple[str, int, float]]
-    budget: float | None
-    budget_from: str
+    scenario: Scenario  # without sweep
+    points: Mapping[int, Sequence[Named]]  # strategies at each world size, smallest first
+    simulate: Sequence[tuple[str, int]]  # names and world sizes of those that are simulated too
+    measured: Sequence[Measured]  # name, world size and s of measured epochs
+    budget: float | None  # bytes of memory of a GPU; None without one
+    budget_from: str  # where that is from
 
     def named(self, name: str, world_size: int) -> Named:
         """The strategy of that name at a world size."""
         return next(each for each in self.points[world_size] if each.name == name)
 
 
-def request(scenario: Scenario, asked: Asked) -> Request[Oracle]:
+def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) -> Request[Oracle]:
     """What is asked for.
 
     Args:
-        scenario: its sweep is not followed, nor its world size and parallelism but for precision,
-            optimiser and the like.
-        asked: what else.
+        options: the sweep of their scenario is not followed, nor its world size and parallelism but
+            for precision, optimiser and the like.
+        epochs: that were measured; None for those in the file that the options name.
 
     Raises:
         InputError: the layers of the model are not known; a strategy is not; a world size does not
             fit; or the budget is none.
     """
+    measured = measured_epochs(options.measured) if epochs is None else epochs
+    scenario = scenario_of(options.scenario, options.set)
     single = scenario.model_copy(update={"sweep": {}})
     layers = _layers(single)
-    budget, budget_from = budget_of(asked.budget, single.cluster.host.accelerator)
-    sizes = _sizes(single, asked.world_sizes)
-    points: dict[int, list[Named]] = {
-        size: chosen(single, layers, size, asked.strategies) for size in sizes
-    }
-    _check_known(single, layers, sizes, asked.strategies, points)
-    simulate = [
+    budget, budget_from = budget_of(options.budget_memory, single.cluster.host.accelerator)
+    sizes = _sizes(single, options.world_sizes)
+    points = {size: chosen(single, layers, size, options.strategies) for size in sizes}
+    _check_known(single, layers, sizes, options.strategies, points)
+    simulate = {
         (name, size)
-        for wanted, size in asked.simulate
+        for wanted, size in options.simulate
         for name in _added(single, layers, points, "--simulate", wanted, size)
-    ]
-    measured = []
-    for wanted, size, seconds in asked.measured:
+    }
+    found = []
+    for wanted, size, seconds in measured:
         names = _added(single, layers, points, "--measured", wanted, size)
         if len(names) > 1:
             rule, remedy = f"must name one strategy on {size} GPUs", f"Choose: {', '.join(names)}."
-            raise InputError(Problem("--measured", rule, repr(wanted), remedy), COMMAND_LINE)
-        measured.append((names[0], size, seconds))
+            refuse("--measured", rule, repr(wanted), remedy, COMMAND_LINE)
+        found.append((names[0], size, seconds))
     _check_possible(single, layers, points)
     text, files = stored([single])
-    plain: dict[str, Any] = {
-        "strategies": list(asked.strategies),
-        "world_sizes": list(asked.world_sizes),
-        "budget": asked.budget,
-        "simulate": [list(of) for of in asked.simulate],
-        "measured": [list(of) for of in asked.measured],
+    plain = {
+        "strategies": list(options.strategies),
+        "world_sizes": list(options.world_sizes),
+        "budget": options.budget_memory,
+        "simulate": [list(of) for of in options.simulate],
+        "measured": [list(of) for of in measured],
     }
     ordered = {size: points[size] for size in sorted(points)}
-    of = Oracle(single, ordered, sorted(set(simulate)), measured, budget, budget_from)
+    of = Oracle(single, ordered, sorted(simulate), found, budget, budget_from)
     return Request(scenario.name, of, {"scenario.yaml": text}, {"asked": plain}, files)
-
-
-def again(folder: Path, meta: Meta) -> Request[Oracle]:
-    """The request of a result, from its folder."""
-    (scenario,) = load_scenarios(folder / "scenario.yaml")
-    plain = meta["asked"]
-    pairs = {name: [tuple(of) for of in plain[name]] for name in ("simulate", "measured")}
-    return request(
-        scenario, Asked(plain["strategies"], plain["world_sizes"], plain["budget"], **pairs)
-    )
 
 
 def _layers(scenario: Scenario) -> LayerList:
@@ -122,13 +100,11 @@ def _layers(scenario: Scenario) -> LayerList:
     if model.layer_list is None:
         given = "groups of layers without shapes" if model.layers is not None else "none"
         rule = f"must say the shapes of the layers of {model.name}"
-        known = [*SHIPPED]
-        remedy = (
-            f"Name the network: --set workload.model.layers={model.name}."
-            if model.name in known
-            else f"Name a network, or write it layer by layer. {nearest(model.name, known)}"
-        )
-        raise InputError(Problem("workload.model.layers", rule, given, remedy), scenario.name)
+        remedy = f"Name the network: --set workload.model.layers={model.name}."
+        if model.name not in SHIPPED:
+            known = nearest(model.name, [*SHIPPED])
+            remedy = f"Name a network, or write it layer by layer. {known}"
+        refuse("workload.model.layers", rule, given, remedy, scenario.name)
     return model.layer_list
 
 
@@ -158,7 +134,7 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
     else:
         return
     remedy = f"{1 << (most.bit_length() - 1)} is the largest power of two that fits."
-    raise InputError(Problem(option, rule, str(size), remedy), COMMAND_LINE)
+    refuse(option, rule, str(size), remedy, COMMAND_LINE)
 
 
 def _check_known(
@@ -174,19 +150,12 @@ def _check_known(
         InputError: one is not.
     """
     found = {each.asked for of_size in points.values() for each in of_size}
-    missing = [name for name in strategies if name not in found]
-    if missing:
-        known = known_names(scenario, layers, sizes)
-        problems = [
-            Problem(
-                "--strategies",
-                "no such strategy at these world sizes",
-                repr(name),
-                nearest(name, known),
-            )
-            for name in missing
-        ]
-        raise InputError(problems, COMMAND_LINE)
+    if missing := [name for name in strategies if name not in found]:
+        rule, known = "no such strategy at these world sizes", known_names(scenario, layers, sizes)
+        raise InputError(
+            [Problem("--strategies", rule, repr(name), nearest(name, known)) for name in missing],
+            COMMAND_LINE,
+        )
 
 
 def _check_possible(
@@ -227,7 +196,77 @@ def _added(
     if not found:
         known = known_names(scenario, layers, [size])
         rule = f"no such strategy on {size} GPUs"
-        raise InputError(Problem(option, rule, repr(name), nearest(name, known)), COMMAND_LINE)
+        refuse(option, rule, repr(name), nearest(name, known), COMMAND_LINE)
     there = points.setdefault(size, [])
     there += [each for each in found if each.name not in {of.name for of in there}]
     return [each.name for each in found]
+
+
+def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
+    """The memory of a GPU that may be used (bytes), and where that is from: ``text``, or else the
+    name of the accelerator; None if neither says it.
+
+    Raises:
+        InputError: ``text`` is no quantity of bytes above 0.
+    """
+    if text is None:
+        found = _MEMORY.search(accelerator)
+        return (int(found[1]) * GIB, f"of {accelerator}") if found else (None, "")
+    rule, remedy = "must be bytes above 0", "For example --budget-memory '16 GiB'."
+    try:
+        nbytes = parse_quantity(text, Dimension.NBYTES)
+    except UnitError as error:
+        problem = Problem("--budget-memory", str(error), repr(text), remedy)
+        raise InputError(problem, COMMAND_LINE) from None
+    if not nbytes > 0 or math.isinf(nbytes):
+        refuse("--budget-memory", rule, repr(text), remedy, COMMAND_LINE)
+    return nbytes, "--budget-memory"
+
+
+def measured_epochs(path: Path | None) -> list[Measured]:
+    """Strategy, world size and s of each row of a CSV file with the columns `MEASURED`; none
+    without a file.
+
+    Raises:
+        InputError: it cannot be read, or a row is not as it should be.
+    """
+    if path is None:
+        return []
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        columns = table.fieldnames or []
+        rows = list(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        why = getattr(error, "strerror", None) or error
+        remedy = f"Name a CSV file with the columns {', '.join(MEASURED)}."
+        problem = Problem("--measured", f"cannot be read: {why}", str(path), remedy)
+        raise InputError(problem, COMMAND_LINE) from None
+    if sorted(columns) != sorted(MEASURED):
+        rule, given = f"must have the columns {', '.join(MEASURED)}", ", ".join(columns) or "none"
+        refuse("", rule, given, "Correct the first line.", str(path))
+    problems = [problem for number, row in enumerate(rows, 2) for problem in _wrong(row, number)]
+    if not rows:
+        problems = [Problem("", "must have a row for each measured epoch", "none", "Add one.")]
+    if problems:
+        raise InputError(problems, str(path))
+    return [
+        (row["strategy"].strip(), int(row["world_size"]), float(row["epoch_s"])) for row in rows
+    ]
+
+
+def _wrong(row: dict[str | None, str | None], number: int) -> Iterator[Problem]:
+    size, seconds = (row.get(name) or "" for name in MEASURED[1:])
+    if None in row or None in row.values():
+        yield Problem(f"line {number}", "must have a value for each column", "", "Correct it.")
+        return
+    if not (size.strip().isdecimal() and int(size) > 0):
+        rule = "must be a whole number from 1 on"
+        yield Problem(f"line {number}: world_size", rule, repr(size), "Correct it.")
+    try:
+        positive = 0 < float(seconds) < math.inf
+    except ValueError:
+        positive = False
+    if not positive:
+        rule = "must be s above 0"
+        yield Problem(f"line {number}: epoch_s", rule, repr(seconds), "Correct it.")

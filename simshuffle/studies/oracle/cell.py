@@ -15,8 +15,7 @@ from simshuffle.studies.oracle.asking import Oracle
 from simshuffle.studies.oracle.machine import Machine, assumptions
 from simshuffle.studies.oracle.points import Point, against_one
 from simshuffle.studies.oracle.strategies import Named, alone
-from simshuffle.studies.oracle.tables import framed
-from simshuffle.studies.oracle.text import gib
+from simshuffle.studies.oracle.tables import STORED, gib
 from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
@@ -30,14 +29,10 @@ _STEP_NBYTES = 1e6
 
 @dataclass(frozen=True)
 class SweepCell(PlainCell):
-    """All points by closed form.
+    """All points by closed form."""
 
-    Attributes:
-        document: the resolved scenario as plain values, without sweep.
-        points: strategies as plain values, by name and world size.
-    """
-
-    document: Mapping[str, Any]
+    document: Mapping[str, Any]  # the resolved scenario as plain values, without sweep
+    # strategies as plain values, by name and world size
     points: Mapping[int, Mapping[str, Mapping[str, Any]]]
 
     @property
@@ -77,19 +72,12 @@ class SweepCell(PlainCell):
 
 @dataclass(frozen=True)
 class StepCell(NetworkCell):
-    """A step whose transfers all share the cables.
+    """A step whose transfers all share the cables."""
 
-    Attributes:
-        document: as of `SweepCell`.
-        name: of the strategy.
-        strategy: as plain values.
-        world_size: M.
-    """
-
-    document: Mapping[str, Any]
-    name: str
-    strategy: Mapping[str, Any]
-    world_size: int
+    document: Mapping[str, Any]  # as of `SweepCell`
+    name: str  # of the strategy
+    strategy: Mapping[str, Any]  # as plain values
+    world_size: int  # M
 
     @property
     def key(self) -> Any:
@@ -151,7 +139,7 @@ def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     """The stored tables."""
     found = outcomes[SWEEP].values
-    points = framed("points", [_fitting(row, of.budget) for row in found["points"]])
+    points = STORED["points"].framed([_fitting(row, of.budget) for row in found["points"]])
     by_key = {(row["strategy"], row["world_size"]): row for row in found["points"]}
     simulated = []
     for name, size in of.simulate:
@@ -165,9 +153,9 @@ def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     ]
     return {
         "points": points,
-        "communication": framed("communication", found["communication"]),
-        "simulated": framed("simulated", simulated),
-        "measured": framed("measured", measured),
+        "communication": STORED["communication"].framed(found["communication"]),
+        "simulated": STORED["simulated"].framed(simulated),
+        "measured": STORED["measured"].framed(measured),
     }
 
 

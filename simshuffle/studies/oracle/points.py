@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
 from simshuffle.parallelism import GroupParallelism, Job, Node, Parallelism, Step
-from simshuffle.studies.oracle.scale import Scale
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
+
+if TYPE_CHECKING:
+    from simshuffle.studies.oracle.machine import Scale
 
 MOST_PIECES = 32
 """Layers next to one another go together in so many pieces at most: hundreds by themselves tell no
@@ -23,15 +25,10 @@ Seconds = Callable[[Node], float]
 
 @dataclass(frozen=True)
 class Point:
-    """What a strategy takes at a world size.
+    """What a strategy takes at a world size."""
 
-    Attributes:
-        row: of the table `points`, without what follows from a budget or from other points.
-        sent: s an epoch of communication by what it is for.
-    """
-
-    row: Row
-    sent: Mapping[str, float]
+    row: Row  # of the table `points`, without what follows from a budget or from other points
+    sent: Mapping[str, float]  # s an epoch of communication by what it is for
 
 
 def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:

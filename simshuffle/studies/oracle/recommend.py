@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import Problem
+from simshuffle.studies.oracle.tables import GIB as GIB  # noqa: PLC0414 - figures have it from here
 from simshuffle.studies.oracle.tables import RECOMMENDED
 
-GIB = 2.0**30
 ALL = 0
 """The world size that stands for all."""
 
@@ -37,7 +37,7 @@ def recommended(points: pd.DataFrame) -> pd.DataFrame:
     for row in rows:
         if not row["strategy"] and row["world_size"] != ALL and len(fitting):
             row["fits_from"] = int(fitting["world_size"].min())
-    return pd.DataFrame(rows, columns=list(RECOMMENDED.columns))
+    return RECOMMENDED.framed(rows)
 
 
 def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, Any]:

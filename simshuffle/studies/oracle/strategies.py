@@ -15,7 +15,7 @@ from simshuffle.parallelism import AnyParallelism, Data, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.library import by_kind
-from simshuffle.studies.oracle.given import COMMAND_LINE
+from simshuffle.study.options import COMMAND_LINE
 
 REPLICAS = "data+"
 """Begins the name of a strategy of several groups, each with samples of its own."""
@@ -26,17 +26,11 @@ COMMON = tuple(name for name in Parallelism.model_fields if name != "source")
 
 @dataclass(frozen=True)
 class Named:
-    """A strategy at a world size.
+    """A strategy at a world size."""
 
-    Attributes:
-        name: what tables call it.
-        strategy: itself.
-        asked: what it was asked for as; '' for none in particular.
-    """
-
-    name: str
-    strategy: Parallelism
-    asked: str = ""
+    name: str  # what tables call it
+    strategy: Parallelism  # itself
+    asked: str = ""  # what it was asked for as; '' for none in particular
 
     @property
     def plain(self) -> dict[str, Any]:

@@ -86,5 +86,5 @@ STUDY: Study[Oracle] = Study(
     facts=lambda of, outcomes, tables: {"says": said(of)},
     says=_Says,
     faults=_faults,
-    again="simshuffle.studies.oracle.asking:again",
+    again="simshuffle.studies.oracle.verb:again",
 )

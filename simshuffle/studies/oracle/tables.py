@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
-
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
 LOOP = ("compute_s", "waiting_s", "bubble_s", "exposed_s", "exchange_s", "startup_s")
@@ -13,7 +9,30 @@ LOOP = ("compute_s", "waiting_s", "bubble_s", "exposed_s", "exchange_s", "startu
 MEMORY = ("weights", "gradients", "optimiser", "activations", "buffers")
 """Parts of the memory of a GPU; each a column that ends in ``_nbytes``."""
 KEY = ("world_size", "strategy")
-_WORLD_SIZE = count("ranks, M, one for each GPU", 1)
+GIB = 2.0**30
+
+
+def gib(nbytes: float) -> str:
+    """Bytes in GiB, three digits or more."""
+    value = nbytes / GIB
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    """Seconds with three digits or more, and never with a power of ten."""
+    if value < 5e-5:
+        return "0"
+    if value < 0.01:
+        return f"{value:.4f}"
+    digits = 3 if value < 1 else 2 if value < 100 else 1 if value < 1000 else 0
+    return f"{value:.{digits}f}"
+
+
+def _ms(value: float) -> str:
+    return f"{1e3 * value:.2f}"
+
+
+_WORLD_SIZE = count("ranks, M, one for each GPU", 1, head="GPUs")
 _STRATEGY = text("way to divide training, as --strategies and --simulate take it")
 _SECONDS = {
     "compute_s": "forward and backward pass and update, of the rank that computes longest",
@@ -83,10 +102,16 @@ STORED = {
         {
             "world_size": _WORLD_SIZE,
             "strategy": _STRATEGY,
-            "step_closed_s": amount("s of a step by the closed form, each transfer group alone"),
-            "step_fluid_s": amount("s of a step in which all transfers share the cables"),
-            "ratio": amount("step_fluid_s over step_closed_s"),
-            "epoch_fluid_s": amount("s of the epoch with such steps"),
+            "step_closed_s": amount(
+                "s of a step by the closed form, each transfer group alone",
+                head="closed form",
+                look=_ms,
+            ),
+            "step_fluid_s": amount(
+                "s of a step in which all transfers share the cables", head="fluid", look=_ms
+            ),
+            "ratio": amount("step_fluid_s over step_closed_s", look=".3f"),
+            "epoch_fluid_s": amount("s of the epoch with such steps", head="epoch s", look=seconds),
         },
         key=KEY,
     ),
@@ -94,9 +119,11 @@ STORED = {
         {
             "world_size": _WORLD_SIZE,
             "strategy": _STRATEGY,
-            "measured_s": amount("s of the epoch, as it was measured"),
-            "predicted_s": amount("epoch_s of that point"),
-            "accuracy": real("1 - |predicted - measured| / measured"),
+            "measured_s": amount(
+                "s of the epoch, as it was measured", head="measured", look=seconds
+            ),
+            "predicted_s": amount("epoch_s of that point", head="predicted", look=seconds),
+            "accuracy": real("1 - |predicted - measured| / measured", look=".1fpercent"),
         },
         key=KEY,
     ),
@@ -123,9 +150,3 @@ RECOMMENDED = Schema(
     },
     key=("world_size",),
 )
-
-
-def framed(name: str, rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """A stored table of these rows; what a row lacks is empty."""
-    columns = STORED[name].columns
-    return pd.DataFrame(rows, columns=list(columns))

@@ -9,7 +9,8 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
-from simshuffle.studies.oracle.recommend import ALL, GIB, usable
+from simshuffle.studies.oracle.recommend import ALL, usable
+from simshuffle.studies.oracle.tables import KEY, STORED, gib, seconds
 from simshuffle.study.study import Tables
 
 BEST, FULL = 3, 16
@@ -18,6 +19,8 @@ NEXT = 38
 """Characters of those that are next in a line."""
 CLOSE = "~"
 """Marks what is too close to tell."""
+SPENT = ("epoch", "compute", "bubble", "sent", "hidden", "other", "input")
+"""Seconds of a scale that is shown in full."""
 Row = Mapping[Any, Any]
 
 
@@ -48,9 +51,17 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     if len(out := points[points["why_not"] != ""]):
         yield _fallen(out)
     if len(tables["simulated"]):
-        yield _simulated(tables["simulated"])
+        yield STORED["simulated"].listing(
+            tables["simulated"],
+            "Simulated again with all transfers on the cables at once: ms a step",
+            (*KEY[::-1], "step_closed_s", "step_fluid_s", "ratio", "epoch_fluid_s"),
+        )
     if len(tables["measured"]):
-        yield _measured(tables["measured"])
+        yield STORED["measured"].listing(
+            tables["measured"],
+            "Against what was measured: s an epoch",
+            (*KEY[::-1], "predicted_s", "measured_s", "accuracy"),
+        )
     yield "Rests on:\n" + "\n".join(f"- {each}" for each in says["assumptions"])
 
 
@@ -142,20 +153,21 @@ def _whole(rows: pd.DataFrame, size: int) -> Table:
     table = new_table(title)
     table.add_column("strategy", no_wrap=True)
     exchanged = rows["hidden_exchange"].notna().any()
-    names = ["epoch", "compute", "bubble", "sent", "hidden", "other", "input", "GiB"]
-    for name in [*names, "Q*"] if exchanged else names:
+    for name in (*SPENT, "GiB", *(["Q*"] if exchanged else [])):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("bottleneck", overflow="fold", min_width=12)
-    for row in rows.to_dict("records"):
-        other = row["waiting_s"] + row["exchange_s"] + row["startup_s"]
-        spent = (row["epoch_s"], row["compute_s"], row["bubble_s"])
-        sent = (row["exposed_s"] + row["hidden_s"], row["hidden_s"], other, row["input_s"])
+    shown = rows.assign(
+        sent_s=rows["exposed_s"] + rows["hidden_s"],
+        other_s=rows["waiting_s"] + rows["exchange_s"] + rows["startup_s"],
+    )
+    for row in shown.to_dict("records"):
         over = "" if pd.isna(row["fits"]) or row["fits"] else "!"
-        quota = "" if pd.isna(row["hidden_exchange"]) else f"{100 * row['hidden_exchange']:.0f} %"
-        memory = f"{gib(row['memory_nbytes'])}{over}"
-        last = [memory, quota] if exchanged else [memory]
-        named = row["bottleneck"].replace("_", " ")
-        table.add_row(row["strategy"], *map(seconds, (*spent, *sent)), *last, named)
+        cells = [seconds(row[f"{name}_s"]) for name in SPENT]
+        cells.append(f"{gib(row['memory_nbytes'])}{over}")
+        if exchanged:
+            quota = row["hidden_exchange"]
+            cells.append("" if pd.isna(quota) else f"{100 * quota:.0f} %")
+        table.add_row(row["strategy"], *cells, row["bottleneck"].replace("_", " "))
     return table
 
 
@@ -174,26 +186,6 @@ def _fallen(out: pd.DataFrame) -> Table:
     return table
 
 
-def _simulated(simulated: pd.DataFrame) -> Table:
-    title = "Simulated again with all transfers on the cables at once: ms a step"
-    table = new_table(title, ["strategy"], ["GPUs", "closed form", "fluid", "ratio", "epoch s"])
-    for row in simulated.to_dict("records"):
-        steps = (f"{1e3 * row[name]:.2f}" for name in ("step_closed_s", "step_fluid_s"))
-        last = f"{row['ratio']:.3f}", seconds(row["epoch_fluid_s"])
-        table.add_row(row["strategy"], str(row["world_size"]), *steps, *last)
-    return table
-
-
-def _measured(measured: pd.DataFrame) -> Table:
-    title = "Against what was measured: s an epoch"
-    table = new_table(title, ["strategy"], ["GPUs", "predicted", "measured", "accuracy"])
-    for row in measured.to_dict("records"):
-        both = (seconds(row[name]) for name in ("predicted_s", "measured_s"))
-        accuracy = f"{100 * row['accuracy']:.1f} %"
-        table.add_row(row["strategy"], str(row["world_size"]), *both, accuracy)
-    return table
-
-
 def _budget(says: Mapping[str, Any]) -> str:
     if says.get("budget_nbytes") is None:
         return "No memory budget: give one with --budget-memory."
@@ -203,22 +195,6 @@ def _budget(says: Mapping[str, Any]) -> str:
 def gpus(number: float) -> str:
     """So many GPUs in words."""
     return f"{int(number)} GPU{'s' if number != 1 else ''}"
-
-
-def gib(nbytes: float) -> str:
-    """Bytes in GiB, three digits or more."""
-    value = nbytes / GIB
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def seconds(value: float) -> str:
-    """Seconds with three digits or more, and never with a power of ten."""
-    if value < 5e-5:
-        return "0"
-    if value < 0.01:
-        return f"{value:.4f}"
-    digits = 3 if value < 1 else 2 if value < 100 else 1 if value < 1000 else 0
-    return f"{value:.{digits}f}"
 
 
 def _percent(share: float) -> str:

@@ -3,36 +3,73 @@ memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.studies.fields import ScenarioName, Set, scenario_of
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.studies.fields import ScenarioName, Set
+from simshuffle.study.options import COMMAND_LINE, CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.errors import Problem
     from simshuffle.study.study import Request, Result, Study
 
-
-def _strategies(text: str) -> Sequence[str]:
-    from simshuffle.studies.oracle import given  # noqa: PLC0415 - what reads
-
-    return given.listed(text)
+_PARAMETER = re.compile(r"\s*[A-Za-z_][\w.]*=")
 
 
-def _sizes(text: str) -> Sequence[int]:
-    from simshuffle.studies.oracle import given  # noqa: PLC0415 - what reads
+def strategies_of(text: str) -> list[str]:
+    """Strategies that are separated by commas; parameters of one may be too, as in
+    ``data,pipeline:stages=4,microbatches=8``.
 
-    return given.sizes(text)
+    Raises:
+        InputError: there is none.
+    """
+    out: list[str] = []
+    for piece in text.split(","):
+        if out and _PARAMETER.match(piece):
+            out[-1] += f",{piece.strip()}"
+        elif piece.strip():
+            out.append(piece.strip())
+    if not out:
+        rule, remedy = "must name one strategy or more", "For example data,spatial."
+        refuse("--strategies", rule, repr(text), remedy, COMMAND_LINE)
+    return out
 
 
-def _points(texts: Sequence[str]) -> Sequence[tuple[str, int]]:
-    from simshuffle.studies.oracle import given  # noqa: PLC0415 - what reads
+def sizes_of(text: str) -> list[int]:
+    """World sizes that are separated by commas.
 
-    return given.at(texts)
+    Raises:
+        InputError: one is no whole number from 1 on.
+    """
+    pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
+    wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
+    if wrong or not pieces:
+        rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
+        refuse("--world-sizes", rule, repr(given or text), "For example 1,2,4,8.", COMMAND_LINE)
+    return sorted({int(piece) for piece in pieces})
+
+
+def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
+    """Strategies and world sizes that are written STRATEGY@GPUS.
+
+    Raises:
+        InputError: one is not written so.
+    """
+    out, problems = [], []
+    for text in texts:
+        name, _, size = text.rpartition("@")
+        if name and size.isdecimal() and int(size) > 0:
+            out.append((name, int(size)))
+        else:
+            remedy = "For example --simulate data@64."
+            problems.append(Problem("--simulate", "is written STRATEGY@GPUS", repr(text), remedy))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
+    return out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +85,7 @@ class OracleOptions(CellOptions):
             "NAME,...",
             "Ways to divide training, such as data,data+spatial,pipeline:stages=4. Default: all"
             " that may work on as many GPUs.",
-            read=_strategies,
+            read=strategies_of,
         ),
     ] = ()
     world_sizes: Annotated[
@@ -56,7 +93,7 @@ class OracleOptions(CellOptions):
         Option(
             "M,...",
             "Numbers of GPUs. Default: powers of two, as far as machine and data set go.",
-            read=_sizes,
+            read=sizes_of,
         ),
     ] = ()
     budget_memory: Annotated[
@@ -70,7 +107,7 @@ class OracleOptions(CellOptions):
         Option(
             "NAME@M",
             "A point whose step is simulated too, with all transfers on the cables at once.",
-            read=_points,
+            read=points_of,
             many=True,
         ),
     ] = ()
@@ -87,17 +124,26 @@ class OracleOptions(CellOptions):
 
 def request(options: OracleOptions) -> tuple[Study[Any], Request[Any]]:
     """A point for each way to divide training and number of GPUs."""
-    from simshuffle.studies.oracle import asking, given  # noqa: PLC0415 - what computes
+    from simshuffle.studies.oracle import asking  # noqa: PLC0415 - what computes
     from simshuffle.studies.oracle.study import STUDY  # noqa: PLC0415
 
-    asked = asking.Asked(
-        options.strategies,
-        options.world_sizes,
-        options.budget_memory,
-        options.simulate,
-        given.measured_epochs(options.measured),
+    return STUDY, asking.request(options)
+
+
+def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
+    """The request of a result, from its folder."""
+    from simshuffle.studies.oracle import asking  # noqa: PLC0415 - what computes
+
+    plain = meta["asked"]
+    options = OracleOptions(
+        scenario=folder / "scenario.yaml",
+        strategies=tuple(plain["strategies"]),
+        world_sizes=tuple(plain["world_sizes"]),
+        budget_memory=plain["budget"],
+        simulate=tuple((name, size) for name, size in plain["simulate"]),
     )
-    return STUDY, asking.request(scenario_of(options.scenario, options.set), asked)
+    measured = [(name, size, seconds) for name, size, seconds in plain["measured"]]
+    return asking.request(options, measured)
 
 
 def _refused(result: Result) -> Problem | None:

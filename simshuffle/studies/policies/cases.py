@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.plan.resources import wiring
+from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import documents, is_file, nearest, read_yaml, shipped_names
 from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Sourced
-from simshuffle.studies.policies.mapping import case_of, system_of
-from simshuffle.studies.policies.system import Case, System
+from simshuffle.spec.validation import validated
+from simshuffle.studies.policies.system import MOST_EPOCHS, Case, Servers, StorageClass, System
 
 STUDIES = Path(__file__).parent / "studies"
 
@@ -52,13 +54,8 @@ class Study(Sourced):
         ]
         if unknown:
             raise InputError(unknown, self.name)
-        return (
-            self.model_copy(
-                update={"cases": {name: case for name, case in self.cases.items() if name in cases}}
-            )
-            if cases
-            else self
-        )
+        kept = {name: case for name, case in self.cases.items() if name in cases}
+        return self.model_copy(update={"cases": kept}) if cases else self
 
 
 def read(text: str, source: str) -> Study:
@@ -67,8 +64,8 @@ def read(text: str, source: str) -> Study:
     Raises:
         InputError: it is none.
     """
-    raw = documents(text, source)
-    return _built(raw[0] if raw and isinstance(raw[0], dict) else {}, {}, source)
+    found = documents(text, source)
+    return _study(found[0] if found and isinstance(found[0], dict) else {}, {}, source)
 
 
 def names() -> list[str]:
@@ -89,52 +86,122 @@ def load(reference: str, values: Mapping[str, Any]) -> Study:
     """
     path = STUDIES / f"{reference}.yaml" if reference in names() else Path(reference)
     if is_file(path):
-        documents = read_yaml(path)
-        if len(documents) == 1 and isinstance(documents[0], dict) and "system" in documents[0]:
-            return _built(documents[0], values, str(path))
-    elif path.suffix not in {".yaml", ".yml", ".json"} and reference not in (
-        known := shipped_names("scenarios")
-    ):
-        raise InputError(
-            Problem(
-                "",
-                "no such scenario or study",
-                repr(reference),
-                nearest(reference, [*names(), *known]),
-            )
-        )
+        found = read_yaml(path)
+        if len(found) == 1 and isinstance(found[0], dict) and "system" in found[0]:
+            return _study(found[0], values, str(path))
+    elif path.suffix not in {".yaml", ".yml", ".json"}:
+        known = shipped_names("scenarios")
+        if reference not in known:
+            remedy = nearest(reference, [*names(), *known])
+            raise InputError(Problem("", "no such scenario or study", repr(reference), remedy))
     scenario = load_scenario(reference, values)
-    case = case_of(scenario)
-    return Study(
-        name=scenario.name, seed=scenario.seed, system=system_of(scenario), cases={case[0]: case[1]}
-    )
+    cases = {scenario.workload.dataset.name: case_of(scenario)}
+    system = system_of(scenario)
+    return Study(name=scenario.name, seed=scenario.seed, system=system, cases=cases)
 
 
-def _built(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Study:
+def _study(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Study:
     raw = copy.deepcopy(raw)
     problems: list[Problem] = []
     for key, value in values.items():
         put(raw, key, value, problems, create=False)
-    try:
-        study = Study.model_validate(raw)
-    except ValidationError as error:
-        problems += [_problem(detail) for detail in error.errors(include_url=False)]
-    if problems:
-        raise InputError(problems, source)
+    study, wrong = validated(raw, Study)
+    if study is None or problems or wrong:
+        raise InputError([*problems, *wrong], source)
     return study
 
 
-def _problem(detail: Any) -> Problem:
-    """One error of pydantic; its text names the rule."""
-    path = ".".join(str(step) for step in detail["loc"])
-    if detail["type"] == "missing":
-        return Problem(path, "is required", remedy="Add it.")
-    if detail["type"] == "extra_forbidden":
-        return Problem(
-            path,
-            "is not a known key",
-            repr(detail["input"])[:60],
-            "Remove it, or correct its name.",
+def case_of(scenario: Scenario) -> Case:
+    """The scenario's data set, as a host reads it: the batch of a worker is that of all ranks of a
+    host.
+
+    Raises:
+        InputError: there are more epochs than can be compared.
+    """
+    workload, dataset = scenario.workload, scenario.workload.dataset
+    if scenario.epochs > MOST_EPOCHS:
+        rule = f"policies are compared over at most {MOST_EPOCHS} epochs"
+        remedy = f"Use --set epochs={MOST_EPOCHS}."
+        refuse("epochs", rule, str(scenario.epochs), remedy, scenario.name)
+    return Case(
+        num_samples=dataset.num_samples,
+        sample_size=dataset.stored,
+        local_batch_size=workload.local_batch_size * _ranks(scenario),
+        epochs=scenario.epochs,
+        source=f"scenario {scenario.name}",
+    )
+
+
+def system_of(scenario: Scenario) -> System:
+    """The scenario's cluster; a worker is a host with all its ranks, since they share memory, SSD
+    and cables.
+
+    - c: ranks of a host, times bytes of a sample over its forward and backward pass and its part of
+      the update. No allreduce, no jitter.
+    - beta: cores in loading (reads in flight of all ranks, at most all cores), times bytes of a
+      sample over its decoding.
+    - b_c: all cables of a host. The file system: what other users leave of its bandwidth, the same
+      for any number of readers, and of its rate of opening files; its latency; and as the most that
+      one reader gets, the cables of a host and its client bandwidth with that many hosts. Samples
+      of one file share its opening, those of one request its latency.
+    - class 0: the batches that the loaders hold, in stored form; class 1: the page cache, at memory
+      speed; class 2: the SSD.
+
+    Congestion in the network and the cables of the file system are left out, which errs on the fast
+    side.
+    """
+    cluster, workload, ranks = scenario.cluster, scenario.workload, _ranks(scenario)
+    dataset, loader = workload.dataset, workload.loader
+    sample, step = dataset.stored.mean, workload.model.accelerators[cluster.host.accelerator]
+    train = step.per_sample + (step.fixed_seconds + step.update) / workload.local_batch_size
+    threads = min(ranks * loader.reads_in_flight, cluster.host.cores, 4096)
+    memory, ssd, servers = cluster.memory, cluster.ssd, cluster.parallel_file_system
+    prepared = memory.bandwidth
+    if dataset.decode_seconds > 0:
+        prepared = threads * sample / dataset.decode_seconds
+    cables = client = _cables(scenario)
+    if servers.client_bandwidth is not None:
+        client = servers.client_bandwidth(scenario.hosts)
+
+    def storage(capacity: float, read: float, write: float) -> StorageClass:
+        return StorageClass.model_construct(
+            capacity=capacity,
+            read_bandwidth=read,
+            write_bandwidth=write,
+            threads=threads,
+            source="",
         )
-    rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
-    return Problem(path, rule, repr(detail["input"])[:60], "Give a value that obeys the rule.")
+
+    def in_memory(capacity: float) -> StorageClass:
+        return storage(capacity, memory.bandwidth, memory.bandwidth)
+
+    system = System.model_construct(
+        workers=scenario.hosts,
+        compute_bandwidth=scenario.world_size / scenario.hosts * sample / train,
+        preprocess_bandwidth=prepared,
+        network_bandwidth=cables,
+        staging_buffer=in_memory(loader.prefetch * workload.local_batch_size * ranks * sample),
+        memory=in_memory(memory.cache_nbytes),
+        ssd=storage(ssd.capacity, ssd.read_bandwidth, ssd.write_bandwidth),
+        parallel_file_system=Servers.model_construct(
+            read_bandwidth=Curve((0.0,), (servers.free_bandwidth,), constant=True),
+            client_bandwidth=min(cables, client),
+            open_rate=servers.free_open_rate * dataset.samples_per_file,
+            latency=servers.latency / dataset.read_at_once,
+        ),
+        source=f"scenario {scenario.name}",
+    )
+    # from its own text form: quantities are given with units, and checked on the way
+    return System.model_validate(system.model_dump(exclude_none=True))
+
+
+def _ranks(scenario: Scenario) -> int:
+    """Ranks of a full host."""
+    return scenario.cluster.ranks_per_host(scenario.world_size)
+
+
+def _cables(scenario: Scenario) -> float:
+    """Bytes/s of all cables of a host."""
+    cabling = wiring(scenario.cluster).cabling
+    host = cabling.of_kind("host")[0]
+    return float(sum(cabling.bandwidth[(cabling.ends == host).any(axis=1)].tolist()))

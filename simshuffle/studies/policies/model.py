@@ -9,18 +9,19 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest
-from simshuffle.studies.policies.accesses import Accesses, Floats, Ints, draw
-from simshuffle.studies.policies.plan import POLICIES, Plan
-from simshuffle.studies.policies.sources import (
-    PFS,
-    READY,
-    SOURCES,
+from simshuffle.studies.policies.accesses import (
+    Accesses,
     Codes,
+    Floats,
+    Ints,
+    draw,
     fetch_seconds,
     pfs_seconds,
     write_seconds,
 )
-from simshuffle.studies.policies.system import Case, System, buffer_floor
+from simshuffle.studies.policies.plan import POLICIES, Plan, Setup
+from simshuffle.studies.policies.system import Case, System
+from simshuffle.studies.policies.tables import PFS, READY, SOURCES
 
 FEW = 30
 """Samples in a buffer below which one at a time is faster than all that fit at once."""
@@ -28,22 +29,15 @@ FEW = 30
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of worker 0.
+    """One epoch of worker 0."""
 
-    Attributes:
-        seconds: from the end of the one before (the first: from the beginning of staging) to its
-            last sample's training.
-        compute: seconds of it in training.
-        nbytes: bytes by source, in the order of `SOURCES`.
-        fetch: seconds of fetching by source.
-        readers: workers that read from the file system at a moment [gamma]; 0 if none does.
-    """
-
+    # from the end of the one before (the first: from the beginning of staging) to its last sample's
+    # training
     seconds: float
-    compute: float
-    nbytes: tuple[float, ...]
-    fetch: tuple[float, ...]
-    readers: float
+    compute: float  # seconds of it in training
+    nbytes: tuple[float, ...]  # bytes by source, in the order of `SOURCES`
+    fetch: tuple[float, ...]  # seconds of fetching by source
+    readers: float  # workers that read from the file system at a moment [gamma]; 0 if none does
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ def check(policies: Sequence[str]) -> None:
 def outcome(policy: str, accesses: Accesses, system: System, case: Case, seed: int) -> Outcome:
     """The outcome of one policy."""
     rng = np.random.default_rng([seed, 1, list(POLICIES).index(policy)])
-    plan = POLICIES[policy](accesses, system, case, rng)
+    plan = POLICIES[policy](Setup(accesses, system, case, rng))
     if plan.problem:
         return Outcome(policy, plan, 0.0, ())
     sizes = [accesses.nbytes[accesses.stream(epoch)] for epoch in range(accesses.epochs)]
@@ -112,27 +106,23 @@ def outcome(policy: str, accesses: Accesses, system: System, case: Case, seed: i
         for codes, size, fetch in zip(plan.sources, sizes, fetched, strict=True)
     ]
     staging, stream = staging_seconds(system, plan, case.sample_size.mean), np.concatenate(sizes)
+    read, compute = np.concatenate(reads), stream / system.compute_bandwidth
     if plan.prefetches:
-        done = overlapped(
-            np.concatenate(reads),
-            stream / system.compute_bandwidth,
-            stream,
-            buffer_floor(system, case),
-            staging,
-        )
+        room = max(system.staging_buffer.capacity, case.sample_size.mean)
+        done = overlapped(read, compute, stream, room, staging)
     else:
-        done = staging + np.cumsum(np.concatenate(reads) + stream / system.compute_bandwidth)
+        done = staging + np.cumsum(read + compute)
     ends = np.concatenate(([0.0], done[np.cumsum([len(size) for size in sizes]) - 1]))
     epochs = [
         Epoch(
-            float(after - before),
-            float(size.sum()) / system.compute_bandwidth,
-            _by(codes, size),
-            _by(codes, fetch),
-            readers,
+            seconds=float(ends[number + 1] - ends[number]),
+            compute=float(size.sum()) / system.compute_bandwidth,
+            nbytes=_by_source(codes, size),
+            fetch=_by_source(codes, fetch),
+            readers=readers,
         )
-        for before, after, codes, size, (fetch, readers) in zip(
-            ends[:-1], ends[1:], plan.sources, sizes, fetched, strict=True
+        for number, (codes, size, (fetch, readers)) in enumerate(
+            zip(plan.sources, sizes, fetched, strict=True)
         )
     ]
     return Outcome(policy, plan, staging, tuple(epochs))
@@ -156,7 +146,7 @@ def _read(
     return np.where(codes == READY, 0.0, fetch + write_seconds(system, nbytes))
 
 
-def _by(codes: Codes, values: Floats) -> tuple[float, ...]:
+def _by_source(codes: Codes, values: Floats) -> tuple[float, ...]:
     return tuple(float(total) for total in np.bincount(codes, values, len(SOURCES)))
 
 

@@ -2,7 +2,7 @@
 
 What each policy does is from the NoPFS study, Sec. 2 (frameworks), 5.1 (NoPFS), 6 (list of
 policies) and 7 (LBANN's dynamic mode). Where that leaves something open, the docstring says what is
-assumed here.
+assumed here. NoPFS's placement is of Sec. 3.1 and 5.1.
 """
 
 from __future__ import annotations
@@ -12,177 +12,167 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simshuffle.studies.policies.accesses import Accesses
-from simshuffle.studies.policies.frequency import placed_by_frequency
-from simshuffle.studies.policies.sources import (
+from simshuffle.studies.policies.accesses import Accesses, Codes, Floats, Ints, Small, bandwidths
+from simshuffle.studies.policies.system import Case, System
+from simshuffle.studies.policies.tables import (
     OWN_MEMORY,
     OWN_SSD,
     PFS,
     READY,
     REMOTE_MEMORY,
-    Codes,
+    REMOTE_SSD,
 )
-from simshuffle.studies.policies.system import Case, System
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where worker 0 finds its samples.
+    """Where worker 0 finds its samples."""
 
-    Attributes:
-        sources: for each epoch, the code of the source of each of its blocks.
-        prefetches: whether fetching runs ahead of training.
-        staged: bytes that every worker reads from the file system before training: into memory,
-            into the SSD.
-        coverage: share of the data set that is ever read, by all workers together.
-        memory: bytes of memory that a worker fills, beside its staging buffer.
-        ssd: bytes of SSD that a worker fills.
-        problem: why the policy cannot be used here; empty if it can.
-    """
-
+    # for each epoch, the code of the source of each of its blocks
     sources: list[Codes] = field(default_factory=list)
-    prefetches: bool = True
+    prefetches: bool = True  # whether fetching runs ahead of training
+    # bytes that every worker reads from the file system before training: into memory, into the SSD
     staged: tuple[float, float] = (0.0, 0.0)
-    coverage: float = 1.0
-    memory: float = 0.0
-    ssd: float = 0.0
-    problem: str = ""
+    coverage: float = 1.0  # share of the data set that is ever read, by all workers together
+    memory: float = 0.0  # bytes of memory that a worker fills, beside its staging buffer
+    ssd: float = 0.0  # bytes of SSD that a worker fills
+    problem: str = ""  # why the policy cannot be used here; empty if it can
 
 
-def _everything(accesses: Accesses, code: int) -> list[Codes]:
-    return [np.full(accesses.own, code, np.int8) for _ in range(accesses.epochs)]
+@dataclass(frozen=True)
+class Setup:
+    """What a policy is planned for; ``rng`` draws where chance decides."""
+
+    accesses: Accesses
+    system: System
+    case: Case
+    rng: np.random.Generator
+
+    def own(self, capacity: float) -> int:
+        """Blocks that ``capacity`` bytes hold, of those that a worker reads in an epoch."""
+        return min(self.accesses.fit(capacity), self.accesses.own)
+
+    @property
+    def memory(self) -> int:
+        """Blocks of its own that a worker's memory holds."""
+        return self.own(self.system.memory.capacity)
+
+    def nbytes(self, blocks: float) -> float:
+        """Bytes of so many blocks."""
+        return blocks * float(self.accesses.nbytes.mean())
+
+    def everything(self, code: int) -> list[Codes]:
+        """All blocks of all epochs from one source."""
+        return [np.full(self.accesses.own, code, np.int8) for _ in range(self.accesses.epochs)]
+
+    def by_chance(self, share: float, code: int, other: int) -> list[Codes]:
+        """Each block of all epochs from ``code`` with probability ``share``, else from
+        ``other``."""
+        own, epochs = self.accesses.own, self.accesses.epochs
+        dice = (self.rng.random(own) for _ in range(epochs))
+        return [np.where(of < share, code, other).astype(np.int8) for of in dice]
+
+    def of_random_worker(self) -> list[Codes]:
+        """Everything from the memory of any worker, all with the same probability."""
+        return self.by_chance(1.0 / self.accesses.workers, OWN_MEMORY, REMOTE_MEMORY)
+
+    def of_first_reader(self, room: int) -> list[Codes]:
+        """The first epoch from the file system; then the first ``room`` blocks that each worker
+        read come from its memory, and the rest from the file system."""
+        accesses = self.accesses
+        rank, sources = accesses.rank_in_first_epoch(), self.everything(PFS)[:1]
+        for epoch in range(1, accesses.epochs):
+            blocks = accesses.stream(epoch)
+            where = np.where(accesses.reader[0, blocks] == 0, OWN_MEMORY, REMOTE_MEMORY)
+            sources.append(np.where(rank[blocks] < room, where, PFS).astype(np.int8))
+        return sources
+
+    @property
+    def too_large(self) -> str:
+        """Why the set does not fit into the memory of all workers; '' if it does."""
+        system = self.system
+        room = system.workers * (system.memory.capacity + system.staging_buffer.capacity)
+        if self.case.nbytes <= room:
+            return ""
+        times = f"{self.case.nbytes / room:.3g}"
+        return f"the data set is {times} times as large as the memory of all workers"
 
 
-def perfect(accesses: Accesses, system: System, case: Case, rng: np.random.Generator) -> Plan:
+def perfect(of: Setup) -> Plan:
     """No wait ever: the lower bound S / (N c) of an epoch."""
-    return Plan(_everything(accesses, READY))
+    return Plan(of.everything(READY))
 
 
-def naive(accesses: Accesses, system: System, case: Case, rng: np.random.Generator) -> Plan:
+def naive(of: Setup) -> Plan:
     """Every sample from the file system when it is needed; nothing is prefetched or kept."""
-    return Plan(_everything(accesses, PFS), prefetches=False)
+    return Plan(of.everything(PFS), prefetches=False)
 
 
-def staging_buffer(
-    accesses: Accesses, system: System, case: Case, rng: np.random.Generator
-) -> Plan:
+def staging_buffer(of: Setup) -> Plan:
     """Every sample from the file system, prefetched into the staging buffer: double buffering,
     tf.data."""
-    return Plan(_everything(accesses, PFS))
+    return Plan(of.everything(PFS))
 
 
-def _kept_by_first_reader(accesses: Accesses, room: int) -> list[Codes]:
-    """The first epoch from the file system; then what its first reader keeps comes from there, and
-    the rest from the file system."""
-    rank, sources = accesses.rank_in_first_epoch(), _everything(accesses, PFS)[:1]
-    for epoch in range(1, accesses.epochs):
-        blocks = accesses.stream(epoch)
-        where = np.where(accesses.reader[0, blocks] == 0, OWN_MEMORY, REMOTE_MEMORY)
-        sources.append(np.where(rank[blocks] < room, where, PFS).astype(np.int8))
-    return sources
-
-
-def _filled(accesses: Accesses, blocks: float) -> float:
-    return blocks * float(accesses.nbytes.mean())
-
-
-def deepio_ordered(
-    accesses: Accesses, system: System, case: Case, rng: np.random.Generator
-) -> Plan:
+def deepio_ordered(of: Setup) -> Plan:
     """DeepIO's ordered mode: memory keeps what was read first; other samples come from the file
     system, in the order of training."""
-    room = min(accesses.fit(system.memory.capacity), accesses.own)
-    return Plan(_kept_by_first_reader(accesses, room), memory=_filled(accesses, room))
+    return Plan(of.of_first_reader(of.memory), memory=of.nbytes(of.memory))
 
 
-def deepio_opportunistic(
-    accesses: Accesses, system: System, case: Case, rng: np.random.Generator
-) -> Plan:
+def deepio_opportunistic(of: Setup) -> Plan:
     """DeepIO's optimistic mode: training takes what is in the memory of any worker, in whatever
     order, once memory is full.
 
     Assumed: the worker that holds it is any worker with the same probability.
     """
-    room = min(accesses.fit(system.memory.capacity), accesses.own)
-    sources = [_of_random_worker(accesses, rng) for _ in range(accesses.epochs)]
-    sources[0][:room] = PFS
+    room = of.memory
     if room == 0:  # nothing can be kept
-        sources = _everything(accesses, PFS)
-    return Plan(
-        sources, coverage=room / accesses.own if room else 1.0, memory=_filled(accesses, room)
-    )
+        return Plan(of.everything(PFS))
+    sources = of.of_random_worker()
+    sources[0][:room] = PFS
+    return Plan(sources, coverage=room / of.accesses.own, memory=of.nbytes(room))
 
 
-def _of_random_worker(accesses: Accesses, rng: np.random.Generator) -> Codes:
-    own = rng.random(accesses.own) < 1.0 / accesses.workers
-    return np.where(own, OWN_MEMORY, REMOTE_MEMORY).astype(np.int8)
-
-
-def parallel_staging(
-    accesses: Accesses, system: System, case: Case, rng: np.random.Generator
-) -> Plan:
+def parallel_staging(of: Setup) -> Plan:
     """Data sharding: before training, every worker copies its shard into memory and SSD, and then
     reads nothing else.
 
     Assumed: a shard is S / N, or what fits; it fills memory first.
     """
-    memory = min(accesses.fit(system.memory.capacity), accesses.own)
-    ssd = min(accesses.fit(system.storage), accesses.own) - memory
-    if memory + ssd == 0:
+    memory, both = of.memory, of.own(of.system.storage)
+    if both == 0:
         return Plan(problem="a worker has no room for a single sample")
-    share = memory / (memory + ssd)
-    sources = [
-        np.where(rng.random(accesses.own) < share, OWN_MEMORY, OWN_SSD).astype(np.int8)
-        for _ in range(accesses.epochs)
-    ]
-    staged = _filled(accesses, memory), _filled(accesses, ssd)
-    return Plan(
-        sources,
-        staged=staged,
-        coverage=(memory + ssd) / accesses.own,
-        memory=staged[0],
-        ssd=staged[1],
-    )
+    sources = of.by_chance(memory / both, OWN_MEMORY, OWN_SSD)
+    staged = of.nbytes(memory), of.nbytes(both - memory)
+    share = both / of.accesses.own
+    return Plan(sources, staged=staged, coverage=share, memory=staged[0], ssd=staged[1])
 
 
-def _too_large_for_memory(system: System, case: Case) -> str:
-    room = system.memory.capacity + system.staging_buffer.capacity
-    if case.nbytes <= system.workers * room:
-        return ""
-    return (
-        f"the data set is {case.nbytes / (system.workers * room):.3g} times as large as the memory"
-        " of all workers"
-    )
-
-
-def lbann_dynamic(accesses: Accesses, system: System, case: Case, rng: np.random.Generator) -> Plan:
+def lbann_dynamic(of: Setup) -> Plan:
     """LBANN's data store, dynamic: each sample stays in the memory of its first reader. Works only
     if the set fits in all memory.
 
     Memory is class 1 and the staging buffer here. With the printed sizes that decides for
     OpenImages, which the study lets run.
     """
-    if problem := _too_large_for_memory(system, case):
-        return Plan(problem=problem)
-    return Plan(
-        _kept_by_first_reader(accesses, accesses.own), memory=_filled(accesses, accesses.own)
-    )
+    if of.too_large:
+        return Plan(problem=of.too_large)
+    own = of.accesses.own
+    return Plan(of.of_first_reader(own), memory=of.nbytes(own))
 
 
-def lbann_preloading(
-    accesses: Accesses, system: System, case: Case, rng: np.random.Generator
-) -> Plan:
+def lbann_preloading(of: Setup) -> Plan:
     """LBANN's data store, preloading: as dynamic, but every worker reads an N-th of the set before
     training."""
-    if problem := _too_large_for_memory(system, case):
-        return Plan(problem=problem)
-    share = _filled(accesses, accesses.own)
-    return Plan(
-        [_of_random_worker(accesses, rng) for _ in range(accesses.epochs)],
-        staged=(share, 0.0),
-        memory=share,
-    )
+    if of.too_large:
+        return Plan(problem=of.too_large)
+    share = of.nbytes(of.accesses.own)
+    return Plan(of.of_random_worker(), staged=(share, 0.0), memory=share)
 
 
 def unbalanced_share(batch: int, workers: int) -> float:
@@ -196,9 +186,7 @@ def unbalanced_share(batch: int, workers: int) -> float:
     return min(math.sqrt((1.0 - 1.0 / workers) / (2.0 * math.pi * batch)), 1.0 - 1.0 / workers)
 
 
-def locality_aware(
-    accesses: Accesses, system: System, case: Case, rng: np.random.Generator
-) -> Plan:
+def locality_aware(of: Setup) -> Plan:
     """Locality-aware loading (C.-C. Yang, G. Cong, arXiv 1910.01196): a global batch goes to the
     workers that hold its samples.
 
@@ -206,17 +194,105 @@ def locality_aware(
     of each global batch stay the same. What is kept nowhere comes from the file system, what
     exceeds a worker's batch from another worker (`unbalanced_share`).
     """
-    room = min(accesses.fit(system.memory.capacity), accesses.own)
-    moved = unbalanced_share(case.local_batch_size, accesses.workers)
-    sources = _everything(accesses, PFS)
+    own = of.accesses.own
+    moved = unbalanced_share(of.case.local_batch_size, of.accesses.workers)
+    sources = of.everything(PFS)
     for codes in sources[1:]:
-        dice = rng.random((2, accesses.own))
-        kept = dice[0] < room / accesses.own
+        dice = of.rng.random((2, own))
+        kept = dice[0] < of.memory / own
         codes[kept] = np.where(dice[1, kept] < moved, REMOTE_MEMORY, OWN_MEMORY)
-    return Plan(sources, memory=_filled(accesses, room))
+    return Plan(sources, memory=of.nbytes(of.memory))
 
 
-def nopfs(accesses: Accesses, system: System, case: Case, rng: np.random.Generator) -> Plan:
+@dataclass(frozen=True)
+class Cut:
+    """Which samples a class keeps: all that are read more than ``count`` times, and the share
+    ``share`` of those read ``count`` times."""
+
+    count: int
+    share: float
+
+    def keeps(self, counts: Ints) -> Floats:
+        """(n,) share of the samples read so often that is kept in this class or a faster one."""
+        return np.where(
+            counts > self.count,
+            1.0,
+            np.where((counts == self.count) & (counts > 0), self.share, 0.0),
+        )
+
+
+def cut(counts: Ints, room: int) -> Cut:
+    """The cut that fills ``room`` places; what is never read takes none."""
+    histogram = np.bincount(counts)
+    left = room
+    for count in range(len(histogram) - 1, 0, -1):
+        if histogram[count] > left:
+            return Cut(count, left / histogram[count])
+        left -= int(histogram[count])
+    return Cut(0, 0.0)
+
+
+def placed_by_frequency(
+    accesses: Accesses, system: System, rng: np.random.Generator
+) -> tuple[list[Codes], int, int]:
+    """Sources of worker 0 in every epoch, and the blocks that it keeps in memory and on its SSD.
+
+    Worker 0's own placement is exact. All workers have the same distribution of frequencies,
+    Binomial(E, 1/N), and so the same cuts; among blocks equally often read, chance decides, for
+    every worker anew.
+    """
+    counts = (accesses.reader == 0).sum(axis=0)
+    memory, both = accesses.fit(system.memory.capacity), accesses.fit(system.storage)
+    memory_cut, both_cut = cut(counts, memory), cut(counts, both)
+    order = np.lexsort((rng.random(len(counts)), -counts))[: np.count_nonzero(counts)]
+    in_memory, on_ssd = np.full((2, len(counts)), False)
+    in_memory[order[:memory]] = True
+    on_ssd[order[memory:both]] = True
+    read = np.flatnonzero(counts)
+    elsewhere = np.full((2, len(counts)), False)
+    elsewhere[:, read] = kept_by_others(accesses.reader[:, read], (memory_cut, both_cut), rng)
+    # the file system's as it is while all workers read from it
+    rates = bandwidths(system, float(system.workers))
+    # the last of equally fast ones wins: the own
+    places = {
+        REMOTE_SSD: elsewhere[1],
+        REMOTE_MEMORY: elsewhere[0],
+        OWN_SSD: on_ssd,
+        OWN_MEMORY: in_memory,
+    }
+    best = np.full(len(counts), PFS, np.int8)
+    for code in sorted(places, key=lambda code: rates[code]):
+        if rates[code] > rates[PFS]:
+            best[places[code]] = code
+    later = [best[accesses.stream(epoch)] for epoch in range(1, accesses.epochs)]
+    return [np.full(accesses.own, PFS, np.int8), *later], int(in_memory.sum()), int(on_ssd.sum())
+
+
+def kept_by_others(reader: Small, cuts: tuple[Cut, Cut], rng: np.random.Generator) -> Bools:
+    """Whether any worker but 0 keeps a block in memory, or on its SSD: (2, blocks).
+
+    Args:
+        reader: (epochs, blocks) who reads a block.
+        cuts: of memory; of memory and SSD together.
+        rng: who keeps which of the blocks that are read equally often.
+    """
+    ordered = np.sort(reader, axis=0)
+    out = np.zeros((2, ordered.shape[1]), bool)
+    run = np.zeros(ordered.shape[1], np.int64)
+    for epoch, worker in enumerate(ordered):
+        run = np.where(worker == ordered[epoch - 1], run + 1, 1) if epoch else run + 1
+        last = (
+            worker != ordered[epoch + 1] if epoch + 1 < len(ordered) else np.full(len(worker), True)
+        )
+        counts = np.where(last & (worker != 0), run, 0)
+        dice = rng.random(len(worker))
+        memory = dice < cuts[0].keeps(counts)
+        out[0] |= memory
+        out[1] |= ~memory & (dice < cuts[1].keeps(counts))
+    return out
+
+
+def nopfs(of: Setup) -> Plan:
     """NoPFS: every worker keeps what it will read most often in memory, then in its SSD; each read
     takes the fastest place there is.
 
@@ -224,22 +300,15 @@ def nopfs(accesses: Accesses, system: System, case: Case, rng: np.random.Generat
     belongs when it ends. The study fills its classes in the background and in the order of access;
     that this takes no longer errs on the fast side.
     """
-    sources, memory, ssd = placed_by_frequency(accesses, system, rng)
-    return Plan(sources, memory=_filled(accesses, memory), ssd=_filled(accesses, ssd))
+    sources, memory, ssd = placed_by_frequency(of.accesses, of.system, of.rng)
+    return Plan(sources, memory=of.nbytes(memory), ssd=of.nbytes(ssd))
 
 
-Policy = Callable[[Accesses, System, Case, np.random.Generator], Plan]
-
-POLICIES: dict[str, Policy] = {
-    "perfect": perfect,
-    "naive": naive,
-    "staging_buffer": staging_buffer,
-    "deepio_ordered": deepio_ordered,
-    "deepio_opportunistic": deepio_opportunistic,
-    "parallel_staging": parallel_staging,
-    "lbann_dynamic": lbann_dynamic,
-    "lbann_preloading": lbann_preloading,
-    "locality_aware": locality_aware,
-    "nopfs": nopfs,
+POLICIES: dict[str, Callable[[Setup], Plan]] = {
+    policy.__name__: policy
+    for policy in (
+        *(perfect, naive, staging_buffer, deepio_ordered, deepio_opportunistic, parallel_staging),
+        *(lbann_dynamic, lbann_preloading, locality_aware, nopfs),
+    )
 }
 """The eight policies of the study in its order; two of them have two modes."""

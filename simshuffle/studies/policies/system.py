@@ -19,7 +19,6 @@ from simshuffle.spec.record import (
     Count,
     Frequency,
     NBytes,
-    PositiveNBytes,
     Seconds,
     Sourced,
 )
@@ -102,8 +101,3 @@ class Case(Sourced):
         return (
             system if self.workers is None else system.model_copy(update={"workers": self.workers})
         )
-
-
-def buffer_floor(system: System, case: Case) -> PositiveNBytes:
-    """Bytes of the staging buffer; it holds one sample at least."""
-    return max(system.staging_buffer.capacity, case.sample_size.mean)

@@ -1,13 +1,13 @@
-"""The tables of a comparison."""
+"""The tables of a comparison, and the sources of samples that their columns name."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from simshuffle.studies.policies.model import Epoch, Outcome
-from simshuffle.studies.policies.sources import READY, SOURCES
 from simshuffle.study.schema import Schema, amount, count, share, text
+
+SOURCES = ("pfs", "own_memory", "own_ssd", "remote_memory", "remote_ssd", "staging_buffer")
+PFS, OWN_MEMORY, OWN_SSD, REMOTE_MEMORY, REMOTE_SSD, READY = range(len(SOURCES))
+"""Codes of the sources; READY: the sample lies in the staging buffer before it is needed, as
+nowhere but in the lower bound."""
 
 _CASE, _POLICY = text("name of the case: the data set"), text("name of the policy")
 STORED = {
@@ -72,29 +72,3 @@ STORED = {
         key=("case", "policy", "epoch"),
     ),
 }
-
-
-def epoch_row(epoch: Epoch) -> list[float]:
-    """The columns of `epochs` behind the number of the epoch."""
-    stall = max(epoch.seconds - epoch.compute, 0.0)
-    return [epoch.seconds, epoch.compute, stall, epoch.readers, *epoch.nbytes, *epoch.fetch[:READY]]
-
-
-def policy_row(outcome: Outcome) -> list[Any]:
-    """The columns of `policies` behind the case; times and shares are empty where a policy cannot
-    be used.
-
-    Perfect training takes S_w / c for the same bytes S_w, so that the ratios need no outcome of the
-    policy 'perfect'.
-    """
-    plan, epochs = outcome.plan, outcome.epochs
-    if not epochs:
-        empty = len(STORED["policies"].columns) - 3
-        return [outcome.policy, plan.problem, *[math.nan] * empty]
-    seconds = (epochs[0].seconds, epochs[-1].seconds, outcome.seconds)
-    least = (epochs[0].compute, epochs[-1].compute, sum(epoch.compute for epoch in epochs))
-    ratios = [time / bound for time, bound in zip(seconds, least, strict=True)]
-    nbytes = [sum(epoch.nbytes[code] for epoch in epochs) for code in range(len(SOURCES))]
-    shares = [value / sum(nbytes) for value in nbytes]
-    sizes = (outcome.staging, plan.memory, plan.ssd)
-    return [outcome.policy, "", plan.coverage, *seconds, *ratios, *sizes, *shares]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import nearest, read_value
 from simshuffle.studies.policies.cases import load
 from simshuffle.studies.policies.model import Outcome, compare
-from simshuffle.studies.policies.plan import POLICIES
 
 QUANTITIES = ("ratio", "seconds", "coverage")
 KEYS = ("study", "case", "policy", "to", "quantity")
@@ -27,32 +26,24 @@ def predicted(values: Mapping[str, str]) -> float:
     Raises:
         InputError: a name is not known, or the policy cannot be used there.
     """
-    overrides = tuple((key, value) for key, value in values.items() if key not in KEYS)
-    missing = [
-        Problem(key, "is required", remedy="Add it.")
-        for key in ("study", "case", "policy")
-        if key not in values
-    ]
+    missing = [key for key in KEYS[:3] if key not in values]
     if missing:
-        raise InputError(missing, "values")
-    outcomes = _outcomes(values["study"], values["case"], overrides)
-    quantity, own = values.get("quantity", "ratio"), _usable(outcomes, values["policy"])
-    if quantity not in QUANTITIES:
         raise InputError(
-            Problem(
-                "quantity", "no such quantity", repr(quantity), nearest(quantity, list(QUANTITIES))
-            ),
-            "values",
+            [Problem(key, "is required", remedy="Add it.") for key in missing], "values"
         )
+    overrides = tuple((key, value) for key, value in values.items() if key not in KEYS)
+    outcomes = _outcomes(values["study"], values["case"], overrides)
+    own, quantity = _usable(outcomes, values["policy"]), values.get("quantity", "ratio")
+    _check_known("quantity", quantity, QUANTITIES)
     if quantity == "coverage":
         return own.plan.coverage
     if quantity == "seconds":
         return own.seconds
-    if values.get("to") == "best":
-        return own.seconds / min(
-            o.seconds for o in outcomes.values() if o.epochs and o.policy != "perfect"
-        )
-    return own.seconds / _usable(outcomes, values.get("to", "perfect")).seconds
+    to = values.get("to", "perfect")
+    if to == "best":
+        others = (of for of in outcomes.values() if of.epochs and of.policy != "perfect")
+        return own.seconds / min(of.seconds for of in others)
+    return own.seconds / _usable(outcomes, to).seconds
 
 
 @lru_cache(maxsize=32)
@@ -60,20 +51,18 @@ def _outcomes(
     study: str, case: str, overrides: tuple[tuple[str, str], ...]
 ) -> Mapping[str, Outcome]:
     loaded = load(study, {key: read_value(value, key) for key, value in overrides}).only([case])
-    return {o.policy: o for o in compare(loaded.system, loaded.cases[case], loaded.seed)}
+    return {of.policy: of for of in compare(loaded.system, loaded.cases[case], loaded.seed)}
 
 
 def _usable(outcomes: Mapping[str, Outcome], policy: str) -> Outcome:
-    if policy not in outcomes:
-        raise InputError(
-            Problem("policy", "no such policy", repr(policy), nearest(policy, list(POLICIES))),
-            "values",
-        )
-    if not outcomes[policy].epochs:
-        raise InputError(
-            Problem(
-                "policy", "cannot be used in this case", repr(policy), outcomes[policy].plan.problem
-            ),
-            "values",
-        )
-    return outcomes[policy]
+    _check_known("policy", policy, [*outcomes])
+    found = outcomes[policy]
+    if not found.epochs:
+        rule = "cannot be used in this case"
+        refuse("policy", rule, repr(policy), found.plan.problem, "values")
+    return found
+
+
+def _check_known(key: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        refuse(key, f"no such {key}", repr(name), nearest(name, [*known]), "values")

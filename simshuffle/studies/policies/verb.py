@@ -40,11 +40,11 @@ class PolicyOptions(CellOptions):
 
 def request(options: PolicyOptions) -> tuple[Study[Any], Request[Any]]:
     """Those policies, or all, on a cell for each case."""
-    from simshuffle.studies.policies import cases, comparison  # noqa: PLC0415 - what computes
+    from simshuffle.studies.policies import cases, cell  # noqa: PLC0415 - what computes
     from simshuffle.studies.policies.study import STUDY  # noqa: PLC0415
 
     loaded = cases.load(options.study, options.set).only([*options.case])
-    return STUDY, comparison.request(loaded, options.policy)
+    return STUDY, cell.request(loaded, options.policy)
 
 
 VERBS = (

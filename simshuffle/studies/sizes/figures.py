@@ -40,6 +40,7 @@ def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
     rank has any has no line."""
     ranks = ranks[ranks.groupby("run", sort=False)[column].transform("max") > 0]
     power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)
+    power = min(power, len(PREFIXES) - 1)
     unit = 1000.0**power
     low, high = float(ranks[column].min()) / unit, float(ranks[column].max()) / unit
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)

@@ -51,17 +51,11 @@ def _mac(link: int) -> str:
 
 @dataclass(frozen=True)
 class NodeCommands:
-    """What makes a namespace a host or a router.
+    """What makes a namespace a host or a router."""
 
-    Attributes:
-        settings: kernel settings, by path below /proc/sys.
-        ip: lines for ``ip -batch``.
-        tc: lines for ``tc -batch``.
-    """
-
-    settings: dict[str, str]
-    ip: list[str]
-    tc: list[str]
+    settings: dict[str, str]  # kernel settings, by path below /proc/sys
+    ip: list[str]  # lines for ``ip -batch``
+    tc: list[str]  # lines for ``tc -batch``
 
 
 def cables(testbed: LeafSpine, run: str) -> list[str]:

@@ -29,21 +29,15 @@ LEAD = 0.1  # s from the order to the common start: enough for the order to reac
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of a pattern.
+    """One run of a pattern."""
 
-    Attributes:
-        finish: (flows,) s from the common start to the last byte of each flow.
-        waited: the longest time (s) that the process of a host stood in the queue for a processor,
-            in all.
-        late: the longest time (s) by which a process here got a processor too late after a short
-            sleep.
-        busy, steal: shares of the time of all processors in which they worked, for anyone, or
-            belonged to another machine.
-    """
-
-    finish: list[float]
+    finish: list[float]  # (flows,) s from the common start to the last byte of each flow
+    # the longest time (s) that the process of a host stood in the queue for a processor, in all
     waited: float
+    # the longest time (s) by which a process here got a processor too late after a short sleep
     late: float
+    # busy, steal: shares of the time of all processors in which they worked, for anyone, or
+    # belonged to another machine
     busy: float
     steal: float
 

@@ -34,25 +34,16 @@ TRAFFIC = 50e9
 
 @dataclass(frozen=True)
 class Settings:
-    """A measurement.
+    """A measurement."""
 
-    Attributes:
-        shape: of the testbed.
-        nbytes: bytes that a host sends in a pattern.
-        repetitions: runs of each pattern.
-        seed: of the random pairs and permutations.
-        patterns: names, those of the fit among them.
-        left_out: patterns that are asked for and not measured, and why.
-        limit: s after which everything stops.
-    """
-
-    shape: Shape = field(default_factory=Shape)
-    nbytes: int = 6_000_000
-    repetitions: int = 5
-    seed: int = 1
-    patterns: tuple[str, ...] = tuple(PATTERNS)
+    shape: Shape = field(default_factory=Shape)  # of the testbed
+    nbytes: int = 6_000_000  # bytes that a host sends in a pattern
+    repetitions: int = 5  # runs of each pattern
+    seed: int = 1  # of the random pairs and permutations
+    patterns: tuple[str, ...] = tuple(PATTERNS)  # names, those of the fit among them
+    # patterns that are asked for and not measured, and why
     left_out: dict[str, str] = field(default_factory=dict)
-    limit: float = 900.0
+    limit: float = 900.0  # s after which everything stops
 
     @cached_property
     def testbed(self) -> LeafSpine:
@@ -132,17 +123,11 @@ def check(settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A measured run of a pattern.
+    """A measured run of a pattern."""
 
-    Attributes:
-        pattern: its name.
-        repetition: from 1 on.
-        measured: what was measured.
-    """
-
-    pattern: str
-    repetition: int
-    measured: Measured
+    pattern: str  # its name
+    repetition: int  # from 1 on
+    measured: Measured  # what was measured
 
     @property
     def held_up(self) -> bool:
@@ -155,17 +140,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        settings: what was asked for.
-        runs: in their order; those that were held up too.
-        date: when it began.
-    """
-
-    settings: Settings
-    runs: Sequence[Run]
-    date: datetime
+    settings: Settings  # what was asked for
+    runs: Sequence[Run]  # in their order; those that were held up too
+    date: datetime  # when it began
 
     def counted(self, pattern: str) -> list[Run]:
         """The runs of a pattern that count: those that were not held up; all of them where none is

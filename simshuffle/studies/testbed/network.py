@@ -19,19 +19,12 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a testbed is made of.
+    """What a testbed is made of."""
 
-    Attributes:
-        leaves: leaf switches.
-        hosts_per_leaf: hosts below each, at least 2.
-        spines: switches above, each with one link to every leaf; at most ``hosts_per_leaf``.
-        rate: bytes/s that every link is shaped to, headers included, in each direction.
-    """
-
-    leaves: int = 2
-    hosts_per_leaf: int = 4
-    spines: int = 2
-    rate: float = 5e6
+    leaves: int = 2  # leaf switches
+    hosts_per_leaf: int = 4  # hosts below each, at least 2
+    spines: int = 2  # switches above, each with one link to every leaf; at most ``hosts_per_leaf``
+    rate: float = 5e6  # bytes/s that every link is shaped to, headers included, in each direction
 
     @property
     def hosts(self) -> int:

@@ -20,22 +20,17 @@ EXCHANGE_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class Pattern:
-    """Flows in steps.
+    """Flows in steps."""
 
-    Attributes:
-        src, dst: (flows,) hosts.
-        nbytes: (flows,) whole bytes.
-        step: (flows,) int, not decreasing.
-        after: (flows,) the flows that must have ended before it starts; its sender or receiver
-            knows all of them.
-        barrier: whether no flow of a step starts before all of the step before have arrived.
-    """
-
+    # src, dst: (flows,) hosts
     src: list[int]
     dst: list[int]
-    nbytes: list[int]
-    step: list[int]
+    nbytes: list[int]  # (flows,) whole bytes
+    step: list[int]  # (flows,) int, not decreasing
+    # (flows,) the flows that must have ended before it starts; its sender or receiver knows all of
+    # them
     after: list[list[int]]
+    # whether no flow of a step starts before all of the step before have arrived
     barrier: bool = False
 
     def __len__(self) -> int:

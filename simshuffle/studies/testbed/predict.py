@@ -24,15 +24,10 @@ Ethernet 14."""
 
 @dataclass(frozen=True)
 class Overhead:
-    """What TCP costs.
+    """What TCP costs."""
 
-    Attributes:
-        efficiency: payload bytes for each byte of the shaped rate.
-        startup: s that a flow needs beyond its bytes at that rate; at least 0.
-    """
-
-    efficiency: float = HEADERS
-    startup: float = 0.0
+    efficiency: float = HEADERS  # payload bytes for each byte of the shaped rate
+    startup: float = 0.0  # s that a flow needs beyond its bytes at that rate; at least 0
 
 
 def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> Overhead:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.testbed import commands, tables, text, worker
@@ -101,7 +101,7 @@ def again(folder: Path, meta: Meta) -> Request[Measurement]:
     """
     rule = "must not hold measurements: they are never the same twice"
     remedy = "Measure again with simshuffle machine testbed, and compare the two folders."
-    raise InputError(Problem("", rule, "testbed", remedy), str(folder))
+    refuse("", rule, "testbed", remedy, str(folder))
 
 
 STUDY: Study[Measurement] = Study(

@@ -195,17 +195,11 @@ EQUIVALENT, BELOW, UNDECIDED = "not below", "below", "undecided"
 
 @dataclass(frozen=True)
 class AtFraction:
-    """A strategy at one Q against global shuffle.
+    """A strategy at one Q against global shuffle."""
 
-    Attributes:
-        fraction: Q.
-        difference: accuracy less that of global shuffle, over the seeds that both have.
-        verdict: `EQUIVALENT` if the interval is above -1 point, `BELOW` if it is below, else
-            `UNDECIDED`.
-    """
-
-    fraction: float
-    difference: Estimate
+    fraction: float  # Q
+    difference: Estimate  # accuracy less that of global shuffle, over the seeds that both have
+    # `EQUIVALENT` if the interval is above -1 point, `BELOW` if it is below, else `UNDECIDED`
     verdict: str
 
 

@@ -1,16 +1,14 @@
-"""START HERE. time_to_accuracy(folder, scenario): accuracy by epoch from a training, time by epoch
-from the simulator."""
+"""START HERE. Accuracy by epoch from a training, time by epoch from the simulator."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -22,7 +20,7 @@ from simshuffle.studies.time_to_accuracy.comparison import (
     on_front,
     targets_table,
 )
-from simshuffle.studies.time_to_accuracy.learned import Study, Wanted, read_study
+from simshuffle.studies.time_to_accuracy.learned import Study, read_study
 from simshuffle.studies.time_to_accuracy.replay import ReplayCell, end_of_epoch
 from simshuffle.studies.time_to_accuracy.simulated import (
     Scaled,
@@ -31,30 +29,23 @@ from simshuffle.studies.time_to_accuracy.simulated import (
     scaled,
     settings_of,
 )
-from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
 from simshuffle.studies.training.intervals import estimate
-from simshuffle.study import engine
-from simshuffle.study.executors import Local
-from simshuffle.study.store import Disk
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Outcomes, Request
+
+if TYPE_CHECKING:
+    from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 
 
 @dataclass(frozen=True)
 class Join:
-    """A join before anything is simulated.
+    """A join before anything is simulated."""
 
-    Attributes:
-        study: what was trained.
-        scale: the rule.
-        settings: with their scenarios.
-        targets: accuracies, in the order wanted; empty for the default ones.
-    """
-
-    study: Study
-    scale: Scaled
-    settings: list[Setting]
-    targets: tuple[float, ...]
+    study: Study  # what was trained
+    scale: Scaled  # the rule
+    settings: list[Setting]  # with their scenarios
+    targets: tuple[float, ...]  # accuracies, in the order wanted; empty for the default ones
 
     @cached_property
     def cells(self) -> dict[str, ReplayCell]:
@@ -70,77 +61,29 @@ class Join:
         return joined(self.study, self.scale, self.settings, measured, self.targets)
 
 
-def time_to_accuracy(
-    folder: str | Path,
-    scenario: Scenario,
-    *,
-    processes: int | None = 1,
-    progress: Callable[[float], None] | None = None,
-    **options: Any,
-) -> TimeToAccuracy:
-    """Join a training with the simulated time of its epochs.
+def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
+    """What will be simulated.
 
     Args:
+        options: scale, targets, and which part of the training.
         folder: result folder of `simshuffle train`.
         scenario: cluster, model, sizes and step times; its sweep is not followed.
-        processes: simulations at once; None for one on each core. More than one starts Python anew
-            in each: a script that asks for it keeps its calls below ``if __name__ == "__main__":``.
-        progress: called with the share of the simulations that is done, if given.
-        **options: as of `request`: scale, targets, world_size, batch_norm, variant, statistics,
-            replays, global_sources.
 
     Raises:
         InputError: the folder is no study, or does not fit; nothing of it can be simulated; an
             option is not valid.
     """
-    asked = request(folder, scenario, **options)
-    tell = (lambda standing: progress(standing.share)) if progress else None
-    with TemporaryDirectory(prefix="simshuffle-") as place:
-        result = engine.run(STUDY, asked, Local(processes), Disk(Path(place)), tell)
-    assert isinstance(result, TimeToAccuracy)  # noqa: S101 - what its study makes
-    return result
-
-
-def request(
-    folder: str | Path,
-    scenario: Scenario,
-    *,
-    scale: str | None = None,
-    targets: Sequence[float] = (),
-    world_size: int | None = None,
-    batch_norm: str | None = None,
-    variant: str | None = None,
-    statistics: str = "own",
-    replays: int = 1,
-    global_sources: Sequence[str] = (),
-) -> Request[Join]:
-    """What will be simulated.
-
-    Args:
-        folder, scenario: as of `time_to_accuracy`.
-        scale: 'trained', 'samples', 'ranks', or None where M and N are those of the training; see
-            `simshuffle.studies.time_to_accuracy.simulated.scaled`.
-        targets: accuracies, shares of the test samples; none for global's mean final accuracy less
-            1 and less 3 points.
-        world_size, batch_norm, variant, statistics: which part of the study, as of
-            `simshuffle.studies.time_to_accuracy.learned.read_study`.
-        replays: seeds of each setting whose plans are simulated.
-        global_sources: 'pfs', 'ssd', 'object_store' or several: where global shuffle reads from.
-            Default: as the scenario's own global shuffle, else 'pfs'.
-
-    Raises:
-        InputError: as of `time_to_accuracy`.
-    """
-    _check(targets, replays, global_sources)
-    study = read_study(Path(folder), Wanted(world_size, batch_norm, variant, statistics, replays))
-    scale_of = scaled(scenario, study.trained, scale)
-    settings = settings_of(study, scenario, scale_of, replays, tuple(dict.fromkeys(global_sources)))
+    _check(options)
+    study, replays = read_study(folder, options), options.replayed_seeds
+    scale_of = scaled(scenario, study.trained, options.scale)
+    sources = tuple(dict.fromkeys(options.global_source))
+    settings = settings_of(study, scenario, scale_of, replays, sources)
     text, files = stored([replay for setting in settings for replay in setting.replays])
-    wanted = tuple(sorted({float(target) for target in targets}, reverse=True))
+    wanted = tuple(sorted({float(target) for target in options.target}, reverse=True))
     learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
     asked = _meta(study, scenario, scale_of) | {
         "targets": list(wanted),
-        "scale": scale,
+        "scale": options.scale,
         "replays": replays,
         "learned": hashlib.sha256(learned.encode()).hexdigest(),
     }
@@ -149,22 +92,24 @@ def request(
     return Request(name, join, {"scenario.yaml": text}, asked, files)
 
 
-def _check(targets: Sequence[float], replays: int, sources: Sequence[str]) -> None:
+def _check(options: TtaOptions) -> None:
     rule, remedy = "must be an accuracy above 0 and at most 1", "For example --target 0.9."
     problems = [
-        Problem("--target", rule, str(target), remedy) for target in targets if not 0 < target <= 1
+        Problem("--target", rule, str(target), remedy)
+        for target in options.target
+        if not 0 < target <= 1
     ]
-    if replays < 1:
+    if (replays := options.replayed_seeds) < 1:
         problems.append(
             Problem("--replayed-seeds", "must be at least 1", str(replays), "Leave it out for 1.")
         )
     problems += [
         Problem("--global-source", "must be pfs, ssd or object_store", repr(source), "Name one.")
-        for source in sources
+        for source in options.global_source
         if source not in {"pfs", "ssd", "object_store"}
     ]
     if problems:
-        raise InputError(problems, "command line")
+        raise InputError(problems, COMMAND_LINE)
 
 
 def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
@@ -15,16 +15,19 @@ from pydantic import TypeAdapter, ValidationError
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.training.study import STUDY
+from simshuffle.studies.training.summary import place_of
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,
-    STRATEGIES,
     Tables,
     statistics_of,
     trained,
 )
 from simshuffle.studies.training.wording import setting as setting_name
 from simshuffle.study import engine
+
+if TYPE_CHECKING:
+    from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 
 Descriptions = Mapping[str, Mapping[str, Any]]
 """What ``meta.json`` of the study says of each run."""
@@ -35,93 +38,55 @@ _EXCHANGE: TypeAdapter[TrainedExchange] = TypeAdapter(TrainedExchange)
 
 @dataclass(frozen=True)
 class Learned:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: strategy and Q.
-        strategy: as in the tables of the study.
-        fraction: Q; None where there is none.
-        finished: names of the runs that ended as they should, by seed.
-        failed: of those that failed, by seed.
-        exchange: the strategy with its values.
-        plans: files of the recorded plans, of the first finished seeds; empty where nothing is
-            exchanged.
-    """
-
-    name: str
-    strategy: str
-    fraction: float | None
-    finished: dict[int, str]
-    failed: dict[int, str]
-    exchange: TrainedExchange
+    name: str  # strategy and Q
+    strategy: str  # as in the tables of the study
+    fraction: float | None  # Q; None where there is none
+    finished: dict[int, str]  # names of the runs that ended as they should, by seed
+    failed: dict[int, str]  # of those that failed, by seed
+    exchange: TrainedExchange  # the strategy with its values
+    # files of the recorded plans, of the first finished seeds; empty where nothing is exchanged
     plans: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The scale of a training.
+    """The scale of a training."""
 
-    Attributes:
-        world_size: M.
-        num_samples: N.
-        local_batch_size: b.
-    """
-
-    world_size: int
-    num_samples: int
-    local_batch_size: int
+    world_size: int  # M
+    num_samples: int  # N
+    local_batch_size: int  # b
 
 
 @dataclass(frozen=True)
 class Study:
-    """One condition of a study.
+    """One condition of a study."""
 
-    Attributes:
-        name: of the study.
-        condition: variant, kind of batch norm and M.
-        statistics: of the evaluation.
-        model: what was trained, in words.
-        schedules: of the exchange, by name, in the order of the settings.
-        trained: scale of the training.
-        epochs: of the training.
-        settings: in the order of the study's tables.
-        curves: setting, seed, epoch, accuracy: a row for each evaluation, failed runs included.
-        finals: setting, accuracy, label_divergence, between_ranks: a row for each finished run.
-        missing: runs of the condition that are not there, and those that the study has.
-    """
-
-    name: str
-    condition: tuple[str, str, int]
-    statistics: str
-    model: str
-    schedules: list[str]
-    trained: Trained
-    epochs: int
-    settings: list[Learned]
+    name: str  # of the study
+    condition: tuple[str, str, int]  # variant, kind of batch norm and M
+    statistics: str  # of the evaluation
+    model: str  # what was trained, in words
+    schedules: list[str]  # of the exchange, by name, in the order of the settings
+    trained: Trained  # scale of the training
+    epochs: int  # of the training
+    settings: list[Learned]  # in the order of the study's tables
+    # setting, seed, epoch, accuracy: a row for each evaluation, failed runs included
     curves: pd.DataFrame
+    # setting, accuracy, label_divergence, between_ranks: a row for each finished run
     finals: pd.DataFrame
+    # runs of the condition that are not there, and those that the study has
     missing: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which part of a study: None for the default (see `read_study`)."""
-
-    world_size: int | None = None
-    batch_norm: str | None = None
-    variant: str | None = None
-    statistics: str = "own"
-    replays: int = 1
-
-
-def read_study(folder: Path, wanted: Wanted) -> Study:
+def read_study(folder: Path, wanted: TtaOptions) -> Study:
     """One condition of the study in ``folder``.
 
     Args:
         folder: of `simshuffle train`.
-        wanted: the default batch norm is the one per rank if the study has it, else its first one;
-            the default variant and M are those with most settings, and of these the first variant
-            and the largest M.
+        wanted: which part of it. The default batch norm is the one per rank if the study has it,
+            else its first one; the default variant and M are those with most settings, and of these
+            the first variant and the largest M.
 
     Raises:
         InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
@@ -138,7 +103,7 @@ def read_study(folder: Path, wanted: Wanted) -> Study:
         refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
     condition = _condition(done, wanted, str(folder))
     of_condition = runs[_rows(runs, condition)]
-    settings = _settings(of_condition, folder, wanted.replays, descriptions)
+    settings = _settings(of_condition, folder, wanted.replayed_seeds, descriptions)
     ended = of_condition[of_condition["status"].isin(["done", "failed"])]
     return Study(
         name=str(result.meta.get("study", folder.name)),
@@ -163,7 +128,7 @@ def _schedules(settings: Sequence[Learned]) -> list[str]:
 # ------------------------------------------------------------------------------------ the condition
 
 
-def _condition(done: pd.DataFrame, wanted: Wanted, source: str) -> tuple[str, str, int]:
+def _condition(done: pd.DataFrame, wanted: TtaOptions, source: str) -> tuple[str, str, int]:
     """Variant, batch norm and M."""
     norms = [name for name in NORMS if name in set(done["batch_norm"])]
     norm = norms[0] if wanted.batch_norm is None else wanted.batch_norm
@@ -208,7 +173,7 @@ def _settings(
     ):
         groups[str(key[0]), None if math.isnan(key[1]) else float(key[1])] = rows
     out = []
-    for (strategy, fraction), rows in sorted(groups.items(), key=lambda each: _place(each[0])):
+    for (strategy, fraction), rows in sorted(groups.items(), key=lambda each: place_of(*each[0])):
         finished, failed = (_by_seed(rows, status) for status in ("done", "failed"))
         if not finished:
             continue
@@ -225,12 +190,6 @@ def _by_seed(runs: pd.DataFrame, status: str) -> dict[int, str]:
     """Names of the runs that ended so."""
     ended = runs[runs["status"] == status]
     return {int(seed): str(run) for seed, run in zip(ended["seed"], ended["run"], strict=True)}
-
-
-def _place(key: tuple[str, float | None]) -> tuple[Any, ...]:
-    strategy, fraction = key
-    place = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
-    return place, strategy, fraction or 0.0
 
 
 def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> TrainedExchange:

@@ -27,13 +27,9 @@ the training exchanged."""
 
 @dataclass(frozen=True)
 class ReplayCell(RunCell):
-    """A simulation: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``.
+    """A simulation: values of `SIMULATED_COLUMNS`, and ``storage_nbytes``."""
 
-    Attributes:
-        trained_epochs: of the training, for which what loaders keep is counted; 1 will do for
-            others.
-    """
-
+    # of the training, for which what loaders keep is counted; 1 will do for others
     trained_epochs: int = 1
 
     @property

@@ -39,20 +39,16 @@ SCALES: tuple[str, ...] = get_args(Scale)
 
 @dataclass(frozen=True)
 class Scaled:
-    """What is simulated for a training.
+    """What is simulated for a training."""
 
-    Attributes:
-        world_size, num_samples, local_batch_size: of the simulation.
-        samples_each, ranks_each: how many samples and ranks each trained one stands for.
-        rule: all of it as one sentence.
-    """
-
+    # world_size, num_samples, local_batch_size: of the simulation
     world_size: int
     num_samples: int
     local_batch_size: int
+    # samples_each, ranks_each: how many samples and ranks each trained one stands for
     samples_each: int
     ranks_each: int
-    rule: str
+    rule: str  # all of it as one sentence
 
     @property
     def values(self) -> dict[str, Any]:
@@ -147,22 +143,14 @@ def _rule(
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting with its simulations.
+    """A setting with its simulations."""
 
-    Attributes:
-        name: in the tables.
-        learned: what was trained.
-        replays: scenarios without sweep; none if they are not possible, and then ``message`` says
-            why.
-        message: '' if they are.
-        epochs: of the training.
-    """
-
-    name: str
-    learned: Learned
+    name: str  # in the tables
+    learned: Learned  # what was trained
+    # scenarios without sweep; none if they are not possible, and then ``message`` says why
     replays: tuple[Scenario, ...] = field(repr=False)
-    message: str = ""
-    epochs: int = 1
+    message: str = ""  # '' if they are
+    epochs: int = 1  # of the training
 
     @property
     def cells(self) -> dict[str, ReplayCell]:

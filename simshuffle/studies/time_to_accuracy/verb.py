@@ -99,18 +99,8 @@ def request(options: TtaOptions) -> tuple[Study[Any], Request[Any]]:
 
     if options.out is not None:  # before a training, not after it
         check_place(options.out, replace=True, known=STUDY.names)
-    asked = join.request(
-        _trained(options),
-        scenario_of(options.scenario, options.set),
-        scale=options.scale,
-        targets=options.target,
-        world_size=options.world_size,
-        batch_norm=options.batch_norm,
-        variant=options.variant,
-        statistics=options.statistics,
-        replays=options.replayed_seeds,
-        global_sources=options.global_source,
-    )
+    scenario = scenario_of(options.scenario, options.set)
+    asked = join.request(options, _trained(options), scenario)
     rule = str(asked.asked["rule"])
     about = f"{len(asked.values.cells)} simulations. {rule[0].upper()}{rule[1:]}."
     return STUDY, replace(asked, about=about)

@@ -19,20 +19,15 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and how well it is known.
+    """A mean and how well it is known."""
 
-    Attributes:
-        n: values.
-        mean: of them; NaN of none.
-        low, high: the 95 % interval by Student's t; NaN of fewer than two.
-        p: that a mean at least this far from 0 comes by chance where the true one is 0 (two-sided);
-            NaN of fewer than two.
-    """
-
-    n: int
-    mean: float
+    n: int  # values
+    mean: float  # of them; NaN of none
+    # low, high: the 95 % interval by Student's t; NaN of fewer than two
     low: float
     high: float
+    # that a mean at least this far from 0 comes by chance where the true one is 0 (two-sided); NaN
+    # of fewer than two
     p: float
 
     @property

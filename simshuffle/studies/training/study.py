@@ -25,21 +25,16 @@ from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
 
 @dataclass(frozen=True)
 class Trainings:
-    """The runs of a study.
+    """The runs of a study."""
 
-    Attributes:
-        name, description: of the study.
-        device: that trains.
-        cells: by the name of the run; their outcomes are those of
-            `simshuffle.studies.training.tables.outcome_of`.
-        descriptions: of each run: values of `simshuffle.studies.training.tables
-            .DESCRIPTION_COLUMNS`.
-    """
-
+    # name, description: of the study
     name: str
     description: str
-    device: str
+    device: str  # that trains
+    # by the name of the run; their outcomes are those of
+    # `simshuffle.studies.training.tables.outcome_of`
     cells: Mapping[str, Cell]
+    # of each run: values of `simshuffle.studies.training.tables.DESCRIPTION_COLUMNS`
     descriptions: Mapping[str, Mapping[str, Any]]
 
 

@@ -4,7 +4,7 @@ goes with the number of samples that a rank's statistics rest on."""
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,29 +15,32 @@ from simshuffle.studies.training.intervals import Estimate, estimate, holm
 from simshuffle.studies.training.tables import (
     CONDITION,
     EFFECTIVE_SAMPLES,
+    INTERVAL_COLUMNS,
     NORMS,
     SETTING,
     SETTING_COLUMNS,
     STRATEGIES,
-    schema_of,
+    number,
     statistics_of,
 )
+from simshuffle.study.schema import Column, Schema, amount, text
 
 AGAINST = ("global", "local", "partial")
 """What a setting is compared with: runs of the same condition and seed; 'partial' at the same Q."""
 
 
-def comparison_columns(name: str, other: str, less: str, family: str) -> dict[str, str]:
-    """Columns of a comparison with ``other``, by seed, and their meaning: of the accuracy ``less``
-    that of the other, tested beside all comparisons of the ``family``."""
-    return {
-        f"{name}_pairs": f"seeds that this setting and {other} have in common",
-        f"{name}_difference": f"mean over these seeds of the accuracy less that {less}",
-        f"{name}_low": "lower end of its 95 % interval",
-        f"{name}_high": "upper end",
-        f"{name}_p": "p-value of the paired t-test, two-sided",
-        f"{name}_p_holm": f"the same after Holm's correction over all comparisons {family}",
+def comparison_columns(name: str, other: str, less: str, family: str) -> dict[str, Column]:
+    """Columns of a comparison with ``other``, by seed: of the accuracy ``less`` that of the other,
+    tested beside all comparisons of the ``family``."""
+    meanings = {
+        "pairs": f"seeds that this setting and {other} have in common",
+        "difference": f"mean over these seeds of the accuracy less that {less}",
+        "low": "lower end of its 95 % interval",
+        "high": "upper end",
+        "p": "p-value of the paired t-test, two-sided",
+        "p_holm": f"the same after Holm's correction over all comparisons {family}",
     }
+    return {f"{name}_{what}": number(meaning) for what, meaning in meanings.items()}
 
 
 def compared(name: str, found: Estimate) -> dict[str, Any]:
@@ -52,7 +55,7 @@ def correct(table: pd.DataFrame, name: str, family: pd.Series[bool]) -> None:
     table.loc[family, f"{name}_p_holm"] = holm(p)
 
 
-def _against(name: str) -> dict[str, str]:
+def _against(name: str) -> dict[str, Column]:
     other = "partial local shuffle at the same Q" if name == "partial" else f"{name} shuffle"
     family = f"with {other} of the study, with the same statistics"
     return comparison_columns(name, other, f"of {other}", family)
@@ -60,22 +63,21 @@ def _against(name: str) -> dict[str, str]:
 
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
-    "statistics": "where evaluation gets the batch-norm statistics from",
-    "seeds": "runs that ended as they should",
-    "effective_samples": f"{EFFECTIVE_SAMPLES}; mean over seeds",
-    "accuracy": "mean over seeds, share of test samples after the last epoch",
-    "low": "lower end of its 95 % interval by Student's t; empty for one seed",
-    "high": "upper end",
-    "best_accuracy": (
+    "statistics": text("where evaluation gets the batch-norm statistics from"),
+    "seeds": number("runs that ended as they should"),
+    "effective_samples": amount(f"{EFFECTIVE_SAMPLES}; mean over seeds", empty=True),
+    "accuracy": number("mean over seeds, share of test samples after the last epoch"),
+    **INTERVAL_COLUMNS,
+    "best_accuracy": number(
         "mean over seeds of the highest share after any epoch that was evaluated; chosen by the"
         " test samples themselves, so it flatters"
     ),
-    "best_low": "lower end of its 95 % interval",
-    "best_high": "upper end",
-    **{column: text for name in AGAINST for column, text in _against(name).items()},
+    "best_low": number("lower end of its 95 % interval"),
+    "best_high": number("upper end"),
+    **{name: column for other in AGAINST for name, column in _against(other).items()},
 }
-"""Columns of summary.csv and their meaning."""
-SUMMARY = schema_of(SUMMARY_COLUMNS, ".csv", (*SETTING, "statistics"))
+"""Columns of summary.csv."""
+SUMMARY = Schema(SUMMARY_COLUMNS, key=(*SETTING, "statistics"))
 
 Key = tuple[Hashable, ...]
 Accuracies = dict[Key, dict[int, float]]
@@ -122,22 +124,23 @@ def _rows(done: pd.DataFrame, name: str) -> list[dict[str, Any]]:
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     """Where a setting stands among others."""
-    name, norm = row["strategy"], list(NORMS).index(row["batch_norm"])
-    place = STRATEGIES.index(name) if name in STRATEGIES else len(STRATEGIES)
-    fraction = row["exchange_fraction"] or 0.0
-    return (row["variant"], norm, row["world_size"], place, name, fraction)
+    norm = list(NORMS).index(row["batch_norm"])
+    own = place_of(row["strategy"], row["exchange_fraction"])
+    return (row["variant"], norm, row["world_size"], *own)
 
 
-def by_seed(runs: pd.DataFrame, column: str) -> Accuracies:
-    """A column of the runs by setting and seed, in the order of the runs; empty values are left
-    out."""
+def place_of(strategy: str, fraction: float | None) -> tuple[int, str, float]:
+    """Where a strategy with its Q stands among others."""
+    known = STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
+    return known, strategy, fraction or 0.0
+
+
+def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -> Accuracies:
+    """A column of the runs by the columns of a setting, and seed, in the order of the runs; empty
+    values are left out."""
     out: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
-        fraction = row["exchange_fraction"]
-        key = (
-            *(row[name] for name in SETTING[:-1]),
-            None if fraction is None or math.isnan(fraction) else fraction,
-        )
+        key = tuple(None if pd.isna(row[name]) else row[name] for name in setting)
         out.setdefault(key, {})[int(row["seed"])] = float(row[column])
     return out
 
@@ -174,23 +177,14 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Curve:
-    """The loss c (1/n - 1/n of global shuffle), fitted by least squares.
+    """The loss c (1/n - 1/n of global shuffle), fitted by least squares."""
 
-    Attributes:
-        settings: that it was fitted to.
-        slope: c, share of accuracy times samples.
-        residual: root of the mean square of what it leaves of the losses, share of accuracy.
-        spread: the same of the losses themselves.
-        worst: of `losses`, the row that it misses by most.
-        miss: by how much this row loses more than the curve says, share of accuracy.
-    """
-
-    settings: int
-    slope: float
-    residual: float
-    spread: float
-    worst: Mapping[Any, Any]
-    miss: float
+    settings: int  # that it was fitted to
+    slope: float  # c, share of accuracy times samples
+    residual: float  # root of the mean square of what it leaves of the losses, share of accuracy
+    spread: float  # the same of the losses themselves
+    worst: Mapping[Any, Any]  # of `losses`, the row that it misses by most
+    miss: float  # by how much this row loses more than the curve says, share of accuracy
 
 
 def losses(settings: pd.DataFrame) -> pd.DataFrame:

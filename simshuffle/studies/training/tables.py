@@ -3,7 +3,7 @@ study: one row for each run, each epoch, each iteration, and each setting. No to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Literal
@@ -18,85 +18,93 @@ ABSENT = "absent"
 """Kind of batch norm of a network that has none, whatever the training says."""
 STATISTICS = ("own", "rank0", "pooled", "recalibrated")
 
+
+def of_statistics(name: str, column: Callable[[str], Column], meaning: str) -> dict[str, Column]:
+    """A column for each kind of statistics; its meaning names the kind where it has {}."""
+    return {f"{kind}_{name}": column(meaning.format(kind)) for kind in STATISTICS}
+
+
+def number(meaning: str) -> Column:
+    """A column of numbers, empty where nothing was measured."""
+    return real(meaning, empty=True)
+
+
+def portion(meaning: str) -> Column:
+    """A column of shares, empty likewise."""
+    return share(meaning, empty=True)
+
+
 EPOCH_COLUMNS = {
-    "epoch": "from 1",
-    "samples": "trained on, by all ranks",
-    "learning_rate": "at the end of the epoch",
-    "train_loss": "mean over the samples of the epoch, as they were trained on",
-    "moved": "samples that left their rank after it",
-    "label_divergence": (
+    "epoch": count("from 1", 1),
+    "samples": count("trained on, by all ranks", empty=True),
+    "learning_rate": number("at the end of the epoch"),
+    "train_loss": number("mean over the samples of the epoch, as they were trained on"),
+    "moved": count("samples that left their rank after it", empty=True),
+    "label_divergence": portion(
         "mean over ranks of the total variation distance between the labels of a shard and those of"
         " all samples: 0 to 1"
     ),
-    "importance_s": "s, the inference pass over all shards; 0 without one",
-    **{
-        f"{name}_accuracy": (
-            f"share of test samples, evaluated with the statistics '{name}'; NaN if not evaluated"
-        )
-        for name in STATISTICS
-    },
-    **{
-        f"{name}_loss": (
-            f"mean test loss (cross-entropy in nats, or the loss that is trained with), with the"
-            f" statistics '{name}'; NaN if not evaluated"
-        )
-        for name in STATISTICS
-    },
+    "importance_s": spent("s, the inference pass over all shards; 0 without one"),
+    **of_statistics(
+        "accuracy",
+        portion,
+        "share of test samples, evaluated with the statistics '{}'; NaN if not evaluated",
+    ),
+    **of_statistics(
+        "loss",
+        number,
+        "mean test loss (cross-entropy in nats, or the loss that is trained with), with the"
+        " statistics '{}'; NaN if not evaluated",
+    ),
 }
-"""Columns of a run's epochs table and their meaning."""
-
+"""Columns of a run's epochs table."""
 ITERATION_COLUMNS = {
-    "epoch": "from 1",
-    "iteration": "from 0 within the epoch",
-    "forward_s": "s, of all ranks' batches together",
-    "backward_s": "s",
-    "update_s": "s, the optimiser's step (real ranks: the wait for the averaged gradients too)",
-    "exchange_s": (
+    "epoch": count("from 1", 1),
+    "iteration": count("from 0 within the epoch"),
+    "forward_s": spent("s, of all ranks' batches together"),
+    "backward_s": spent("s"),
+    "update_s": spent(
+        "s, the optimiser's step (real ranks: the wait for the averaged gradients too)"
+    ),
+    "exchange_s": spent(
         "s, sending and receiving of samples that was waited for; 0 where ranks are emulated"
     ),
 }
-"""Columns of a run's iterations table and their meaning."""
-
+"""Columns of a run's iterations table."""
 IMPORTANCE_COLUMNS = {
-    "epoch": "from 1",
-    "source": "'training': losses as trained on; 'inference': a pass before the epoch",
-    "mean": "nats, over all samples",
-    "std": "nats",
-    "min": "nats",
-    "p10": "nats, tenth percentile",
-    "p50": "nats, median",
-    "p90": "nats",
-    "max": "nats",
-    "top_tenth_share": "share of the sum that the tenth of largest values has",
-    "between_ranks": "variance of the ranks' means over the variance of all values",
+    "epoch": count("from 1", 1),
+    "source": text(
+        "'training': losses as trained on; 'inference': a pass before the epoch",
+        "training",
+        "inference",
+    ),
+    "mean": number("nats, over all samples"),
+    "std": number("nats"),
+    "min": number("nats"),
+    "p10": number("nats, tenth percentile"),
+    "p50": number("nats, median"),
+    "p90": number("nats"),
+    "max": number("nats"),
+    "top_tenth_share": number("share of the sum that the tenth of largest values has"),
+    "between_ranks": number("variance of the ranks' means over the variance of all values"),
 }
-"""Columns of a run's importance table and their meaning."""
+"""Columns of a run's importance table."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One training run.
+    """One training run."""
 
-    Attributes:
-        description: what was run, as plain values (strategy, exchange_fraction, world_size, seed,
-            ...).
-        status: 'done', or 'failed' with a ``message`` that says when and why; the tables end there.
-        message: '' if done.
-        epochs: columns `EPOCH_COLUMNS`.
-        iterations: columns `ITERATION_COLUMNS`.
-        importance: columns `IMPORTANCE_COLUMNS`.
-        plans: the exchange; None where nothing is exchanged.
-        seconds: s that the run took.
-    """
-
+    # what was run, as plain values (strategy, exchange_fraction, world_size, seed, ...)
     description: dict[str, Any]
+    # 'done', or 'failed' with a ``message`` that says when and why; the tables end there
     status: Literal["done", "failed"]
-    message: str
-    epochs: pd.DataFrame
-    iterations: pd.DataFrame
-    importance: pd.DataFrame
-    plans: RecordedPlans | None
-    seconds: float
+    message: str  # '' if done
+    epochs: pd.DataFrame  # columns `EPOCH_COLUMNS`
+    iterations: pd.DataFrame  # columns `ITERATION_COLUMNS`
+    importance: pd.DataFrame  # columns `IMPORTANCE_COLUMNS`
+    plans: RecordedPlans | None  # the exchange; None where nothing is exchanged
+    seconds: float  # s that the run took
 
 
 TABLES = ("epochs", "iterations", "importance")
@@ -121,20 +129,6 @@ def outcome_of(record: RunRecord) -> Outcome:
 # ---------------------------------------------------------------------------- the tables of a study
 
 
-SETTING_COLUMNS = {
-    "variant": "what else is varied in the study, as key=value; '' if nothing",
-    "batch_norm": "'per_rank', 'sync' or 'none'; 'absent' where the network has no such layers",
-    "world_size": "M, ranks",
-    "strategy": (
-        "global, local, partial, IS (importance exchange), IS-Pair, ILag, ILag-Pair (lagging"
-        " importance); other parameters in ()"
-    ),
-    "exchange_fraction": (
-        "Q, share of a shard that is exchanged in an epoch; empty where there is none"
-    ),
-}
-"""What two runs of one setting have in common, and their strategy. Runs that differ in the strategy
-alone share the first three."""
 STRATEGIES = ("global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair")
 NORMS = {
     "per_rank": "batch norm per rank",
@@ -144,116 +138,94 @@ NORMS = {
 }
 """Strategies, and kinds of batch norm in words, in the order of tables and figures; other
 strategies come after these."""
+SETTING_COLUMNS = {
+    "variant": text("what else is varied in the study, as key=value; '' if nothing"),
+    "batch_norm": text(
+        "'per_rank', 'sync' or 'none'; 'absent' where the network has no such layers", *NORMS
+    ),
+    "world_size": count("M, ranks", 1),
+    "strategy": text(
+        "global, local, partial, IS (importance exchange), IS-Pair, ILag, ILag-Pair (lagging"
+        " importance); other parameters in ()"
+    ),
+    "exchange_fraction": portion(
+        "Q, share of a shard that is exchanged in an epoch; empty where there is none"
+    ),
+}
+"""What two runs of one setting have in common, and their strategy. Runs that differ in the strategy
+alone share the first three."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
 EFFECTIVE_SAMPLES = (
     "n, effective number of samples that the running statistics of a rank's batch norm rest on"
     " after the last epoch, mean over ranks; empty where ranks have none of their own"
 )
-
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
-    "seed": "of all that is drawn; runs of one seed begin with the same weights",
-    "data": "data set, in words",
-    "model": "network, in words",
-    "partition": "who holds which sample before the first epoch",
-    "epochs_planned": "epochs of training",
-    "learning_rate": "after the warm-up",
+    "seed": count("of all that is drawn; runs of one seed begin with the same weights"),
+    "data": text("data set, in words"),
+    "model": text("network, in words"),
+    "partition": text("who holds which sample before the first epoch"),
+    "epochs_planned": count("epochs of training", 1),
+    "learning_rate": number("after the warm-up"),
 }
 """What describes a run; the study says it."""
-RUN_COLUMNS = {
-    "run": "name; its folder is runs/NAME, its plans are plans/NAME.npz",
-    **DESCRIPTION_COLUMNS,
-    "status": (
-        "'done'; 'failed': the training stopped; 'lost': its process died or raised an error;"
-        " 'missing': not run yet"
-    ),
-    "message": "of what is not done",
-    "seconds": "s that the run took, on one core",
-    "samples": "trained on, in all",
-    "moved": "samples that left their rank, in all",
-    "effective_samples": EFFECTIVE_SAMPLES,
-    "train_loss": "of the last epoch",
-    **{
-        f"{name}_accuracy": (
-            f"share of test samples after the last epoch, with the statistics '{name}'"
-        )
-        for name in STATISTICS
-    },
-    **{
-        f"{name}_best_accuracy": (
-            "highest share of test samples after any epoch that was evaluated, with the statistics"
-            f" '{name}'; chosen by the test samples themselves, so it flatters"
-        )
-        for name in STATISTICS
-    },
-    **{f"{name}_best_epoch": "first epoch of that accuracy, from 1" for name in STATISTICS},
-    **{
-        f"{name}_loss": f"mean test loss after the last epoch (nats), with the statistics '{name}'"
-        for name in STATISTICS
-    },
-}
-"""Columns of runs.csv and their meaning."""
-COLUMNS = {
-    "runs": RUN_COLUMNS,
-    "epochs": {"run": "as in runs.csv", **EPOCH_COLUMNS},
-    "iterations": {"run": "as in runs.csv", **ITERATION_COLUMNS},
-    "importance": {"run": "as in runs.csv", **IMPORTANCE_COLUMNS},
-}
 STATUS = ("done", "failed", "lost", "missing")
-_KINDS: dict[str, Callable[[str], Column]] = {
-    **dict.fromkeys(("run", "variant", "strategy", "data", "model", "partition"), text),
-    **dict.fromkeys(("message", "statistics"), text),
-    "batch_norm": lambda meaning: text(meaning, *NORMS),
-    "effective_samples": lambda meaning: amount(meaning, empty=True),
-    "status": lambda meaning: text(meaning, *STATUS),
-    "source": lambda meaning: text(meaning, "training", "inference"),
-    **dict.fromkeys(("epoch", "epochs_planned", "world_size"), lambda m: count(m, 1)),
-    **dict.fromkeys(("iteration", "seed"), count),
-    # of runs that are not there, they are empty
-    **dict.fromkeys(
-        ("samples", "moved", *(f"{name}_best_epoch" for name in STATISTICS)),
-        lambda meaning: count(meaning, empty=True),
+ENDING_COLUMNS = {
+    "status": text(
+        "'done'; 'failed': the training stopped; 'lost': its process died or raised an error;"
+        " 'missing': not run yet",
+        *STATUS,
     ),
-    # how long the training took, not what it would take elsewhere
-    **dict.fromkeys(("seconds", "importance_s", "forward_s", "backward_s"), spent),
-    **dict.fromkeys(("update_s", "exchange_s"), spent),
-    **dict.fromkeys(
-        (
-            *("exchange_fraction", "label_divergence"),
-            *(f"{name}_{of}" for name in STATISTICS for of in ("accuracy", "best_accuracy")),
-        ),
-        lambda meaning: share(meaning, empty=True),
+    "message": text("of what is not done"),
+    "seconds": spent("s that the run took, on one core"),
+}
+"""How a run ended."""
+INTERVAL_COLUMNS = {
+    "low": number("lower end of its 95 % interval by Student's t; empty for one seed"),
+    "high": number("upper end"),
+}
+"""Of a mean over seeds."""
+RUN_COLUMNS = {
+    "run": text("name; its folder is runs/NAME, its plans are plans/NAME.npz"),
+    **DESCRIPTION_COLUMNS,
+    **ENDING_COLUMNS,
+    "samples": count("trained on, in all", empty=True),
+    "moved": count("samples that left their rank, in all", empty=True),
+    "effective_samples": amount(EFFECTIVE_SAMPLES, empty=True),
+    "train_loss": number("of the last epoch"),
+    **of_statistics(
+        "accuracy",
+        portion,
+        "share of test samples after the last epoch, with the statistics '{}'",
+    ),
+    **of_statistics(
+        "best_accuracy",
+        portion,
+        "highest share of test samples after any epoch that was evaluated, with the statistics"
+        " '{}'; chosen by the test samples themselves, so it flatters",
+    ),
+    **of_statistics(
+        "best_epoch", lambda m: count(m, empty=True), "first epoch of that accuracy, from 1"
+    ),
+    **of_statistics(
+        "loss", number, "mean test loss after the last epoch (nats), with the statistics '{}'"
     ),
 }
-
-
-def schema_of(columns: Mapping[str, str], suffix: str, key: tuple[str, ...] = ()) -> Schema:
-    """The schema of a table of runs with these columns; what is not known by its name is a number
-    that may be missing."""
-    kinds = {name: _KINDS.get(name, _measured)(meaning) for name, meaning in columns.items()}
-    return Schema(kinds, suffix, key)
-
-
-def _measured(meaning: str) -> Column:
-    return real(meaning, empty=True)
-
-
+"""Columns of runs.csv."""
+_RUN = {"run": text("as in runs.csv")}
 STORED = {
-    "runs": schema_of(COLUMNS["runs"], ".csv", ("run",)),
-    "epochs": schema_of(COLUMNS["epochs"], ".parquet", ("run", "epoch")),
-    "iterations": schema_of(COLUMNS["iterations"], ".parquet"),
-    "importance": schema_of(COLUMNS["importance"], ".csv"),
+    "runs": Schema(RUN_COLUMNS, key=("run",)),
+    "epochs": Schema(_RUN | EPOCH_COLUMNS, ".parquet", ("run", "epoch")),
+    "iterations": Schema(_RUN | ITERATION_COLUMNS, ".parquet"),
+    "importance": Schema(_RUN | IMPORTANCE_COLUMNS),
 }
 
 
 @dataclass(frozen=True)
 class Tables:
-    """What a study measured.
+    """What a study measured."""
 
-    Attributes:
-        runs, epochs, iterations, importance: columns `COLUMNS`.
-    """
-
+    # runs, epochs, iterations, importance: columns as in `STORED`
     runs: pd.DataFrame
     epochs: pd.DataFrame
     iterations: pd.DataFrame
@@ -275,7 +247,7 @@ def collect(
             lost, why; none of those that are missing.
     """
     rows = []
-    pieces: dict[str, list[pd.DataFrame]] = {name: [_empty(COLUMNS[name])] for name in TABLES}
+    pieces: dict[str, list[pd.DataFrame]] = {name: [_empty(STORED[name])] for name in TABLES}
     for run, description in descriptions.items():
         outcome = outcomes.get(run)
         rows.append({"run": run, **description, **_ending(outcome)})
@@ -283,17 +255,15 @@ def collect(
             if len(table):
                 pieces[name].append(table.assign(run=run))
     whole = {
-        name: _bounded(pd.concat(parts[1:] or parts, ignore_index=True)[list(COLUMNS[name])])
+        name: _bounded(pd.concat(parts[1:] or parts, ignore_index=True)[list(STORED[name].columns)])
         for name, parts in pieces.items()
     }
     return Tables(_bounded(pd.DataFrame(rows, columns=list(RUN_COLUMNS))), **whole)
 
 
-def _empty(columns: Iterable[str]) -> pd.DataFrame:
-    texts = {"run", "source"}
-    return pd.DataFrame(
-        {name: pd.Series([], dtype=object if name in texts else float) for name in columns}
-    )
+def _empty(schema: Schema) -> pd.DataFrame:
+    kinds = {name: object if of.kind == "text" else float for name, of in schema.columns.items()}
+    return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in kinds.items()})
 
 
 def _bounded(table: pd.DataFrame) -> pd.DataFrame:

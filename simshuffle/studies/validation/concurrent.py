@@ -27,23 +27,14 @@ UNSHARED = {
 
 @dataclass(frozen=True)
 class Job:
-    """One training job of a log.
+    """One training job of a log."""
 
-    Attributes:
-        model: name of the model.
-        gpus: ranks.
-        batch: local batch size.
-        start: s, after that of the first job.
-        epochs: (epochs,) s measured.
-        cached: whether clients' caches hold its files, so that only the first epoch reads the
-            servers.
-    """
-
-    model: str
-    gpus: int
-    batch: int
-    start: float
-    epochs: tuple[float, ...]
+    model: str  # name of the model
+    gpus: int  # ranks
+    batch: int  # local batch size
+    start: float  # s, after that of the first job
+    epochs: tuple[float, ...]  # (epochs,) s measured
+    # whether clients' caches hold its files, so that only the first epoch reads the servers
     cached: bool = False
 
     @property

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies import policies, testbed
+from simshuffle.studies.policies import validation as policies
 from simshuffle.studies.simulation.cell import NetworkCell
+from simshuffle.studies.testbed import predict as testbed
 from simshuffle.studies.validation import concurrent, runs, single
 from simshuffle.studies.validation.rows import Row, assignments, ends
 from simshuffle.study.cell import Outcome, Tell
@@ -40,19 +41,12 @@ Answer = runs.Times | runs.Parts | float
 
 @dataclass(frozen=True)
 class Task:
-    """Something to simulate.
+    """Something to simulate."""
 
-    Attributes:
-        kind: how.
-        scenario: its name below ``scenarios/``.
-        values: what is set in it, as written in the row.
-        quantity: what is asked for; empty where one simulation answers all quantities.
-    """
-
-    kind: str
-    scenario: str
-    values: str
-    quantity: str = ""
+    kind: str  # how
+    scenario: str  # its name below ``scenarios/``
+    values: str  # what is set in it, as written in the row
+    quantity: str = ""  # what is asked for; empty where one simulation answers all quantities
 
 
 @dataclass(frozen=True)
@@ -93,19 +87,14 @@ def answer_of(values: Mapping[str, Any]) -> Answer:
 
 
 class Prediction(NamedTuple):
-    """What the simulator says of a row, in its unit.
+    """What the simulator says of a row, in its unit."""
 
-    Attributes:
-        value: without what nobody knows.
-        low, high: over the row's spread and the traffic of others; the same as ``value`` without
-            either.
-        traffic: by which share the traffic of others may lengthen the time.
-    """
-
-    value: float
+    value: float  # without what nobody knows
+    # low, high: over the row's spread and the traffic of others; the same as ``value`` without
+    # either
     low: float
     high: float
-    traffic: float = 0.0
+    traffic: float = 0.0  # by which share the traffic of others may lengthen the time
 
 
 def tasks_of(rows: Sequence[Row]) -> list[Task]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 
 COLUMNS = {
     "set": "the group of rows that are judged together",
@@ -81,7 +81,7 @@ def read_rows(folder: Path) -> list[Row]:
     files = sorted([*folder.glob("*.csv"), *folder.glob("testbed/*.csv")])
     if not files:
         rule = "must hold CSV files of measured values"
-        raise InputError(Problem("", rule, "none", "Name another folder."), str(folder))
+        refuse("", rule, "none", "Name another folder.", str(folder))
     rows: list[Row] = []
     problems: list[Problem] = []
     for path in files:

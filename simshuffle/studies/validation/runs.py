@@ -55,17 +55,11 @@ def check_quantity(name: str, known: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Times:
-    """What is compared of a simulated run.
+    """What is compared of a simulated run."""
 
-    Attributes:
-        epochs: (epochs,) s of each epoch, the cold first one included.
-        staging: s of copying before the first epoch.
-        samples: samples trained on in the last epoch.
-    """
-
-    epochs: Sequence[float]
-    staging: float
-    samples: int
+    epochs: Sequence[float]  # (epochs,) s of each epoch, the cold first one included
+    staging: float  # s of copying before the first epoch
+    samples: int  # samples trained on in the last epoch
 
     def quantity(self, name: str) -> float:
         """The value of one of `QUANTITIES`: s, or samples/s for the throughput.
@@ -102,22 +96,14 @@ def times(scenario: str, values: Mapping[str, str]) -> Times:
 
 @dataclass(frozen=True)
 class Parts:
-    """What an iteration takes, in s.
+    """What an iteration takes, in s."""
 
-    Attributes:
-        iterations: of an epoch, with a part of one at its end.
-        compute: of the rank that computes longest.
-        communication: that nothing hides, with pipeline bubbles and waiting for the slowest, and
-            without the input.
-        handed: handing round the input within groups.
-        read: what the slowest resource needs through which the samples come.
-    """
-
-    iterations: float
-    compute: float
+    iterations: float  # of an epoch, with a part of one at its end
+    compute: float  # of the rank that computes longest
+    # that nothing hides, with pipeline bubbles and waiting for the slowest, and without the input
     communication: float
-    handed: float
-    read: float
+    handed: float  # handing round the input within groups
+    read: float  # what the slowest resource needs through which the samples come
 
     def quantity(self, name: str) -> float:
         """One of `PARTS` (s).

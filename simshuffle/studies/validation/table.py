@@ -100,19 +100,12 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """How many predicted rows lie within their interval.
+    """How many predicted rows lie within their interval."""
 
-    Attributes:
-        rows: predicted ones.
-        inside: of them those whose measured and predicted ranges overlap.
-        intervals: of them those for which an interval is predicted, not one number.
-        inside_intervals: those of both.
-    """
-
-    rows: int
-    inside: int
-    intervals: int
-    inside_intervals: int
+    rows: int  # predicted ones
+    inside: int  # of them those whose measured and predicted ranges overlap
+    intervals: int  # of them those for which an interval is predicted, not one number
+    inside_intervals: int  # those of both
 
 
 def coverage(results: pd.DataFrame) -> Coverage:

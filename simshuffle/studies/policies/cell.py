@@ -1,20 +1,19 @@
-"""What is compared: policies on the cases of a study, a cell for each case."""
+"""What is compared: policies on the cases of a study, a cell for each case; and its rows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from simshuffle.studies.policies import model
 from simshuffle.studies.policies.accesses import MOST_READS
 from simshuffle.studies.policies.cases import Study, read
 from simshuffle.studies.policies.plan import POLICIES
 from simshuffle.studies.policies.system import Case, System
-from simshuffle.studies.policies.tables import STORED, epoch_row, policy_row
+from simshuffle.studies.policies.tables import READY, SOURCES, STORED
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Meta, Outcomes, Request, Tables
 
@@ -26,21 +25,13 @@ BYTES_PER_READ = 40.0
 
 @dataclass(frozen=True)
 class CaseCell(PlainCell):
-    """A case under some policies, all on the same accesses.
+    """A case under some policies, all on the same accesses."""
 
-    Attributes:
-        label: name of the case.
-        system: the workers.
-        case: the data set.
-        seed: decides who reads what.
-        policies: names; of all if there are none.
-    """
-
-    label: str
-    system: System
-    case: Case
-    seed: int
-    policies: tuple[str, ...]
+    label: str  # name of the case
+    system: System  # the workers
+    case: Case  # the data set
+    seed: int  # decides who reads what
+    policies: tuple[str, ...]  # names; of all if there are none
 
     @property
     def key(self) -> Any:
@@ -73,6 +64,32 @@ class CaseCell(PlainCell):
         return Outcome({"policies": [policy_row(of) for of in found], "epochs": epochs})
 
 
+def epoch_row(epoch: model.Epoch) -> list[float]:
+    """The columns of `epochs` behind the number of the epoch."""
+    stall = max(epoch.seconds - epoch.compute, 0.0)
+    return [epoch.seconds, epoch.compute, stall, epoch.readers, *epoch.nbytes, *epoch.fetch[:READY]]
+
+
+def policy_row(outcome: model.Outcome) -> list[Any]:
+    """The columns of `policies` behind the case; times and shares are empty where a policy cannot
+    be used.
+
+    Perfect training takes S_w / c for the same bytes S_w, so that the ratios need no outcome of the
+    policy 'perfect'.
+    """
+    plan, epochs = outcome.plan, outcome.epochs
+    if not epochs:
+        empty = len(STORED["policies"].columns) - 3
+        return [outcome.policy, plan.problem, *[math.nan] * empty]
+    seconds = (epochs[0].seconds, epochs[-1].seconds, outcome.seconds)
+    least = (epochs[0].compute, epochs[-1].compute, sum(epoch.compute for epoch in epochs))
+    ratios = [time / bound for time, bound in zip(seconds, least, strict=True)]
+    nbytes = [sum(epoch.nbytes[code] for epoch in epochs) for code in range(len(SOURCES))]
+    shares = [value / sum(nbytes) for value in nbytes]
+    sizes = (outcome.staging, plan.memory, plan.ssd)
+    return [outcome.policy, "", plan.coverage, *seconds, *ratios, *sizes, *shares]
+
+
 def request(study: Study, policies: Sequence[str]) -> Request[list[CaseCell]]:
     """What is asked for: those policies, or all if none are named, on every case.
 
@@ -94,17 +111,16 @@ def again(folder: Path, meta: Meta) -> Request[list[CaseCell]]:
     return request(read(text, "study.yaml"), meta["policies"])
 
 
-def cells(asked: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:
+def cells(of: Sequence[CaseCell], outcomes: Outcomes) -> dict[str, Cell]:
     """The cases by name."""
-    return {cell.label: cell for cell in asked}
+    return {cell.label: cell for cell in of}
 
 
-def collect(asked: Sequence[CaseCell], outcomes: Outcomes) -> Tables:
+def collect(of: Sequence[CaseCell], outcomes: Outcomes) -> Tables:
     """The stored tables."""
     return {
-        name: pd.DataFrame(
-            [(case, *row) for case, outcome in outcomes.items() for row in outcome.values[name]],
-            columns=list(schema.columns),
+        name: schema.framed(
+            [(case, *row) for case, outcome in outcomes.items() for row in outcome.values[name]]
         )
         for name, schema in STORED.items()
     }

@@ -1,16 +1,17 @@
-"""The network between the ranks, as the patterns see it."""
+"""The network between the ranks as the patterns see it, and the flows of a variant: messages over
+routes, in steps, with barriers or without. No host work, only the network."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network import Links
+from simshuffle.network import Flows, Links
 from simshuffle.plan.resources import Resources
 from simshuffle.routing.loads import reach
-
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
+from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
 
 
 class Fabric:
@@ -94,3 +95,84 @@ class Fabric:
         target = self.resources.forwarding.links.target
         names = [target[port] if port >= 0 else "" for port in self._first.tolist()]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One exchange, ready for a network model."""
+
+    # the messages, step by step and by sender, and behind them the barriers: without links and
+    # without bytes
+    flows: Flows
+    messages: int  # how many of the flows are messages
+
+    @property
+    def barriers(self) -> int:
+        """How many of the flows are barriers."""
+        return len(self.flows) - self.messages
+
+
+def exchange(
+    variant: Variant,
+    fabric: Fabric,
+    nbytes: Floats,
+    iteration: NDArray[np.integer],
+    rng: np.random.Generator,
+    importance: Floats,
+) -> Traffic:
+    """The flows of a variant.
+
+    Args:
+        variant: the pattern and how it is carried out.
+        fabric: the network and the ranks on it.
+        nbytes: (samples, M) bytes of the samples that each rank sends, in this order.
+        iteration: (samples,) iteration of each of them; not decreasing.
+        rng: draws permutations and pairings.
+        importance: (M,) importance of each rank.
+
+    Raises:
+        ValueError: the pattern cannot be made for that many ranks.
+    """
+    if variant.pattern == "all_to_all":
+        src, _, routes = fabric.all_pairs
+        share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]
+        return Traffic(Flows(routes, share, np.zeros(len(src))), len(src))
+    first = first_samples(variant.batching, iteration)
+    partner = partners(variant.pattern, len(first), fabric, rng, importance)
+    ranks = np.flatnonzero(partner[0] != np.arange(fabric.world_size)).astype(np.int32)
+    sizes = np.add.reduceat(nbytes, first, axis=0)[:, ranks]
+    routes = fabric.routes(np.tile(ranks, len(first)), partner[:, ranks].ravel())
+    return _in_steps(routes, sizes, variant.barrier)
+
+
+def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Number of the first sample of each message, (messages,), given the iteration (samples,) of
+    each sample."""
+    if batching == "sample":
+        return np.arange(len(iteration))
+    if batching == "iteration":
+        return np.flatnonzero(np.diff(iteration, prepend=-1))
+    return np.zeros(1, np.int64)
+
+
+def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
+    """Messages of ``sizes`` (steps, senders) bytes, one after the other on each sender, and with
+    barriers on all of them."""
+    steps, senders = sizes.shape
+    messages = steps * senders
+    number = np.arange(messages, dtype=np.int32)
+    begins = np.zeros(messages)
+    if not barrier or steps == 1:
+        flows = Flows(routes, sizes.ravel(), begins, number[:-senders], number[senders:])
+        return Traffic(flows, messages)
+    gates = np.arange(messages, messages + steps - 1, dtype=np.int32)
+    gate = np.repeat(gates, senders)
+    nothing = np.zeros(len(gates))
+    flows = Flows(
+        np.concatenate([routes, np.full((len(gates), routes.shape[1]), -1, np.int32)]),
+        np.concatenate([sizes.ravel(), nothing]),
+        np.concatenate([begins, nothing]),
+        np.concatenate([number[:-senders], gate]),
+        np.concatenate([gate, number[senders:]]),
+    )
+    return Traffic(flows, messages)

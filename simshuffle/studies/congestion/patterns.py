@@ -1,0 +1,196 @@
+"""Exchange patterns and their variants: who sends to whom in each step, how many samples travel
+together, and whether all ranks wait for each other. Every variant moves the same bytes: those of
+the samples that each rank sends in one epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simshuffle.exchange.partners import couples, sorted_pairs
+
+if TYPE_CHECKING:
+    from simshuffle.studies.congestion.traffic import Fabric
+
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Batching = Literal["sample", "iteration", "all"]
+BATCHINGS: tuple[Batching, ...] = ("sample", "iteration", "all")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What partners are chosen for: ``count`` steps; (M,) ``importance`` of each rank."""
+
+    count: int
+    fabric: Fabric
+    rng: np.random.Generator
+    importance: Floats
+
+    @property
+    def ranks(self) -> Ints:
+        """(M,) numbers of the ranks."""
+        return np.arange(self.fabric.world_size, dtype=np.int32)
+
+    @property
+    def distances(self) -> NDArray[np.int64]:
+        """(count, 1) a distance from 1 to M - 1 for each step."""
+        return distances(self.count, self.fabric.world_size - 1)[:, None]
+
+
+def distances(steps: int, most: int) -> NDArray[np.int64]:
+    """(steps,) numbers from 1 to ``most``: all of them in turn, as often as they fit whole, and the
+    rest spread evenly."""
+    rounds, rest = divmod(steps, most)
+    spread = 1 + (2 * np.arange(rest) + 1) * most // (2 * max(rest, 1))
+    return np.concatenate([np.tile(np.arange(1, most + 1), rounds), spread])
+
+
+def _permutation(of: Steps) -> NDArray[np.int64]:
+    """A random permutation without a fixed point, all of them alike: one that has any is drawn
+    again."""
+    while True:
+        drawn = of.rng.permutation(len(of.ranks))
+        if not np.any(drawn == of.ranks):
+            return drawn
+
+
+def _by_topology(of: Steps) -> Ints:
+    """Random pairs on each leaf switch; those left over, one a switch at most, in pairs by
+    distance, the nearest first."""
+    fabric, rng, count = of.fabric, of.rng, of.fabric.world_size
+    order = rng.permutation(count)
+    order = order[np.argsort(fabric.leaf[order], kind="stable")]
+    sizes = np.bincount(fabric.leaf)
+    odd = np.cumsum(sizes)[sizes % 2 == 1] - 1
+    partner = couples(np.delete(order, odd), count)
+    left = rng.permutation(order[odd])
+    for a, b in _nearest_first(fabric, left):
+        partner[a], partner[b] = b, a
+    return partner
+
+
+def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+    """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next,
+    ...; each takes the first it finds."""
+    src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
+    hops = (
+        (fabric.resources.afresh().message(src, dst)[0] >= 0)
+        .sum(axis=1)
+        .reshape(len(ranks), len(ranks))
+    )
+    np.fill_diagonal(hops, 0)
+    free = np.ones(len(ranks), bool)
+    for distance in np.unique(hops[hops > 0]):
+        for i in range(len(ranks)):
+            near = free & (hops[i] == distance)
+            if free[i] and near.any():
+                j = int(np.argmax(near))
+                free[i] = free[j] = False
+                yield int(ranks[i]), int(ranks[j])
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An exchange pattern."""
+
+    meaning: str  # r is the sender, M the number of ranks
+    # of each rank's message, (M,) for all steps or (steps, M) for each; None where all messages go
+    # at once
+    receivers: Callable[[Steps], NDArray[np.integer]] | None
+    random: bool = True  # whether chance decides more than the sizes of the samples
+
+
+PATTERNS = {
+    "all_to_all": Pattern(
+        "every rank's bytes cut equally over all other ranks, all messages at once",
+        None,
+        random=False,
+    ),
+    "random_permutations": Pattern(
+        "for every message a fresh random permutation of the ranks in which none keeps its own",
+        lambda of: np.array([_permutation(of) for _ in range(of.count)]),
+    ),
+    "linear_shift": Pattern(
+        "message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1",
+        lambda of: (of.ranks + of.distances) % len(of.ranks),
+        random=False,
+    ),
+    "xor": Pattern(
+        "message k goes to rank r xor s_k, the masks s_k spread evenly over 1 to M - 1; M must be a"
+        " power of two",
+        lambda of: of.ranks ^ of.distances,
+        random=False,
+    ),
+    "pairing_random": Pattern(
+        "one partner for the epoch: a random matching of the ranks",
+        lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks)),
+    ),
+    "pairing_importance": Pattern(
+        "one partner for the epoch: the rank of i-th lowest importance with that of i-th highest",
+        lambda of: sorted_pairs(of.importance, of.ranks),
+    ),
+    "pairing_topology": Pattern(
+        "one partner for the epoch: at random on the same leaf switch; those left over with the"
+        " nearest",
+        _by_topology,
+    ),
+}
+
+
+def partners(
+    pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator, importance: Floats
+) -> Ints:
+    """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a
+    rank's own number if it stays alone.
+
+    Raises:
+        ValueError: the pattern cannot be made for that many ranks, or is none that goes in steps.
+    """
+    count = fabric.world_size
+    if needs_power_of_two(pattern, count):
+        raise ValueError(f"xor needs a power of two of ranks; got {count}")
+    receivers = PATTERNS[pattern].receivers if pattern in PATTERNS else None
+    if receivers is None:
+        raise ValueError(f"no pattern in steps: {pattern!r}; known: {', '.join(PATTERNS)}")
+    found = receivers(Steps(steps, fabric, rng, importance))
+    return np.broadcast_to(found.astype(np.int32), (steps, count))
+
+
+@dataclass(frozen=True, order=True)
+class Variant:
+    """One way of carrying out an exchange."""
+
+    pattern: str  # one of `PATTERNS`
+    # samples in a message: one 'sample', those of one 'iteration', or 'all'
+    batching: Batching = "all"
+    # whether a message waits until the messages before it have ended on all ranks, and not on its
+    # sender alone
+    barrier: bool = False
+
+    def __str__(self) -> str:
+        if self.pattern == "all_to_all":
+            return self.pattern
+        return f"{self.pattern} {self.batching}{' barrier' if self.barrier else ''}"
+
+
+def variants(patterns: Iterable[str]) -> list[Variant]:
+    """The variants of ``patterns`` that make sense: barriers only between messages, all-to-all only
+    at once."""
+    out = []
+    for pattern in patterns:
+        if pattern != "all_to_all":
+            out += [
+                Variant(pattern, of, barrier) for of in BATCHINGS[:2] for barrier in (True, False)
+            ]
+        out.append(Variant(pattern))
+    return out
+
+
+def needs_power_of_two(pattern: str, world_size: int) -> bool:
+    """Whether ``pattern`` cannot be made for that many ranks."""
+    return pattern == "xor" and world_size & (world_size - 1) != 0
