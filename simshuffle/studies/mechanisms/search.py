@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -156,45 +156,49 @@ def _most(cell: SearchCell) -> int:
     return low
 
 
+class _Point(NamedTuple):
+    """A simulation of a search."""
+
+    over_s: float  # that it takes longer than the epoch without exchange
+    cables: pd.DataFrame  # from `_cables`
+    reads: bool  # whether SSDs are read
+
+
 class _Points:
     """The simulations of a search, each once; ``rows`` are those of the table `points`."""
 
     def __init__(self, cell: SearchCell) -> None:
         self._cell = cell
-        self._cables: dict[tuple[int, str], pd.DataFrame] = {}
-        self._over: dict[tuple[int, str], float] = {}
-        self._reads: dict[int, bool] = {}
+        self._known: dict[tuple[int, str], _Point] = {}
         self.rows: list[dict[str, Any]] = []
 
     def added(self, samples: int) -> float:
         """Share of the epoch without exchange that ``samples`` of each rank add."""
-        return self._added_s(samples) / self._cell.baseline_s
+        return self._at(samples).over_s / self._cell.baseline_s
 
-    def _added_s(
+    def _at(
         self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
-    ) -> float:
-        """The same in s, without the mechanism that is ``removed`` by the values ``changes``."""
+    ) -> _Point:
+        """The simulation of so many, without the mechanism that is ``removed`` by the values
+        ``changes``."""
         cell, key = self._cell, (samples, removed)
-        if key not in self._over:
+        if key not in self._known:
             timeline = warm_epoch(exchanging(cell.scenario, cell.variant, samples, changes or {}))
-            self._cables[key] = _cables(timeline)
-            if not removed:
-                self._reads[samples] = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
             spent = seconds(timeline)[WHOLE]
-            over = self._over[key] = spent - self._baseline(removed)
+            over = spent - self._baseline(removed)
+            reads = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
+            self._known[key] = _Point(over, _cables(timeline), reads)
             row = {
                 "way": cell.variant,
                 "world_size": cell.scenario.world_size,
                 "samples": samples,
                 "removed": removed,
-            }
-            row |= {
                 "exchange_fraction": fraction_of(cell.scenario, samples),
                 "epoch_s": spent,
                 "added": over / cell.baseline_s,
             }
             self.rows.append(row)
-        return self._over[key]
+        return self._known[key]
 
     def _baseline(self, removed: str) -> float:
         """The epoch without exchange (s). Only reads are also its own."""
@@ -209,43 +213,37 @@ class _Points:
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
         scenario = exchanging(self._cell.scenario, self._cell.variant, samples, {})
-        before = self._added_s(samples)
-        saved = self._saved(
-            samples, coarse(scenario) | ({READS: ALL_IN_MEMORY} if self._reads[samples] else {})
-        )
+        before = self._at(samples)
+        removals = coarse(scenario) | ({READS: ALL_IN_MEMORY} if before.reads else {})
+        saved = self._saved(samples, removals)
         worst = max(saved, key=lambda name: saved[name])
         if worst == HOST_WORK:
-            parts = self._saved(
-                samples,
-                {
-                    name: changes
-                    for name, changes in work(scenario, SMALL).items()
-                    if name != HOST_WORK
-                },
-            )
+            costly = work(scenario, SMALL)
+            costly.pop(HOST_WORK, None)
+            parts = self._saved(samples, costly)
             best = max(parts, key=lambda name: parts[name])
-            worst, saved = f"{HOST_WORK}: {best}", {f"{HOST_WORK}: {best}": parts[best]}
-        name = worst if saved[worst] >= ALONE * before else TOGETHER
+            worst = f"{HOST_WORK}: {best}"
+            saved[worst] = parts[best]
+        name = worst if saved[worst] >= ALONE * before.over_s else TOGETHER
         return {
-            "over_s": before,
+            "over_s": before.over_s,
             "bottleneck": name,
             "saved_s": saved[worst],
             "tier": self._tier(samples) if name == WIRE else "",
         }
 
     def _saved(self, samples: int, removals: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        before = self._added_s(samples)
+        before = self._at(samples).over_s
         return {
-            name: before - self._added_s(samples, name, changes)
+            name: before - self._at(samples, name, changes).over_s
             for name, changes in removals.items()
         }
 
     def _tier(self, samples: int) -> str:
         """The tier of the cable that needs longest for the bytes of the exchange."""
-        own, idle = (self._cables[samples, name] for name in ("", WIRE))
-        needed = (own["nbytes"] - idle["nbytes"].reindex(own.index, fill_value=0.0)) / own[
-            "capacity"
-        ]
+        own, idle = (self._known[samples, name].cables for name in ("", WIRE))
+        nbytes = own["nbytes"] - idle["nbytes"].reindex(own.index, fill_value=0.0)
+        needed = nbytes / own["capacity"]
         return str(own["tier"].iloc[int(needed.argmax())])
 
 
