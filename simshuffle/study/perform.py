@@ -84,9 +84,16 @@ class Performance:
         """
         before = _teller.set(self.teller)
         try:
-            return self.of(*self.verb.request(self.options))
+            with self._held(self.options.out):
+                return self.of(*self.verb.request(self.options))
         finally:
             _teller.reset(before)
+
+    def _held(self, folder: Path | None) -> AbstractContextManager[None]:
+        """The folder is held while something is measured for it."""
+        if folder is None or not self.verb.measures:
+            return nullcontext()
+        return engine.alone(folder)
 
     def of(self, study: Study[Any], request: Request[Any]) -> tuple[Result, Path | None]:
         """The same of a request that is made already."""
@@ -117,7 +124,8 @@ class Performance:
         replace = self.options.force or engine.goes_on(folder, wanted)
         # before a long simulation, not after it
         check_place(folder, replace=replace, known=study.names)
-        with engine.alone(folder):
+        held = self.verb.measures and self.options.out is not None
+        with nullcontext() if held else engine.alone(folder):
             store = self._store(study, request, Disk((folder.parent / CELLS).absolute()))
             try:
                 result = self._done(study, request, store)

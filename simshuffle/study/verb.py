@@ -36,6 +36,8 @@ class Verb(Generic[OptionsT]):
     done: str = "simulated"  # what was done with it
     width: int = 100  # columns of what is printed where there is no terminal
     kept: bool = True  # whether there is a result folder if none is named
+    # whether its request takes long, as a measurement does: the folder is held meanwhile
+    measures: bool = False
     # what is done with a result, its folder and the options at last; the lines that are printed
     # then
     after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()

@@ -39,6 +39,7 @@ from simshuffle.studies import policies, read_folder
 from simshuffle.studies.fields import assignments, scenarios_of
 from simshuffle.studies.loader.asking import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
+from simshuffle.studies.policies import cases
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.topology import Custom
@@ -392,7 +393,7 @@ def _policies_study(rng: random.Random, _: Path) -> Input:
 
 
 def _policies(folder: Path, _: tuple[str, ...]) -> None:
-    policies.load(str(folder / "s.yaml"), {}).to_yaml()
+    cases.load(str(folder / "s.yaml"), {}).to_yaml()
 
 
 # ---------------------------------------------------------------------------------- result folders

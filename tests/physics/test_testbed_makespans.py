@@ -16,11 +16,16 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangePlan
-from simshuffle.studies import testbed
-from simshuffle.studies.testbed import namespaces
+from simshuffle.studies.testbed import namespaces, predict
 from simshuffle.studies.testbed.network import LeafSpine, Shape
 from simshuffle.studies.testbed.patterns import GLOO, PATTERNS, QUESTIONS, of_plan, partial_plan
-from simshuffle.studies.testbed.predict import HEADERS, Overhead, finish_times, fitted, makespan
+from simshuffle.studies.testbed.predict import (
+    HEADERS,
+    Overhead,
+    finish_times,
+    fitted,
+    makespan,
+)
 from simshuffle.studies.testbed.tables import verdict
 
 BED = LeafSpine(Shape())
@@ -135,7 +140,7 @@ def rows():
 
 
 def recomputed(row):
-    return testbed.predicted(dict(part.split("=", 1) for part in row["values"].split(";")))
+    return predict.predicted(dict(part.split("=", 1) for part in row["values"].split(";")))
 
 
 def test_every_kept_makespan_is_predicted_within_seven_percent():

@@ -21,7 +21,6 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.results.table_io import json_text
-from simshuffle.studies import testbed
 from simshuffle.studies.testbed import (
     commands,
     figures,
@@ -34,6 +33,7 @@ from simshuffle.studies.testbed.hosts import Measured, Processors
 from simshuffle.studies.testbed.measure import Measurement, Run
 from simshuffle.studies.testbed.network import LeafSpine, Shape, checked
 from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
+from simshuffle.studies.testbed.predict import predicted
 from simshuffle.studies.testbed.study import STUDY, request
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.study import engine
@@ -428,7 +428,7 @@ def test_the_verb_measures_writes_shows_and_keeps(bed_of_the_tests, tmp_path, ca
         "Makespan, measured and predicted" in shown.out
         and f"Tables: {folder.relative_to(tmp_path)}" in shown.out
     )
-    assert "Summary: kept.csv" in shown.err
+    assert "Summary: kept.csv" in shown.out
     assert (tmp_path / "kept.csv").read_bytes() == (folder / "summary.csv").read_bytes()
     assert not list((tmp_path / "results").glob(".*"))
     assert dict(simshuffle.read(folder).meta)["settings"]["seed"] == 3
@@ -465,7 +465,7 @@ def test_the_kept_rows_are_enough_to_predict_again():
     assert (rows["use"] == "fit").tolist() == [name in FIT for name in rows["case"]]
     for row in rows.to_dict("records"):
         values = dict(part.split("=", 1) for part in row["values"].split(";"))
-        assert testbed.predicted(values) == pytest.approx(row["measured"], rel=1e-4)
+        assert predicted(values) == pytest.approx(row["measured"], rel=1e-4)
         assert row["source"].startswith("simshuffle machine testbed on 2026-01-02, Linux ")
         assert row["source"].endswith(" 3 repetitions")
 
@@ -567,9 +567,7 @@ VALUES = {
 
 def test_what_is_missing_to_predict_is_named():
     with pytest.raises(InputError) as error:
-        testbed.predicted(
-            {key: value for key, value in VALUES.items() if key not in {"rate", "seed"}}
-        )
+        predicted({key: value for key, value in VALUES.items() if key not in {"rate", "seed"}})
     assert [problem.path for problem in error.value.problems] == ["values.rate", "values.seed"]
 
 
@@ -587,10 +585,10 @@ def test_what_is_missing_to_predict_is_named():
 )
 def test_values_that_cannot_be_read_are_named(key, value):
     with pytest.raises(InputError, match=f"values.{key}"):
-        testbed.predicted(VALUES | {key: value})
+        predicted(VALUES | {key: value})
 
 
 def test_a_shape_that_cannot_be_built_is_refused():
     with pytest.raises(InputError, match="16 hosts"):
-        testbed.predicted(VALUES | {"leaves": "100"})
+        predicted(VALUES | {"leaves": "100"})
     assert checked(Shape()) == Shape()

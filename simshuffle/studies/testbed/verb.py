@@ -120,6 +120,7 @@ VERBS = (
         kinds={"testbed": "simshuffle.studies.testbed.study"},
         function="testbed",
         done="measured",
+        measures=True,
         after=_keep,
     ),
 )
