@@ -93,6 +93,16 @@ CASES = (
             ("world_size=16", "epochs=2", "workload.dataset.num_samples=6400"),
         ),
     ),
+    case("run-seeds", ("run quickstart --seeds 3 --out out", (*TINY, *JITTER)), plot="out"),
+    case(
+        "sweep",
+        (
+            "sweep quickstart --over world_size=4,8 --seeds 2 --out out --over"
+            " workload.exchange=global_shuffle,importance_pair:exchange_fraction=0.3",
+            (*TINY, *JITTER),
+        ),
+        plot="out",
+    ),
     case("run-packet", ("run quickstart --json --out out", (*TINY, "network.kind=packet"))),
     case("run-analytic", ("run quickstart --json --out out", (*TINY, "network.kind=analytic"))),
     case(

@@ -194,10 +194,7 @@ def _collect(of: Ablation, outcomes: Outcomes) -> Tables:
     ends = zip(BASES, (of.start, of.end), strict=True)
     rows["ends"] = [_end(place, scenario, of) for place, scenario in ends]
     rows["switches"] = [(s.key, written(s.start), written(s.end)) for s in of.switches]
-    return {
-        name: pd.DataFrame(rows[name], columns=list(schema.columns))
-        for name, schema in ABLATION.items()
-    }
+    return {name: schema.framed(rows[name]) for name, schema in ABLATION.items()}
 
 
 def _end(place: str, scenario: Scenario, of: Ablation) -> tuple[Any, ...]:

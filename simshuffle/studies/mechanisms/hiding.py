@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.results.chart import Chart
@@ -132,10 +130,7 @@ def _collect(of: Hiding, outcomes: Outcomes) -> Tables:
         "limits": [values["limit"] for values in found],
         "points": [point for values in found for point in values["points"]],
     }
-    return {
-        name: pd.DataFrame(rows[name], columns=list(schema.columns))
-        for name, schema in HIDING.items()
-    }
+    return {name: schema.framed(rows[name]) for name, schema in HIDING.items()}
 
 
 def _figures(result: Result) -> dict[str, Chart]:

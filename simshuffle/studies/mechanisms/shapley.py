@@ -88,15 +88,14 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     whole = float(np.mean(of_label[WHOLE][end] - of_label[WHOLE][start]))
     rows = []
     for label, values in of_label.items():
-        for number, (key, mean) in enumerate(zip(keys, shapley(values), strict=True)):
+        for number, (key, of_seeds) in enumerate(zip(keys, shapley(values), strict=True)):
             first = _step(values, start, number)
             last = _step(values, (*end[:number], False, *end[number + 1 :]), number)
-            rows.append((key, label, first, last, *_summary(mean, whole)))
+            rows.append((key, label, first, last, *_summary(of_seeds, whole)))
         change = values[end] - values[start]
-        rows.append(
-            (ALL, label, float(change.mean()), float(change.mean()), *_summary(change, whole))
-        )
-    return pd.DataFrame(rows, columns=list(CONTRIBUTIONS.columns))
+        mean, *others = _summary(change, whole)
+        rows.append((ALL, label, mean, mean, mean, *others))
+    return CONTRIBUTIONS.framed(rows)
 
 
 def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
@@ -113,7 +112,7 @@ def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> 
         change = of["seconds"].to_numpy() - then
         spread = (float(change.mean()), float(change.min()), float(change.max()))
         rows.append((key, value, base, label, *spread))
-    return pd.DataFrame(rows, columns=list(CHANGES.columns))
+    return CHANGES.framed(rows)
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
