@@ -53,6 +53,7 @@ ALWAYS = (
     Named("*", "*meta.json", "code", "stands for the code"),
     Named("*", "*meta.json", "versions.*", "of what is installed"),
     Named("*", "*meta.json", "made.*", "how it was made"),
+    Named("*", "*.cells/*", FILE, "cells are called after the code that decides them as well"),
     Named("replay", "*.stderr", "*solved in * s of processor time*", "measured on this machine"),
     Named("train", "*.csv", "seconds", "measured on this machine"),
     Named("train", "*.json", "*seconds", "measured on this machine"),
@@ -89,14 +90,16 @@ class Count:
 
 
 def verbs(checkout: Path) -> set[str]:
-    """The verbs of the command line of a checkout.
+    """The verbs of the command line of a checkout, those of groups by their own names.
 
     Raises:
         SystemExit: the interpreter does not take simshuffle from there.
     """
     code = (
         "import json, simshuffle, typer; from simshuffle.cli import app;"
-        " print(json.dumps([simshuffle.__file__, *typer.main.get_command(app).commands]))"
+        " all = typer.main.get_command(app).commands.items();"
+        " names = [n for name, one in all for n in getattr(one, 'commands', [name])];"
+        " print(json.dumps([simshuffle.__file__, *names]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

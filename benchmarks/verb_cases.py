@@ -150,6 +150,12 @@ CASES = (
         plot="out",
     ),
     case(
+        "loader",
+        "loader --samples 2000 --shards 16 --nodes 2 --epochs 2 --out out",
+        "loader --samples 512 --shards 8 --order own:shuffle=local --json",
+        plot="out",
+    ),
+    case(
         "policies",
         "policies nopfs --case cosmoflow512 --case mnist --policy nopfs --policy perfect --out out",
         ("policies quickstart --json", TINY),
