@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typer.main import get_command
+from typing import Any
 
-from simshuffle.cli import app
 from simshuffle.reference import keys, networks, tables, verbs
 from simshuffle.reference.schema import schema
 
@@ -18,8 +17,8 @@ Every key of a study, as [`simshuffle train`](../training.md) reads it, with its
 range. In a block of `runs` any dotted key has a value or a list of values."""
 
 
-def pages() -> dict[str, str]:
-    """The pages."""
+def pages(command: Any) -> dict[str, str]:
+    """The pages; ``command`` is the command line, as typer makes it of an app."""
     scenario, study = schema("scenario"), schema("study")
     return {
         "scenario-keys.md": keys.page(
@@ -36,5 +35,5 @@ def pages() -> dict[str, str]:
         ),
         "networks.md": networks.page(),
         "tables.md": tables.page(),
-        "verbs.md": verbs.page(get_command(app)),
+        "verbs.md": verbs.page(command),
     }

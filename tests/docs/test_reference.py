@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from simshuffle.cli import app
+from simshuffle.cli.pages import main
 from simshuffle.reference import keys, verbs
-from simshuffle.reference.__main__ import main
 from simshuffle.reference.markdown import anchor, plain, table
 from simshuffle.reference.pages import pages
 from simshuffle.studies import kinds, study_of
@@ -16,7 +18,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 @pytest.fixture(scope="module")
 def made():
-    return pages()
+    return pages(get_command(app))
 
 
 def test_the_pages_are_what_the_code_says(made):
@@ -29,7 +31,8 @@ def test_the_pages_are_what_the_code_says(made):
 
 
 def test_make_reference_writes_them(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("simshuffle.reference.__main__.pages", lambda: made)
+    monkeypatch.setattr("simshuffle.cli.pages.pages", lambda command: made)
+    monkeypatch.setattr("simshuffle.cli.pages.STUB", tmp_path / "stub.pyi")
     main(tmp_path / "reference")
     assert {path.name: path.read_text() for path in (tmp_path / "reference").iterdir()} == made
 
