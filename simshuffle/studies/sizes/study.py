@@ -33,6 +33,7 @@ QUANTITIES = {
 }
 """Bytes of a rank in an epoch, and what they are called."""
 QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
+HEADS = {"low": "5 %", "high": "95 %"}
 UNEVEN = 0.1
 """From such a share above the mean on, the rank with most is worth a sentence."""
 AWAITED = ("read", "sent", "received")
@@ -54,7 +55,9 @@ QUANTILES_OF = Schema(
         "quantity": text("bytes of a rank", *QUANTITIES.values(), head="bytes of a rank"),
         "total_nbytes": amount("of all ranks together", head="all ranks", look="bytes"),
         **{
-            name: amount(f"quantile {at:g} over ranks (bytes)", look="bytes")
+            name: amount(
+                f"quantile {at:g} over ranks (bytes)", head=HEADS.get(name, ""), look="bytes"
+            )
             for name, at in QUANTILES.items()
         },
         "uneven": share(
