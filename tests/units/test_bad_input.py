@@ -815,7 +815,7 @@ def test_no_arguments_show_the_verbs(tmp_path, monkeypatch, capsys):
     assert main([]) == 2
     captured = capsys.readouterr()
     shown = captured.out + captured.err
-    assert all(verb in shown for verb in ("run", "check", "plot", "list"))
+    assert all(verb in shown for verb in ("run", "check", "results", "list"))
     assert "Traceback" not in shown
     assert list(tmp_path.iterdir()) == []
 

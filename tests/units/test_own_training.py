@@ -30,6 +30,7 @@ from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
 from simshuffle.train.emulate import trained
 from simshuffle.train.source import DatasetSource
+from tests.drawn import laid_out
 
 LAGGING = "importance_exchange:exchange_fraction=0.5,lagging=true"
 
@@ -252,7 +253,7 @@ def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path: Path
     folder = result.save(tmp_path / "mine")
     said = (folder / "report.txt").read_text(encoding="utf-8")
     assert "\n  partition=random, M = 4 " in said
-    drawn = [axes.get_title() for each in figures_of(result) for axes in each.axes]
+    drawn = [axes.get_title() for each in figures_of(result) for axes in laid_out(each).axes]
     assert "M = 4\npartition=sorted" in drawn
     for word in ("batch norm", "batch-norm", "statistics"):
         assert word not in (said + "".join(drawn)).lower()

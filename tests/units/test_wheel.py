@@ -82,6 +82,7 @@ def test_the_wheel_holds_nothing_else(unpacked):
     assert {path.name.partition("-")[0] for path in unpacked.iterdir()} == {"simshuffle"}
     assert {path.suffix for path in (unpacked / "simshuffle").rglob("*") if path.is_file()} <= {
         ".py",
+        ".pyi",
         ".yaml",
         ".csv",
         ".typed",

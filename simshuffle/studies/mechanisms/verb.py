@@ -143,7 +143,7 @@ VERBS = (
         hiding,
         examples=(
             "simshuffle study hiding quickstart --world-size 64",
-            "simshuffle study hiding quickstart --variant authors --variant wire --tolerance 0.02",
+            "simshuffle study hiding quickstart --variant wire --tolerance 0.02",
         ),
         kinds={"hiding": "simshuffle.studies.mechanisms.hiding"},
         function="hiding",
