@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,10 +215,22 @@ def as_asked(error: InputError, source: str) -> InputError:
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
     problems = [
-        dataclasses.replace(of, path=of.path.removeprefix("--").replace("-", "_"))
+        dataclasses.replace(
+            of, path=_OPTION.sub(_argument, of.path), remedy=_EXAMPLE.sub(_argument, of.remedy)
+        )
         for of in error.problems
     ]
     return type(error)(problems, source)
+
+
+_OPTION = re.compile(r"^--([a-z-]+)")
+_EXAMPLE = re.compile(r"--(?!set )([a-z-]+) ")
+"""An option before its value; --set stands as it is, for its value is a key with another."""
+
+
+def _argument(found: re.Match[str]) -> str:
+    """What an option is called as an argument, with '=' where its value follows."""
+    return found[1].replace("-", "_") + "=" * found[0].endswith(" ")
 
 
 def own_values(options: Options) -> dict[str, Any]:
