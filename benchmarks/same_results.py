@@ -58,6 +58,7 @@ ALWAYS = (
     Named("train", "*.csv", "seconds", "measured on this machine"),
     Named("train", "*.json", "*seconds", "measured on this machine"),
     Named("train", "*run.json", "*samples_per_s", "measured on this machine"),
+    Named("t*", "*meta.json", "runs.*.samples_per_s", "measured on this machine"),
     Named("train", "*.json", "digest", "of what was measured as well"),
     Named("train", "*/runs/*.json", "files.iterations.parquet", "digest of what was measured"),
     Named("train", "*/epochs.parquet", "(bytes)", "names of runs end in fingerprints"),
