@@ -1,10 +1,12 @@
 """What a rank holds, reads and sends, worked out by hand: samples are conserved, and of equal
 samples every rank has its share."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from simshuffle import sizes
+from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from tests.small import small
 
 N, M, NBYTES = 160, 4, 1000.0
@@ -40,6 +42,37 @@ def test_a_quarter_of_a_shard_is_sent_and_as_much_received():
     # every step is a permutation of ranks: what a rank gives away it gets back in number
     assert (table["sent_nbytes"] == table["received_nbytes"]).all()
     assert table["sent_nbytes"].sum() > 0.5 * 0.25 * N * NBYTES
+
+
+def test_what_a_rank_receives_is_what_it_owns_afterwards_and_did_not_before():
+    """Worked out by owners, and not by who sends what to whom."""
+    scenario = small(
+        world_size=M, epochs=1, workload__exchange="partial_local_shuffle:exchange_fraction=0.25",
+        workload__dataset__sample_size={"mean": "100 kB", "std": "40 kB"},
+    )  # fmt: skip
+    table = sizes(scenario, progress=False).tables["ranks"]
+    nbytes = sample_nbytes(scenario)
+    (plan,) = plan_epochs(scenario, nbytes)
+    before = np.empty(len(nbytes), int)
+    before[plan.shards.order] = np.repeat(np.arange(M), plan.shards.sizes)
+    after = plan.exchange.apply(before)
+    moved = before != after
+    for rank, row in table.iterrows():
+        assert row["held_nbytes"] == pytest.approx(nbytes[before == rank].sum())
+        assert row["sent_nbytes"] == pytest.approx(nbytes[moved & (before == rank)].sum())
+        assert row["received_nbytes"] == pytest.approx(nbytes[moved & (after == rank)].sum())
+    assert not np.allclose(table["sent_nbytes"], table["received_nbytes"])
+
+
+def test_what_the_page_cache_holds_is_read_from_memory_from_the_second_epoch_on():
+    scenario = small(
+        **EQUAL, workload__exchange="local_shuffle", cluster__memory__page_cache="1 GB"
+    )
+    for epoch, source in ((1, "read_nbytes"), (2, "cached_nbytes")):
+        table = sizes(scenario, epoch=epoch, progress=False).tables["ranks"]
+        other = {"read_nbytes", "cached_nbytes"} - {source}
+        assert (table[source] == N // M * NBYTES).all()
+        assert (table[[*other]] == 0).all(axis=None)
 
 
 def test_quantiles_are_those_of_the_ranks():

@@ -4,6 +4,7 @@ and on average over all orders; and what single values do."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,7 +87,7 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     start, end = (False,) * len(keys), (True,) * len(keys)
     of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
     whole = float(np.mean(of_label[WHOLE][end] - of_label[WHOLE][start]))
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for label, values in of_label.items():
         for number, (key, of_seeds) in enumerate(zip(keys, shapley(values), strict=True)):
             first = _step(values, start, number)
