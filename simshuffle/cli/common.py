@@ -6,10 +6,9 @@ import gc
 import logging
 import warnings
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +35,6 @@ SetOption = Annotated[
         help="Set a value of the scenario; may be given several times.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
 def choice(option: str, *known: str, metavar: str, text: str) -> Any:
@@ -93,14 +91,6 @@ ScenarioArgument = Annotated[
         autocompletion=scenario_names,
     ),
 ]
-ScenarioName = Annotated[
-    str,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="A scenario file, or a name below scenarios/.",
-        autocompletion=scenario_names,
-    ),
-]
 
 
 @dataclass
@@ -146,20 +136,12 @@ def study_progress(noun: str) -> Iterator[Progress | None]:
         yield tell
 
 
-@contextmanager
-def share_progress(noun: str) -> Iterator[Callable[[float], None] | None]:
+def share_progress(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
     """Tells the share done of a single thing that is no cell, called ``noun``; None if that is not
     wanted."""
-    from simshuffle.study.standing import Standing, left
+    from simshuffle.study.standing import share_shown
 
-    begun = monotonic()
-    with study_progress(noun) as tell:
-
-        def report(share: float) -> None:
-            if tell is not None:
-                tell(Standing(0, 1, share, left(share, monotonic() - begun), {noun: share}))
-
-        yield None if tell is None else report
+    return share_shown(noun, study_progress)
 
 
 def complain(text: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import (
+    begun_with,
     complain,
     detail,
     loaded,
@@ -89,9 +90,7 @@ def _parameter(field: Field) -> inspect.Parameter:
     if option.complete is not None:
         look["autocompletion"] = option.complete
     elif option.choices:
-        look["autocompletion"] = lambda incomplete: [
-            x for x in option.choices if x.startswith(incomplete)
-        ]
+        look["autocompletion"] = begun_with(*option.choices)
     kind = list[kind] if option.many else kind
     if alone:
         info = typer.Argument(**look)

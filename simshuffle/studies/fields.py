@@ -46,31 +46,43 @@ def result_folders(incomplete: str) -> list[str]:
     ]
 
 
+def pairs(
+    option: str, example: str, syntax: str = "KEY=VALUE"
+) -> Callable[[Sequence[str]], list[tuple[str, Any]]]:
+    """What reads texts of an option, written as ``syntax``, as keys and values, which are read as
+    YAML; a key may be there several times. It raises an InputError with all texts that are not
+    written so."""
+
+    def read(texts: Sequence[str]) -> list[tuple[str, Any]]:
+        from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
+
+        out, problems = [], []
+        for text in texts:
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                remedy = f"For example {option} {example}."
+                problems.append(Problem(option, f"is written {syntax}", repr(text), remedy))
+                continue
+            try:
+                out.append((key.strip(), read_value(value, f"{option} {key}")))
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError(problems, COMMAND_LINE)
+        return out
+
+    return read
+
+
 def assignments(
     texts: Sequence[str], option: str = "--set", example: str = "world_size=512"
 ) -> dict[str, Any]:
-    """``KEY.PATH=VALUE`` texts of an option as a mapping; values are read as YAML.
+    """``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs` reads them.
 
     Raises:
         InputError: with all texts that are not written so.
     """
-    from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
-
-    values: dict[str, Any] = {}
-    problems = []
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            rule, remedy = "is written KEY.PATH=VALUE", f"For example {option} {example}."
-            problems.append(Problem(option, rule, repr(text), remedy))
-            continue
-        try:
-            values[key.strip()] = read_value(value, f"{option} {key}")
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems, COMMAND_LINE)
-    return values
+    return dict(pairs(option, example, "KEY.PATH=VALUE")(texts))
 
 
 def assigned(option: str, example: str) -> Callable[[Sequence[str]], dict[str, Any]]:
@@ -162,28 +174,3 @@ class _Several(InputError):
 
     def _text(self) -> str:
         return "\n".join(str(error) for error in self.errors)
-
-
-def pairs(option: str, example: str) -> Callable[[Sequence[str]], list[tuple[str, Any]]]:
-    """What reads ``KEY=VALUE`` texts of an option as keys and values, which are read as YAML; a key
-    may be there several times."""
-
-    def read(texts: Sequence[str]) -> list[tuple[str, Any]]:
-        from simshuffle.spec.library import read_value  # noqa: PLC0415 - YAML, when it is needed
-
-        out, problems = [], []
-        for text in texts:
-            key, equals, value = text.partition("=")
-            if not equals or not key.strip():
-                remedy = f"For example {option} {example}."
-                problems.append(Problem(option, "is written KEY=VALUE", repr(text), remedy))
-                continue
-            try:
-                out.append((key.strip(), read_value(value, f"{option} {key}")))
-            except InputError as error:
-                problems += error.problems
-        if problems:
-            raise InputError(problems, COMMAND_LINE)
-        return out
-
-    return read

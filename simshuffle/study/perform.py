@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from simshuffle.errors import InputError, Problem, Stopped
@@ -19,7 +18,7 @@ from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Executor, Local
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Options
-from simshuffle.study.standing import Progress, Standing, left
+from simshuffle.study.standing import Shown, share_shown
 from simshuffle.study.store import CELLS, Disk, Memory, Store
 from simshuffle.study.study import Request, Result, Study, fingerprint, versions
 from simshuffle.study.verb import Verb
@@ -45,9 +44,7 @@ class Teller:
 
     say: Tell = _silent
     detail: Tell = _silent
-    progress: Callable[[str], AbstractContextManager[Progress | None]] = lambda noun: nullcontext(
-        None
-    )
+    progress: Shown = lambda noun: nullcontext(None)
 
 
 _teller: ContextVar[Teller] = ContextVar("teller", default=Teller())  # noqa: B039 - frozen
@@ -189,15 +186,6 @@ class Performance:
         return Memory() if single and not kept and not elsewhere else disk
 
 
-@contextmanager
-def share_told(noun: str) -> Iterator[Callable[[float], None] | None]:
-    """Tells the share done of a single thing that is no cell, called ``noun``; None if nobody is
-    told."""
-    begun = monotonic()
-    with _teller.get().progress(noun) as tell:
-
-        def report(share: float) -> None:
-            if tell is not None:
-                tell(Standing(0, 1, share, left(share, monotonic() - begun), {noun: share}))
-
-        yield None if tell is None else report
+def share_told(noun: str) -> AbstractContextManager[Callable[[float], None] | None]:
+    """`simshuffle.study.standing.share_shown` for whoever is told now."""
+    return share_shown(noun, _teller.get().progress)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -26,6 +27,24 @@ TRUST = 1.0
 """s of measured work that count as much as the cells' costs by estimate."""
 
 Progress = Callable[[Standing], None]
+
+
+Shown = Callable[[str], AbstractContextManager[Progress | None]]
+"""Shows how far the cells are, which are called by the noun that it is given."""
+
+
+@contextmanager
+def share_shown(noun: str, shown: Shown) -> Iterator[Callable[[float], None] | None]:
+    """Tells the share done of a single thing that is no cell, called ``noun``; None if nothing is
+    shown."""
+    begun = monotonic()
+    with shown(noun) as tell:
+
+        def report(share: float) -> None:
+            if tell is not None:
+                tell(Standing(0, 1, share, left(share, monotonic() - begun), {noun: share}))
+
+        yield None if tell is None else report
 
 
 def left(share: float, passed: float) -> float | None:
