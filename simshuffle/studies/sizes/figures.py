@@ -43,7 +43,9 @@ def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
     power = min(power, len(PREFIXES) - 1)
     unit = 1000.0**power
     low, high = float(ranks[column].min()) / unit, float(ranks[column].max()) / unit
-    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    if low == high:  # all alike: in the middle of the axis
+        low, high = 0.95 * low, 1.05 * high
+    edges = np.linspace(low, high, BINS + 1)
     width = edges[1] - edges[0]
     # a line falls to none beside the first and the last range
     middles = np.concatenate(
