@@ -7,12 +7,14 @@
 # make docs   the documentation as a site, in site/
 # make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
 # make validation  the tables of predicted against measured in docs/reference/validation.md
+# make peers  recorded answers of loaders, caches, OpenSM and SMPI against the programs themselves, each installed; about six minutes
+# make wheel  the wheel and the sdist, checked, installed and used in an empty folder
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := results/demo
 
-.PHONY: demo test check format benchmark fuzz windows validation reference docs artifact clean
+.PHONY: peers wheel demo test check format benchmark fuzz windows validation reference docs artifact clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -68,5 +70,11 @@ docs: $(VENV)/.installed-test
 artifact: $(VENV)/.installed
 	artifact/run.sh
 
+peers:
+	PYTHON=$(PYTHON) tests/peers.sh
+
+wheel:
+	PYTHON=$(PYTHON) tests/wheel.sh
+
 clean:
-	rm -rf $(VENV) results site
+	rm -rf $(VENV) .venv-peers results site dist

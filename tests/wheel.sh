@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The wheel as a user gets it: built from the sdist, checked, installed with what it names and
+# nothing else, and used in an empty folder: `make wheel`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+: "${PYTHON:=python3}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"$PYTHON" -m venv "$work/tools"
+"$work/tools/bin/pip" install --quiet --disable-pip-version-check build twine
+rm -rf dist
+"$work/tools/bin/python" -m build --outdir dist . > "$work/build.log" || {
+  cat "$work/build.log"
+  exit 1
+}
+"$work/tools/bin/twine" check --strict dist/*
+
+"$PYTHON" -m venv "$work/venv"
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check dist/simshuffle-*.whl
+mkdir "$work/empty"
+cd "$work/empty"
+PATH=$work/venv/bin:$PATH
+simshuffle --version
+simshuffle list > listed
+grep -q paper/strategies listed
+simshuffle check quickstart > checked
+simshuffle --quiet run quickstart --set world_size=8 --out first > ran
+simshuffle --quiet run quickstart --set world_size=16 --out second > ran
+simshuffle compare first second > compared
+simshuffle report first second --out page.html > reported
+simshuffle figure breakdown first --out breakdown.pdf > drawn
+simshuffle results verify first > verified
+simshuffle new mine --hosts 8 --samples 1000000 --sample-size 110kB --batch-size 32 \
+  --batch-time 0.1s --gradients 100MB > made
+simshuffle check mine.yaml > checked
+python - << 'HERE'
+from pathlib import Path
+
+import simshuffle
+
+assert "site-packages" in simshuffle.__file__, simshuffle.__file__
+result = simshuffle.run("mine.yaml")
+assert "epoch_s" in result.table("epochs"), result.table("epochs")
+assert Path("page.html").stat().st_size > 100_000
+HERE
+echo "The wheel works where there is nothing else."
