@@ -67,6 +67,26 @@ def test_a_run_that_is_much_longer_has_a_panel_of_its_own():
     assert [len(ax.get_yticklabels()) for ax in laid_out(chart).axes] == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "times"), [([30.0, 2.0, 3.0], 10), ([30.3, 2.97, 2.0], 10), ([40.0, 13.0, 9.0], 3)]
+)
+def test_scales_of_panels_are_a_round_number_of_times_as_wide_and_say_so(seconds, times):
+    """30 s and 3 s look alike on axes of their own: the axis of the short ones is the shaded part
+    of the other."""
+    chart = breakdown_chart(*tables("global", "local", "IS", seconds=seconds))
+    long, short = chart.panels
+    assert (long.title, short.title) == (
+        "",
+        f"the shaded part of the axis above, {times} times as wide",
+    )
+    assert long.x.high == pytest.approx(times * short.x.high)
+    assert short.x.high > max(seconds[1:])
+    assert long.marks[0].data.to_dict("records") == [{"x": 0.0, "x2": short.x.high}]
+    above, below = laid_out(chart).axes
+    assert above.get_xlim()[1] == pytest.approx(times * below.get_xlim()[1])
+    assert above.patches[0].get_width() == pytest.approx(below.get_xlim()[1])
+
+
 def fills(chart):
     """As declared, and as drawn."""
     declared = [chart.looks[name].fill for name in rows_of(chart, "bar")["look"]]

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from simshuffle.results import report
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, stacked
+from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, rule, stacked
 from simshuffle.results.style import COLOURS, line_height
 from simshuffle.studies.simulation.text import number
 
@@ -22,6 +22,9 @@ NAME = 22
 """Characters of a line of a run's name."""
 LONG = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
+TIMES = [s * 10**power for power in range(7) for s in (1, 1.5, 2, 3, 4, 5, 6, 8)]
+"""How much wider such a panel may be drawn than the other."""
+SHADE = Look("", "#000000", alpha=0.15)
 VISIBLE = 0.004
 """Share of the longest bar below which nothing can be seen."""
 WHISKER = Look("", "#000000", size=4, width=1.0)
@@ -62,7 +65,7 @@ def breakdown_chart(
     rows["half"] = 0.0 if half is None else half.loc[places].to_numpy()
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
-    panels = [_panel(group, pieces) for group in _panels(rows)]
+    panels = _panels([_panel(group, pieces) for group in _groups(rows)])
     last = panels[-1].x
     panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){_size(rows)}"))
     lines = sum(panel.weight for panel in panels)
@@ -133,7 +136,23 @@ def part_name(label: str, waits: bool) -> str:
     return f"slowed by {label}" if label == report.SLOWING else f"wait for {label}"
 
 
-def _panels(rows: pd.DataFrame) -> list[pd.DataFrame]:
+def _panels(panels: list[Panel]) -> list[Panel]:
+    """Panels of long and of short bars, whose scales can be compared: that of the short ones is a
+    round number of times as wide, says so, and is shaded in the other."""
+    if len(panels) == 1:
+        return panels
+    long, short = panels
+    high = long.x.high or 1.0
+    times = max(t for t in TIMES if t * (short.x.high or 1.0) <= 1.001 * high)
+    shaded = rule(SHADE, x=0.0, x2=high / times)
+    title = f"the shaded part of the axis above, {times:g} times as wide"
+    return [
+        replace(long, marks=[shaded, *long.marks]),
+        replace(short, x=replace(short.x, high=high / times), title=title),
+    ]
+
+
+def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Bars that can share an axis: those over `LONG` times as long as the longest of the others
     stand apart, in a panel before them."""
     ordered = sorted(rows["end"])
