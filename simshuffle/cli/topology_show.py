@@ -24,12 +24,13 @@ def show(
         tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")
     ] = None,
     pattern: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="Loads: all_to_all, random_permutation, random_pairs, half_shift or next.",
+            help="Loads: all_to_all, random_permutation, random_pairs, half_shift or next."
+            " Default: the first, of more than 4,096 adapters the second.",
         ),
-    ] = "all_to_all",
+    ] = None,
     routing: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Such as ecmp:queue_pairs=4. Default: the machine's."),
@@ -50,14 +51,16 @@ def show(
     from simshuffle.fabrics.survey import (
         PATTERNS,
         Survey,
+        check_effort,
         facts,
         load_table,
         pattern_loads,
         route_rows,
+        usual_pattern,
     )
     from simshuffle.spec.library import nearest
 
-    if pattern not in PATTERNS:
+    if pattern is not None and pattern not in PATTERNS:
         problem = Problem(
             "--pattern", "no such pattern", repr(pattern), nearest(pattern, [*PATTERNS])
         )
@@ -65,8 +68,11 @@ def show(
     if out is not None:
         _check_out(out, force=force)
     fabric, rule = network_of(source, routing)
+    survey = Survey(fabric)
+    pattern = pattern or usual_pattern(survey)
+    check_effort(survey, pattern)
     router = rule.router(fabric, seed)
-    told = {"network": source, **facts(Survey(fabric)), "routing": rule.describe()}
+    told = {"network": source, **facts(survey), "routing": rule.describe()}
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
     rows = [] if route is None else route_rows(router, *route)

@@ -22,7 +22,15 @@ from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.cabling import FAR
 
-_TOGETHER = 1 << 22  # pairs of switches looked at at once: some 100 MB
+_LOOKED_AT, _FEWEST = 1 << 25, 8
+"""Links times leaf switches to which ways are counted, at most, and these switches at least: a few
+seconds, and less than 1 GB."""
+MANY_PORTS = 4096
+"""Of hosts, up to which a message between any two is the pattern that is shown unless one is
+named: its loads are those of every pair."""
+_PAIRS_PER_S, _LONGEST = 3.6e6, 600.0
+"""Pairs of ports whose messages are counted in a second (10,752 ports, adaptive routing, in 32 s on
+a core of an AMD EPYC), and seconds beyond which a pattern is refused."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +81,18 @@ class Survey:
         ]
 
     @cached_property
+    def sample(self) -> Ints:
+        """Leaf switches to which distances and ways are counted, from all others: all of them, or
+        as many as keep that short, evenly spaced."""
+        most = max(_FEWEST, _LOOKED_AT // max(len(self.fabric.switches.here), 1))
+        if len(self.leaves) <= most:
+            return self.leaves
+        return self.leaves[np.linspace(0, len(self.leaves) - 1, most).astype(int)]
+
+    @cached_property
     def _steps(self) -> NDArray[np.int16]:
-        """(goals, goals) steps between the switches with ports of hosts."""
-        return self.fabric.switches.steps(self._leaves)[self._leaves]
+        """(switches, sample) steps to the leaf switches that are looked at."""
+        return self.fabric.switches.steps(self.sample)
 
     @cached_property
     def _host_ports(self) -> Ints:
@@ -88,22 +105,26 @@ class Survey:
         return np.array(ports, np.int32)
 
     @cached_property
-    def _leaves(self) -> Ints:
+    def leaves(self) -> Ints:
+        """The switches with ports of hosts, ascending."""
         return np.unique(self.fabric.at[self._host_ports])
 
     @cached_property
     def diameter(self) -> int:
         """Links on the longest of the shortest ways between two hosts, those of the hosts
         included."""
-        return 2 + int(self._steps[self._steps < FAR].max())
+        steps = self._steps[self.leaves]
+        return 2 + int(steps[steps < FAR].max())
 
     @cached_property
     def mean_distance(self) -> float:
         """Links on the shortest way, those of the hosts included; mean over all pairs of ports of
         hosts, a port and itself left out."""
-        ports = np.bincount(np.searchsorted(self._leaves, self.fabric.at[self._host_ports]))
-        weight = np.outer(ports, ports) - np.diag(ports)
-        return 2.0 + float((self._steps * weight).sum() / max(weight.sum(), 1))
+        ports = np.bincount(np.searchsorted(self.leaves, self.fabric.at[self._host_ports]))
+        of_sample = ports[np.searchsorted(self.leaves, self.sample)]
+        # a port and itself is no pair, and no step from its switch to itself would count it
+        pairs = float(ports.sum()) * of_sample.sum() - of_sample.sum()
+        return 2.0 + float(ports @ self._steps[self.leaves] @ of_sample) / max(pairs, 1.0)
 
     @cached_property
     def bisection(self) -> float:
@@ -136,18 +157,15 @@ class Survey:
     def shortest_ways(self) -> tuple[int, float, int]:
         """How many shortest ways lead from one leaf switch to another: least, mean and most over
         all pairs."""
-        of, steps = self.fabric.switches, self.fabric.switches.steps(self._leaves)
+        of, steps = self.fabric.switches, self._steps
         ways = np.zeros(steps.shape)
-        ways[self._leaves, np.arange(len(self._leaves))] = 1.0
-        parallel = self.fabric.parallel
+        ways[self.sample, np.arange(len(self.sample))] = 1.0
+        links = self.fabric.parallel * of.transit[of.there]
+        onward = sparse.coo_matrix((links, (of.here, of.there)), (len(ways), len(ways))).tocsr()
         for number in range(1, int(steps[steps < FAR].max(initial=0)) + 1):
-            for begin in range(0, len(self._leaves), max(1, _TOGETHER // max(len(of.here), 1))):
-                part = slice(begin, begin + max(1, _TOGETHER // max(len(of.here), 1)))
-                nearer = steps[of.there, part] == number - 1
-                nearer &= (steps[of.here, part] == number) & of.transit[of.there][:, None]
-                add = np.where(nearer, ways[of.there, part] * parallel[:, None], 0.0)
-                np.add.at(ways[:, part], of.here, add)
-        apart = ways[self._leaves][~np.eye(len(self._leaves), dtype=bool)]
+            before = np.where(steps == number - 1, ways, 0.0)
+            np.copyto(ways, onward @ before, where=steps == number)
+        apart = ways[self.leaves][self.leaves[:, None] != self.sample]
         if not len(apart):
             return 1, 1.0, 1
         return int(apart.min()), float(apart.mean()), int(apart.max())
@@ -207,25 +225,51 @@ def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Lon
     return loads(router, ports[away].ravel(), ports[partner[away]].ravel())
 
 
+def usual_pattern(survey: Survey) -> str:
+    """The pattern that is shown unless one is named."""
+    return ALL_TO_ALL if survey.adapters <= MANY_PORTS else "random_permutation"
+
+
+def check_effort(survey: Survey, pattern: str) -> None:
+    """Refuse a pattern whose messages take too long to be counted.
+
+    Raises:
+        InputError: it does; with the estimate.
+    """
+    seconds = survey.adapters**2 / _PAIRS_PER_S
+    if pattern == ALL_TO_ALL and seconds > _LONGEST:
+        rule = f"counts the messages of {survey.adapters**2:,} pairs of adapters: about"
+        rule += f" {seconds / 3600:.1f} hours here, at most {_LONGEST / 60:g} minutes are taken"
+        remedy = "Take random_permutation, or another pattern in which each host has one partner."
+        raise InputError(Problem("--pattern", rule, pattern, remedy), "command line")
+
+
 def facts(survey: Survey) -> dict[str, str]:
     """What a network is made of, and how far apart and how well linked its hosts are; by name, for
     people."""
     nodes, cabling = survey.nodes, survey.fabric.cabling
     switches = {tier: n for tier, n in nodes.items() if tier in _switch_tiers(survey)}
     least, mean, most = survey.shortest_ways
+    ways = f"{least} to {_count(most)} between two leaf switches, mean {mean:.3g}"
     bandwidth = readable(survey.bisection, Dimension.BANDWIDTH)
+    of, seen = len(survey.leaves), len(survey.sample)
+    to = f" (from all to {seen:,} of {of:,} leaf switches)" if seen < of else ""
     out = {
         "hosts": str(len(cabling.of_kind("host"))),
         "adapters": f"{survey.adapters} attached to switches",
         "switches": f"{sum(switches.values())}: "
         + ", ".join(f"{n} {tier}" for tier, n in switches.items()),
         "cables": "; ".join(_cables(each) for each in survey.cables),
-        "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}",
+        "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}{to}",
         "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
-        "shortest ways": f"{least} to {most} between two leaf switches, mean {mean:.3g}",
+        "shortest ways": ways + to,
     }
     others = len(cabling.of_kind("other"))
     return out | ({"others": f"{others} that take no part"} if others else {})
+
+
+def _count(ways: int) -> str:
+    return str(ways) if ways < 10**9 else f"{ways:.3g}"
 
 
 def _switch_tiers(survey: Survey) -> set[str]:

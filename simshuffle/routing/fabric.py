@@ -216,8 +216,9 @@ class Fabric:
             examples, which = _kinds(allowed)
             some = allowed[:, examples].any(axis=0)
             chosen[switch] = np.where(some, len(ways) + np.cumsum(some) - 1, -1)[which]
-            first = of.first[switch]
-            ways += [first + np.flatnonzero(allowed[:, goal]) for goal in examples[some].tolist()]
+            number, way = np.nonzero(allowed[:, examples[some]].T)
+            ends = np.searchsorted(number, np.arange(1, np.count_nonzero(some)))
+            ways += np.split(of.first[switch] + way, ends) if some.any() else []
         return self._joined(chosen, ways)
 
     def _joined(self, chosen: Ints, ways: list[NDArray[np.int64]]) -> Choices:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,20 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.fabrics import survey as surveying
 from simshuffle.fabrics.figure import fabric_figure, save_figure
-from simshuffle.fabrics.survey import PATTERNS, Survey, host_ports, pattern_loads
+from simshuffle.fabrics.survey import (
+    PATTERNS,
+    Survey,
+    check_effort,
+    facts,
+    host_ports,
+    pattern_loads,
+)
 from simshuffle.routing import DModK, Fabric, MinHop
 from simshuffle.routing.loads import loads, uniform_loads
+from simshuffle.spec.library import shipped_names
 from tests.examples import ROUTINGS, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star
 
@@ -55,6 +67,69 @@ def test_abci_has_a_bisection_of_half_its_spine_links() -> None:
     racks, leaves = abci().racks, abci().leaf_switches_per_rack
     inside, outside = leaves - 1, leaves * (racks - 1)
     assert mean == pytest.approx((inside * least + outside * most) / (inside + outside))
+
+
+def test_a_sample_of_leaf_switches_is_named_and_near_the_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every leaf of a fat tree sees the same: from half of them all numbers are the same."""
+    whole = survey(fat_tree(2, 4))
+    assert len(whole.sample) == 4
+    monkeypatch.setattr(surveying, "_LOOKED_AT", 2 * len(whole.fabric.switches.here))
+    monkeypatch.setattr(surveying, "_FEWEST", 1)
+    some = survey(fat_tree(2, 4))
+    assert len(some.sample) == 2
+    assert some.shortest_ways == whole.shortest_ways
+    assert some.diameter == whole.diameter
+    assert some.mean_distance == pytest.approx(whole.mean_distance)
+    assert "(from all to 2 of 4 leaf switches)" in facts(some)["longest way"]
+    assert "from all" not in facts(whole)["longest way"]
+
+
+def machines() -> list[str]:
+    """All but the largest, which has a test of its own."""
+    return [name for name in shipped_names("topologies") if name != "fugaku"]
+
+
+@pytest.mark.parametrize("name", machines())
+def test_every_shipped_machine_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["machine", "show", name, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    large = int(shown["facts"]["adapters"].split()[0]) > surveying.MANY_PORTS
+    assert shown["pattern"] == ("random_permutation" if large else "all_to_all")
+
+
+def test_the_largest_machine_is_shown_within_two_gigabytes(tmp_path: Path) -> None:
+    """158,976 switches: all their distances to one another would be 47 GiB."""
+    code = (
+        "import resource, sys; from simshuffle.cli import main;"
+        "assert main(['machine', 'show', 'fugaku', '--json']) == 0;"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=300,
+    )
+    assert int(done.stderr.split()[-1]) < 2_000_000  # kB
+    facts_of = json.loads(done.stdout)["facts"]
+    assert "of 158,976 leaf switches" in facts_of["longest way"]
+
+
+def test_a_pattern_that_takes_too_long_is_refused_with_its_estimate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapters = survey(fat_tree(2, 4)).adapters
+    check_effort(survey(fat_tree(2, 4)), "all_to_all")
+    monkeypatch.setattr(surveying, "_PAIRS_PER_S", adapters**2 / 7200)  # two hours for all pairs
+    with pytest.raises(InputError, match=rf"of {adapters**2} pairs of adapters: about 2.0 hours"):
+        check_effort(survey(fat_tree(2, 4)), "all_to_all")
+    check_effort(survey(fat_tree(2, 4)), "random_permutation")
+    assert main(["machine", "show", "abci", "--pattern", "all_to_all"]) == 2
+    assert "Take random_permutation" in capsys.readouterr().err
 
 
 def test_one_switch() -> None:
