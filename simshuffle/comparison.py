@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.matching import Flat, differences, matched, unmatched
 from simshuffle.results.console import new_table, terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.table_io import rows as rows_of
@@ -31,13 +30,15 @@ MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
 MOST_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-MOST_IDLE = 10
-"""Differences without effect that are shown; of more, their number."""
 ABSENT, SHORT = "-", 60
 """What stands for no value in a table, and letters of a value that it shows."""
+_NOT_ASKED = {"name", "description"}
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description"}
 """Keys of ``meta.json`` that do not say what was asked."""
+
+Flat = Mapping[str, Any]
+"""Values by dotted key."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,12 @@ class Comparison:
     # a, b: what is compared
     a: Side
     b: Side
-    asked: pd.DataFrame  # columns run ('' for all), key, a, b, idle (whether it changes no result)
+    asked: pd.DataFrame  # columns run ('' for all), key, a, b
     versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
     # by name: columns that tell rows apart, a, b, and difference, in % of a
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     # what else is to be said: runs of other names, rows without a counterpart
     notes: Sequence[str] = ()
-    unmatched: bool = False  # whether one has runs that the other has not
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
@@ -78,22 +78,14 @@ class Comparison:
         """What a terminal shows: texts and tables."""
         yield from (f"{letter}: {_about(side)}" for letter, side in self._sides())
         if self.asked.empty:
-            of = " of the runs that both have" if self.unmatched else ""
-            yield f"What was asked{of} is the same."
-        for title, idle in (("What was asked", False), ("What changes no result", True)):
-            rows = self.asked[self.asked["idle"] == idle]
-            if len(rows) and not (idle and len(rows) > MOST_IDLE):
-                yield _differences(title, rows)
-            elif len(rows):
-                yield (
-                    f"{len(rows)} values that change no result differ too: sources, and"
-                    " accelerators that no host has; --json has them."
-                )
+            yield "What was asked is the same."
+        else:
+            yield _differences("What was asked", self.asked)
+        if not self.versions.empty:
+            yield _differences("What computed it", self.versions)
         yield from self.notes
         for name, table in self.tables.items():
             yield from _values(name, table)
-        if not self.versions.empty:
-            yield _differences("What computed it", self.versions)
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values; what is empty is None."""
@@ -176,9 +168,8 @@ def compare(a: Side, b: Side) -> Comparison:
     Raises:
         InputError: they are results of different kinds.
     """
-    pairs = matched(a.asked, b.asked)
-    notes = unmatched(a.asked, b.asked, pairs)
-    asked = differences(a.asked, b.asked, pairs)
+    pairs, notes = paired(list(a.asked), list(b.asked), "runs")
+    asked = _asked(a, b, pairs)
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     if a.result is not None and b.result is not None:
@@ -191,12 +182,11 @@ def compare(a: Side, b: Side) -> Comparison:
             rule, remedy = "both must be results of the same verb", "Name two of one kind."
             raise InputError(Problem("", rule, " and ".join(kinds), remedy), "compare")
         versions = list(_computed_by(a.result, b.result))
-        tables = _tables(a, b, pairs, notes)
+        tables = _tables(a.result, b.result, notes)
     else:
         notes.append("A scenario has no results: what was asked is all that is compared.")
     made_by = pd.DataFrame(versions, columns=["key", "a", "b"], dtype=object)
-    alone = len(pairs) < max(len(a.asked), len(b.asked))
-    return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)), alone)
+    return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)))
 
 
 def paired(a: Sequence[str], b: Sequence[str], what: str) -> tuple[dict[str, str], list[str]]:
@@ -216,6 +206,25 @@ def paired(a: Sequence[str], b: Sequence[str], what: str) -> tuple[dict[str, str
     return pairs, notes
 
 
+def _asked(a: Side, b: Side, pairs: Mapping[str, str]) -> pd.DataFrame:
+    """What differs in what was asked: once where it is the same for all runs."""
+    found: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
+    for name, other in pairs.items():
+        of_a, of_b = a.asked[name], b.asked[other]
+        for key in dict.fromkeys([*of_a, *of_b]):
+            values = of_a.get(key), of_b.get(key)
+            if key not in _NOT_ASKED and (values[0] != values[1] or (key in of_a) != (key in of_b)):
+                found.setdefault((key, repr(values[0]), repr(values[1])), []).append(
+                    (name, *values)
+                )
+    rows = [
+        ("" if len(runs) == len(pairs) else name, key, *values)
+        for (key, _, _), runs in found.items()
+        for name, *values in (runs[:1] if len(runs) == len(pairs) else runs)
+    ]
+    return pd.DataFrame(rows, columns=["run", "key", "a", "b"], dtype=object)
+
+
 def _computed_by(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
     """Versions, code and machine that differ."""
     of = [
@@ -231,11 +240,9 @@ def _computed_by(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
 # -------------------------------------------------------------------------------------- the results
 
 
-def _tables(
-    a: Side, b: Side, pairs: Mapping[str, str], notes: list[str]
-) -> dict[str, pd.DataFrame]:
+def _tables(a: Result, b: Result, notes: list[str]) -> dict[str, pd.DataFrame]:
     """The tables of both, row beside row; what has no counterpart is added to ``notes``."""
-    of_a, of_b = (of.result.compared() if of.result is not None else {} for of in (a, b))
+    of_a, of_b = a.compared(), b.compared()
     out = {}
     for name in of_a.keys() & of_b.keys():
         left, right = of_a[name], of_b[name]
@@ -243,38 +250,23 @@ def _tables(
             rows = " and ".join(", ".join(map(str, t.index.names)) for t in (left, right))
             notes.append(f"{name} is not compared: its rows are told apart by {rows}.")
             continue
-        mine, others = (list(dict.fromkeys(t.index.get_level_values(0))) for t in (left, right))
-        if set(mine) <= set(a.asked) and set(others) <= set(b.asked):  # these names are runs
-            left, right = left[_first(left).isin(pairs)], _as_in_a(right, pairs)
-        elif all(isinstance(value, str) for value in [*mine, *others]):
-            same, more = paired(mine, others, f"{left.index.names[0]} column")
-            right = _as_in_a(right, same, drop=False)
-            notes += more
+        right, more = _renamed(left, right)
+        notes += more
         out[name] = _beside(name, left, right, notes)
-        # a table that says something only where one of its columns differs, and what it says then
-        decisive, says = of_a[name].attrs.get("where_differs", ("", ""))
-        if decisive:
-            differs = (out[name]["measure"] == decisive) & (out[name]["difference"] != 0)
-            notes += [says] * bool(differs.any())
-            out[name] = out[name] if differs.any() else out[name].iloc[:0]
-    return {name: out[name] for name in of_a if name in out and _is_told(out[name], of_a[name])}
+    return {name: out[name] for name in of_a if name in out}
 
 
-def _is_told(compared: pd.DataFrame, stored: pd.DataFrame) -> bool:
-    return len(compared) > 0 or "where_differs" not in stored.attrs
-
-
-def _first(table: pd.DataFrame) -> pd.Index[Any]:
-    """The first column that tells rows apart."""
-    return table.index.get_level_values(0)
-
-
-def _as_in_a(table: pd.DataFrame, pairs: Mapping[str, str], drop: bool = True) -> pd.DataFrame:
-    """A table of B with the names of A in its first column that tells rows apart; rows of other
-    names are dropped where their counterpart is known to be missing."""
+def _renamed(left: pd.DataFrame, right: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """``right`` with the names of ``left`` in its first column that tells rows apart; and notes."""
+    column = left.index.names[0]
+    mine, others = (list(dict.fromkeys(t.index.get_level_values(0))) for t in (left, right))
+    if not all(isinstance(name, str) for name in [*mine, *others]):
+        return right, []
+    pairs, notes = paired(mine, others, "runs" if column == "run" else f"{column} column")
     back = {other: name for name, other in pairs.items()}
-    table = table[_first(table).isin(back)] if drop else table
-    return table.rename(index=back, level=0) if table.index.nlevels > 1 else table.rename(back)
+    return right.rename(index=back, level=0) if right.index.nlevels > 1 else right.rename(
+        back
+    ), notes
 
 
 def _filled(left: pd.DataFrame, right: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -345,8 +337,6 @@ def _differences(title: str, table: pd.DataFrame) -> Table:
 
 def _value(value: Any) -> str:
     """A value as a file has it, cut where it is long."""
-    if isinstance(value, list):
-        value = ", ".join(map(_value, value))
     text = ABSENT if value is None else str(value).lower() if value in (True, False) else str(value)
     return text if len(text) <= SHORT else f"{text[: SHORT - 3]}..."
 

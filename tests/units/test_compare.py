@@ -16,7 +16,6 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.comparison import compare, flat, paired, side
 from simshuffle.errors import InputError
-from simshuffle.matching import matched
 from simshuffle.results.report import by_cause
 from simshuffle.studies import kinds
 from simshuffle.studies.simulation import sweep
@@ -97,14 +96,14 @@ def test_a_result_differs_from_itself_in_nothing(
     assert "seconds: 22 of 22 values are the same to the last bit." in out
 
 
-def test_runs_of_other_names_are_compared_by_what_they_share_and_that_is_said(
+def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
     folders: dict[str, str],
 ) -> None:
     found = compare(side(folders["base"]), side(folders["half"]))
     assert list(found.asked["key"]) == ["world_size"]
     assert len(found.tables["seconds"]) == 22
     assert list(found.notes) == [
-        "Compared, under the names of A: 'local @4' with 'local @2',"
+        "Names of runs differ; compared in their order: 'local @4' with 'local @2',"
         " 'partial-0.3 streamlined @4' with 'partial-0.3 streamlined @2'."
     ]
     b = side(folders["half"]).result
@@ -121,100 +120,6 @@ def test_a_run_that_one_of_them_has_is_left_out_and_named(folders: dict[str, str
     assert found.asked.empty  # of the run that both have
     assert set(found.tables["seconds"]["run"]) == {"local @4"}
     assert found.notes[0] == "Only A has these runs: partial-0.3 streamlined @4."
-
-
-FOUR = ("global_shuffle", *BOTH, "partial_local_shuffle:exchange_fraction=0.1")
-
-
-def test_results_without_a_run_in_common_are_not_said_to_be_alike(
-    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Other ranks, data, cluster, and more strategies: no name of a run is that of another."""
-    changed = {"world_size": 2, "workload__dataset__num_samples": 80}
-    other = saved(tmp_path / "other", *FOUR, **changed, cluster__topology__link_bandwidth="1 GB/s")
-    for a, b in ((folders["base"], other), (other, folders["base"])):
-        found = compare(side(a), side(b))
-        keys = set(found.asked["key"])
-        assert {"world_size", "workload.dataset.num_samples"} < keys
-        assert "cluster.topology.link_bandwidth" in keys
-        assert set(found.asked["run"]) == {""}
-        assert len(found.tables["seconds"]["run"].unique()) == 2  # local, and partial at 0.3
-        assert main(["compare", a, b]) == 0
-        assert "is the same." not in capsys.readouterr().out
-    assert "Only A has these runs: global-pfs @2, partial-0.1 streamlined @2." in found.notes
-
-
-def test_strategies_that_no_two_runs_share_have_no_counterpart(
-    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    others = ("global_shuffle", "importance_exchange:exchange_fraction=0.3")
-    other = saved(tmp_path / "other", *others, world_size=2)
-    found = compare(side(folders["base"]), side(other))
-    assert not found.tables["seconds"].size
-    rows = found.asked.set_index("key")
-    assert (rows.loc["world_size", "a"], rows.loc["world_size", "b"]) == (4, 2)
-    assert rows.loc["workload.exchange.kind", "a"] == ["local_shuffle", "partial_local_shuffle"]
-    assert found.notes[0].startswith("No two of the runs are alike")
-    assert main(["compare", folders["base"], other, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["asked"]
-
-
-def test_epochs_of_other_lengths_are_compared_by_samples_a_second(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
-    longer = saved(tmp_path / "longer", *BOTH, workload__dataset__num_samples=320)
-    found = compare(side(folders["base"]), side(longer))
-    assert any("compare samples/s, not seconds" in note for note in found.notes)
-    rates = found.tables["throughput"].set_index(["run", "epoch", "measure"])
-    assert rates.loc[("local @4", 2, "samples"), ["a", "b"]].tolist() == [160, 320]
-    for letter, of in (("a", folders["base"]), ("b", longer)):
-        epochs = side(of).result.tables["epochs"].set_index(["run", "epoch"])
-        row = epochs.loc[("local @4", 2)]
-        got = rates.loc[("local @4", 2, "samples_per_s"), letter]
-        assert (
-            got
-            == row["samples_per_s"]
-            == pytest.approx(rates.loc[("local @4", 2, "samples"), letter] / row["epoch_s"])
-        )
-    assert "throughput" not in compare(side(folders["base"]), side(folders["slow"])).tables
-
-
-def test_what_changes_no_result_comes_after_what_does(
-    folders: dict[str, str], tmp_path: Path
-) -> None:
-    sourced = saved(
-        tmp_path / "sourced",
-        *BOTH,
-        cluster__topology__source={"link_bandwidth": "a data sheet"},
-        cluster__topology__link_bandwidth="1 GB/s",
-    )
-    found = compare(side(folders["base"]), side(sourced)).asked
-    assert list(found["idle"]) == sorted(found["idle"])
-    assert found["key"][0] == "cluster.topology.link_bandwidth"
-    assert set(found["key"][~found["idle"].astype(bool)]) == {"cluster.topology.link_bandwidth"}
-    assert "cluster.topology.source.link_bandwidth" in set(found["key"])
-
-
-def asked_of(**runs: Any) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"workload.exchange.kind": kind, "workload.exchange.exchange_fraction": q, "n": n}
-        for name, (kind, q, n) in runs.items()
-    }
-
-
-def test_runs_are_matched_by_what_their_side_varies() -> None:
-    a = asked_of(x=("partial", 0.1, 64), y=("partial", 0.3, 64), z=("local", None, 64))
-    b = asked_of(y=("partial", 0.1, 2048), u=("local", None, 2048), v=("global", None, 2048))
-    # by exchange, whatever they are called; the ranks differ between the sides, not within them
-    assert matched(a, b) == {"x": "y", "z": "u"}
-    # the nearest of the same strategy, only where it is each other's nearest
-    near = asked_of(p=("partial", 0.2, 64), q=("local", None, 64))
-    assert matched(a, near) == {"z": "q"}
-    assert matched(asked_of(x=("partial", 0.1, 64), z=("local", None, 64)), near) == {
-        "x": "p",
-        "z": "q",
-    }
-    assert matched(a, {}) == {}
 
 
 def test_names_that_are_not_equally_many_are_not_guessed() -> None:

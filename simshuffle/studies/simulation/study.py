@@ -198,12 +198,9 @@ def _as_json(result: Result) -> Any:
     return {"epochs": epochs, **summaries} if summaries else epochs
 
 
-OTHER_LENGTH = "Epochs have different numbers of samples: compare samples/s, not seconds."
-
-
 def _compared(result: Result) -> Tables:
-    """Seconds of every epoch, of own work by label, and of waiting by what it is for, and samples a
-    second for epochs of different lengths; means over seeds, if there are several."""
+    """Seconds of every epoch, of own work by label, and of waiting by what it is for; means over
+    seeds, if there are several."""
     keys = ["run", "epoch", "label"]
     shown = means_of(result)
     whole = shown.epochs.assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
@@ -216,11 +213,7 @@ def _compared(result: Result) -> Tables:
     sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
     seconds = sums.set_index(keys)[["seconds"]]
     seconds.attrs["absent"] = 0.0  # waiting that there is none of has no row
-    keys, at = ["run", "epoch"], shown.epochs
-    rates = at.assign(samples=(at["samples_per_s"] * at["epoch_s"]).round()).astype({"run": str})
-    throughput = rates.set_index(keys)[["samples", "samples_per_s"]]
-    throughput.attrs["where_differs"] = ("samples", OTHER_LENGTH)
-    return {"seconds": seconds, "throughput": throughput}
+    return {"seconds": seconds}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
