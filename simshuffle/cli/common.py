@@ -32,9 +32,19 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY.PATH=VALUE",
-        help="Set a value of the scenario; may be given several times.",
+        help="Set a value of the scenario. May be given several times.",
     ),
 ]
+
+
+OUT_FILE = "FILE|FOLDER"
+"""What the help calls the ``--out`` of verbs that write a file, see `file_in`."""
+
+
+def file_in(out: Path | None, name: str) -> Path | None:
+    """The file that ``--out`` means: in a folder that is there, the one of the verb's own ``name``;
+    None if nothing is said."""
+    return out / name if out is not None and out.is_dir() else out
 
 
 def choice(option: str, *known: str, metavar: str, text: str) -> Any:
@@ -73,7 +83,7 @@ def loaded() -> None:
 
 ResultFolder = Annotated[
     Path,
-    typer.Argument(metavar="FOLDER", help="A result folder.", autocompletion=result_folders),
+    typer.Argument(metavar="RESULT", help="A result folder.", autocompletion=result_folders),
 ]
 NetworkName = Annotated[
     str,
