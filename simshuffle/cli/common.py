@@ -6,7 +6,7 @@ import gc
 import logging
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,7 +44,14 @@ OUT_FILE = "FILE|FOLDER"
 def file_in(out: Path | None, name: str) -> Path | None:
     """The file that ``--out`` means: in a folder that is there, the one of the verb's own ``name``;
     None if nothing is said."""
-    return out / name if out is not None and out.is_dir() else out
+    return out / name if out is not None and is_folder(out) else out
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; a name that cannot be is none."""
+    with suppress(OSError, ValueError):
+        return path.is_dir()
+    return False
 
 
 def choice(option: str, *known: str, metavar: str, text: str) -> Any:

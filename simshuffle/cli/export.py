@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, SetOption, loaded, say, share_progress
+from simshuffle.cli.common import OUT_FILE, SetOption, is_folder, loaded, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies.fields import assignments, scenario_names
@@ -119,7 +119,7 @@ def export(
             rule = "must be one epoch" if name == "epochs" else "is no option of this format"
             problem = Problem(f"--{name}", f"{rule} (--to {to})", str(given[name]), "Leave it out.")
             raise InputError(problem, "command line")
-    inside = bool(kind.suffix) and out is not None and out.is_dir()
+    inside = bool(kind.suffix) and out is not None and is_folder(out)
     if out is not None and not inside:  # before anything is read
         check_out(out, folder=not kind.suffix, replace=force)
     found = read_source(source, assignments(set_ or []), run, epoch, iteration, sends=kind.sends)

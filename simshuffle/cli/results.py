@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, ResultFolder, choice, say, study_progress, warnings_said
+from simshuffle.cli.common import (
+    OUT_FILE,
+    ResultFolder,
+    choice,
+    is_folder,
+    say,
+    study_progress,
+    warnings_said,
+)
 from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.cli.show import show as show_result
@@ -92,7 +100,7 @@ def plot(
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:
         paths = result.draw(folder)
-    elif result.study.one_figure and not out.is_dir():
+    elif result.study.one_figure and not is_folder(out):
         paths = result.draw(out.parent, out.name)
     else:
         paths = result.draw(out)

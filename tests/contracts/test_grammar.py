@@ -124,7 +124,7 @@ def test_a_folder_that_is_there_takes_the_verb_s_own_name(tmp_path: Path) -> Non
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("grammar") / "small"
     size = ["--set", "world_size=8", "--set", "epochs=1"]
-    assert main(["-q", "run", "quickstart", *size, "--out", str(folder)]) == 0
+    assert main(["run", "quickstart", *size, "--out", str(folder)]) == 0
     return folder
 
 
