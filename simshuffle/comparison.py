@@ -1,5 +1,5 @@
-"""Two results, or two scenarios, side by side: what differs in what was asked, and then in what
-came out of it."""
+"""Two results, or two scenarios, side by side: what differs in what was asked, then in what came
+out of it, and last in what computed it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.results.console import new_table, terminal_text
+from simshuffle.results import side_by_side
+from simshuffle.results.console import terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies import read_folder
+from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:
@@ -28,17 +30,11 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
-MOST_ROWS = 60
-"""Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-ABSENT, SHORT = "-", 60
-"""What stands for no value in a table, and letters of a value that it shows."""
-_NOT_ASKED = {"name", "description"}
+RATES = "rates"
+"""The table of samples, iterations and samples/s; shown where the first two differ."""
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description"}
 """Keys of ``meta.json`` that do not say what was asked."""
-
-Flat = Mapping[str, Any]
-"""Values by dotted key."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +55,14 @@ class Comparison:
     # a, b: what is compared
     a: Side
     b: Side
-    asked: pd.DataFrame  # columns run ('' for all), key, a, b
+    # columns run ('' for all), key, a, b; a list has the values of several runs
+    asked: pd.DataFrame
     versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
     # by name: columns that tell rows apart, a, b, and difference, in % of a
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    # what else is to be said: runs of other names, rows without a counterpart
+    # what else is to be said: how runs are matched, rows without a counterpart, other lengths
     notes: Sequence[str] = ()
+    runs: Mapping[str, str] = field(default_factory=dict)  # of B, by those of A matched with them
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
@@ -75,17 +73,19 @@ class Comparison:
         return html(self.parts())
 
     def parts(self) -> Iterator[str | Table]:
-        """What a terminal shows: texts and tables."""
+        """What a terminal shows: texts and tables, where they come from last."""
         yield from (f"{letter}: {_about(side)}" for letter, side in self._sides())
+        # the place for a verdict on each of the two
         if self.asked.empty:
             yield "What was asked is the same."
         else:
-            yield _differences("What was asked", self.asked)
-        if not self.versions.empty:
-            yield _differences("What computed it", self.versions)
+            yield from side_by_side.asked(self.asked)
         yield from self.notes
         for name, table in self.tables.items():
-            yield from _values(name, table)
+            yield from side_by_side.values(name, table)
+        if not self.versions.empty:
+            yield side_by_side.differences("What computed it", self.versions)
+        yield from (f"{letter}: {_made(side)}" for letter, side in self._sides() if side.result)
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values; what is empty is None."""
@@ -95,7 +95,9 @@ class Comparison:
         }
         tables = {name: rows_of(table) for name, table in self.tables.items()}
         asked, versions = rows_of(self.asked), rows_of(self.versions)
-        return {**about, "asked": asked, "versions": versions, "notes": [*self.notes], **tables}
+        runs = [{"a": a, "b": b} for a, b in self.runs.items()]
+        first = {**about, "asked": asked, "runs": runs, "notes": [*self.notes]}
+        return {**first, **tables, "versions": versions}
 
     def _sides(self) -> list[tuple[str, Side]]:
         return [("A", self.a), ("B", self.b)]
@@ -150,26 +152,15 @@ def _documents(result: Result) -> dict[str, Flat]:
     return out or {result.study.kind: {}}
 
 
-def flat(value: Any, key: str = "") -> dict[str, Any]:
-    """Values by dotted key; a list without mappings is one value."""
-    if isinstance(value, list) and any(isinstance(inner, dict) for inner in value):
-        value = dict(enumerate(value))
-    if not isinstance(value, dict) or not value:
-        return {key: value} if key else {}
-    out: dict[str, Any] = {}
-    for name, inner in value.items():
-        out |= flat(inner, f"{key}.{name}" if key else str(name))
-    return out
-
-
 def compare(a: Side, b: Side) -> Comparison:
     """What differs between the two.
 
     Raises:
         InputError: they are results of different kinds.
     """
-    pairs, notes = paired(list(a.asked), list(b.asked), "runs")
-    asked = _asked(a, b, pairs)
+    pairs = matched(a.asked, b.asked)
+    asked = asked_apart(a.asked, b.asked, pairs)
+    notes = matching(a.asked, b.asked, pairs)
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     if a.result is not None and b.result is not None:
@@ -182,47 +173,11 @@ def compare(a: Side, b: Side) -> Comparison:
             rule, remedy = "both must be results of the same verb", "Name two of one kind."
             raise InputError(Problem("", rule, " and ".join(kinds), remedy), "compare")
         versions = list(_computed_by(a.result, b.result))
-        tables = _tables(a.result, b.result, notes)
+        tables = _tables(a.result, b.result, pairs, notes)
     else:
         notes.append("A scenario has no results: what was asked is all that is compared.")
     made_by = pd.DataFrame(versions, columns=["key", "a", "b"], dtype=object)
-    return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)))
-
-
-def paired(a: Sequence[str], b: Sequence[str], what: str) -> tuple[dict[str, str], list[str]]:
-    """Names of B by those of A that they are compared with: those that both have; the others in
-    their order, if they are equally many. And notes on the others."""
-    pairs = {name: name for name in a if name in set(b)}
-    left, right = [n for n in a if n not in pairs], [n for n in b if n not in pairs]
-    if len(left) == len(right):
-        pairs |= dict(zip(left, right, strict=True))
-        matched = ", ".join(f"'{x}' with '{y}'" for x, y in zip(left, right, strict=True))
-        return pairs, [f"Names of {what} differ; compared in their order: {matched}."] * bool(left)
-    notes = [
-        f"Only {letter} has these {what}: {', '.join(names)}."
-        for letter, names in (("A", left), ("B", right))
-        if names
-    ]
-    return pairs, notes
-
-
-def _asked(a: Side, b: Side, pairs: Mapping[str, str]) -> pd.DataFrame:
-    """What differs in what was asked: once where it is the same for all runs."""
-    found: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
-    for name, other in pairs.items():
-        of_a, of_b = a.asked[name], b.asked[other]
-        for key in dict.fromkeys([*of_a, *of_b]):
-            values = of_a.get(key), of_b.get(key)
-            if key not in _NOT_ASKED and (values[0] != values[1] or (key in of_a) != (key in of_b)):
-                found.setdefault((key, repr(values[0]), repr(values[1])), []).append(
-                    (name, *values)
-                )
-    rows = [
-        ("" if len(runs) == len(pairs) else name, key, *values)
-        for (key, _, _), runs in found.items()
-        for name, *values in (runs[:1] if len(runs) == len(pairs) else runs)
-    ]
-    return pd.DataFrame(rows, columns=["run", "key", "a", "b"], dtype=object)
+    return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)), pairs)
 
 
 def _computed_by(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
@@ -240,7 +195,9 @@ def _computed_by(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
 # -------------------------------------------------------------------------------------- the results
 
 
-def _tables(a: Result, b: Result, notes: list[str]) -> dict[str, pd.DataFrame]:
+def _tables(
+    a: Result, b: Result, pairs: Mapping[str, str], notes: list[str]
+) -> dict[str, pd.DataFrame]:
     """The tables of both, row beside row; what has no counterpart is added to ``notes``."""
     of_a, of_b = a.compared(), b.compared()
     out = {}
@@ -250,23 +207,69 @@ def _tables(a: Result, b: Result, notes: list[str]) -> dict[str, pd.DataFrame]:
             rows = " and ".join(", ".join(map(str, t.index.names)) for t in (left, right))
             notes.append(f"{name} is not compared: its rows are told apart by {rows}.")
             continue
-        right, more = _renamed(left, right)
+        right, more = _renamed(left, right, pairs)
         notes += more
         out[name] = _beside(name, left, right, notes)
+    if not _of_other_lengths(out, notes):
+        out.pop(RATES, None)
     return {name: out[name] for name in of_a if name in out}
 
 
-def _renamed(left: pd.DataFrame, right: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:
+    """Whether epochs that are compared have other samples or iterations; then a note says so."""
+    rates = tables.get(RATES)
+    if rates is None or rates.empty:
+        return False
+    wide = rates.pivot(
+        index=[column for column in rates if column not in {"measure", "a", "b", "difference"}],
+        columns="measure",
+        values=["a", "b"],
+    )
+    for count in ("samples", "iterations"):
+        apart = wide[wide["a", count] != wide["b", count]]
+        if len(apart):
+            row, where = apart.iloc[0], ", epoch ".join(map(str, _tuple(apart.index[0])[:2]))
+            of = [f"{row[x, 'samples']:,.0f} in {row[x, 'iterations']:,.0f}" for x in "ab"]
+            rule = (
+                "seconds of an epoch do not tell which is faster; samples/s does"
+                if count == "samples"
+                else "they have the same samples"
+            )
+            notes.insert(
+                0,
+                f"Epochs differ in length, samples in iterations: A {of[0]}, B {of[1]} ({where});"
+                f" {rule}.",
+            )
+            return True
+    return False
+
+
+def _tuple(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _renamed(
+    left: pd.DataFrame, right: pd.DataFrame, runs: Mapping[str, str]
+) -> tuple[pd.DataFrame, list[str]]:
     """``right`` with the names of ``left`` in its first column that tells rows apart; and notes."""
     column = left.index.names[0]
     mine, others = (list(dict.fromkeys(t.index.get_level_values(0))) for t in (left, right))
     if not all(isinstance(name, str) for name in [*mine, *others]):
         return right, []
-    pairs, notes = paired(mine, others, "runs" if column == "run" else f"{column} column")
-    back = {other: name for name, other in pairs.items()}
-    return right.rename(index=back, level=0) if right.index.nlevels > 1 else right.rename(
-        back
-    ), notes
+    notes: list[str] = []
+    if column != "run":
+        pairs, notes = paired(mine, others, f"{column} column")
+    elif set(mine) & runs.keys():
+        pairs = dict(runs)
+    else:  # labels of a sweep, which are no names of scenarios
+        a: Asked = {name: {} for name in mine}
+        b: Asked = {name: {} for name in others}
+        pairs = matched(a, b)
+        notes = matching(a, b, pairs)
+    # a run of B that is not compared must not pass for one of A with its name
+    back = {name: f"{name} of B" for name in others} | {y: x for x, y in pairs.items()}
+    several = right.index.nlevels > 1
+    return right.rename(index=back, level=0) if several else right.rename(back), notes
 
 
 def _filled(left: pd.DataFrame, right: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -314,77 +317,15 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
 def _about(side: Side) -> str:
     if side.result is None:
         return f"{side.name}, scenario"
-    of, made = _meta(side, "kind", "fingerprint"), side.result.meta.get("made")
+    return f"{side.name}, {side.result.meta['kind']}"
+
+
+def _made(side: Side) -> str:
+    """Of a result: what it is told from others by, and when it was made."""
+    made = side.result.meta.get("made") if side.result is not None else None
     when = f", made {made['date']}" if isinstance(made, dict) and made.get("date") else ""
-    return f"{side.name}, {of['kind']}, fingerprint {of['fingerprint']}{when}"
+    return f"fingerprint {_meta(side, 'fingerprint')['fingerprint']}{when}."
 
 
 def _meta(side: Side, *keys: str) -> dict[str, Any]:
     return {key: side.result.meta[key] for key in keys} if side.result is not None else {}
-
-
-def _differences(title: str, table: pd.DataFrame) -> Table:
-    """Keys and their values in A and B; the run only where they are not those of all."""
-    several = "run" in table and (table["run"] != "").any()
-    shown = new_table(title, ["run"] if several else [])
-    for name in ("key", "A", "B"):
-        shown.add_column(name, overflow="fold")
-    for row in table.to_dict("records"):
-        run = [row["run"] or "all"] if several else []
-        shown.add_row(*run, row["key"], _value(row["a"]), _value(row["b"]))
-    return shown
-
-
-def _value(value: Any) -> str:
-    """A value as a file has it, cut where it is long."""
-    text = ABSENT if value is None else str(value).lower() if value in (True, False) else str(value)
-    return text if len(text) <= SHORT else f"{text[: SHORT - 3]}..."
-
-
-def _values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
-    """A table of the results, and a sentence on how much of it is the same."""
-    if table.empty:
-        yield f"{name}: nothing to compare."
-        return
-    differ = table[table["difference"] != 0]
-    shown = table if len(table) <= MOST_ROWS else differ.head(MOST_ROWS)
-    keys = [str(column) for column in table if column not in {"a", "b", "difference"}]
-    if len(shown):
-        yield _side_by_side(name, shown, keys)
-    same = len(table) - len(differ)
-    text = f"{name}: {same} of {len(table)} values are the same to the last bit"
-    if differ["difference"].notna().any():
-        most = differ.loc[[differ["difference"].abs().idxmax()]].to_dict("records")[0]
-        where = ", ".join(str(most[key]) for key in keys)
-        text += f"; the largest difference is {_change(most['difference'])}, {where}"
-    more = len(differ) - len(shown)
-    yield f"{text}." + (f" {more} more values differ; --json has them." if more > 0 else "")
-
-
-def _side_by_side(name: str, table: pd.DataFrame, keys: Sequence[str]) -> Table:
-    words = [key for key in keys if not pd.api.types.is_numeric_dtype(table[key])]
-    shown = new_table(f"{name[0].upper()}{name[1:]}: A, B, difference in % of A")
-    for key in keys:
-        shown.add_column(str(key), justify="left" if key in words else "right")
-    for letter in ("A", "B", "difference"):
-        shown.add_column(letter, justify="right", no_wrap=True)
-    for row in table.to_dict("records"):
-        cells = [str(row[key]) for key in keys]
-        shown.add_row(*cells, _number(row["a"]), _number(row["b"]), _change(row["difference"]))
-    return shown
-
-
-def _number(value: float) -> str:
-    """Four digits, or all before the point."""
-    if pd.isna(value):
-        return ABSENT
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _change(percent: float) -> str:
-    """A difference in percent; '=' where there is none to the last bit."""
-    if pd.isna(percent):
-        return ABSENT
-    if percent == 0:
-        return "="
-    return f"{percent:+.1f} %" if abs(percent) >= 0.1 else f"{percent:+.1g} %"

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.comparison import flat
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies import read_folder
 from simshuffle.study import engine
@@ -21,6 +20,7 @@ from simshuffle.study.differences import Difference, of_files, of_tables, of_val
 from simshuffle.study.executors import Executor
 from simshuffle.study.long_table import LongTable, Part, long
 from simshuffle.study.made import MADE
+from simshuffle.study.matching import flat
 from simshuffle.study.schema import Schema
 from simshuffle.study.signals import handled, interrupt
 from simshuffle.study.standing import Progress

@@ -6,7 +6,7 @@ import gc
 import logging
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,9 +32,26 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY.PATH=VALUE",
-        help="Set a value of the scenario; may be given several times.",
+        help="Set a value of the scenario. May be given several times.",
     ),
 ]
+
+
+OUT_FILE = "FILE|FOLDER"
+"""What the help calls the ``--out`` of verbs that write a file, see `file_in`."""
+
+
+def file_in(out: Path | None, name: str) -> Path | None:
+    """The file that ``--out`` means: in a folder that is there, the one of the verb's own ``name``;
+    None if nothing is said."""
+    return out / name if out is not None and is_folder(out) else out
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; a name that cannot be is none."""
+    with suppress(OSError, ValueError):
+        return path.is_dir()
+    return False
 
 
 def choice(option: str, *known: str, metavar: str, text: str) -> Any:
@@ -73,7 +90,7 @@ def loaded() -> None:
 
 ResultFolder = Annotated[
     Path,
-    typer.Argument(metavar="FOLDER", help="A result folder.", autocompletion=result_folders),
+    typer.Argument(metavar="RESULT", help="A result folder.", autocompletion=result_folders),
 ]
 NetworkName = Annotated[
     str,

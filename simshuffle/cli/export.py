@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import SetOption, loaded, say, share_progress
+from simshuffle.cli.common import OUT_FILE, SetOption, is_folder, loaded, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies.fields import assignments, scenario_names
@@ -35,14 +35,14 @@ ToOption = Annotated[
         "--to",
         metavar="FORMAT",
         help="perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim), htsim (its"
-        " messages), goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform), or"
-        " infragraph (the network).",
+        " messages), goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform);"
+        " infragraph, ibsim, graphml or json (the network, as machine export).",
         autocompletion=_formats,
     ),
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="What to write. Default: RUN-FORMAT, in this folder."),
+    typer.Option(metavar=OUT_FILE, help="What to write. Default: RUN-FORMAT, here."),
 ]
 RunOption = Annotated[
     str | None,
@@ -119,12 +119,14 @@ def export(
             rule = "must be one epoch" if name == "epochs" else "is no option of this format"
             problem = Problem(f"--{name}", f"{rule} (--to {to})", str(given[name]), "Leave it out.")
             raise InputError(problem, "command line")
-    if out is not None:  # before anything is read
+    inside = bool(kind.suffix) and out is not None and is_folder(out)
+    if out is not None and not inside:  # before anything is read
         check_out(out, folder=not kind.suffix, replace=force)
     found = read_source(source, assignments(set_ or []), run, epoch, iteration, sends=kind.sends)
     if run is None and len(found.runs) > 1:
         say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
-    path = default_out(found, to) if out is None else out
+    path = default_out(found, to) if out is None or inside else out
+    path = out / path if inside and out is not None else path
     loaded()
     with share_progress("export") as tell:
         said = write(found, to, path, Options(ranks, messages), tell, replace=force)

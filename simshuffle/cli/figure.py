@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import choice, say
+from simshuffle.cli.common import OUT_FILE, choice, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.errors import InputError, Problem
@@ -43,9 +43,7 @@ Format = Annotated[
         text="pdf (the default), svg, png, or pgf for LaTeX.",
     ),
 ]
-File = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The file; the default is KIND.FORMAT, here.")
-]
+File = Annotated[Path | None, typer.Option(metavar=OUT_FILE, help="Default: KIND.FORMAT, here.")]
 Latex = Annotated[bool, typer.Option("--latex", help="The same as --to latex.")]
 Replace = Annotated[
     bool, typer.Option("--force", help="Replace a file that is no figure of simshuffle.")
@@ -77,6 +75,7 @@ def figure(
     check_format(json, to)
     from simshuffle.figures.draw import Wish, drawn, parts_of, rows_of, target
 
+    out = file_in(out, f"{kind}.{format_ or 'pdf'}")
     wish = Wish(kind, results or [], style, int(columns), format_, out, force)
     place = target(wish) if out is not None or not (json or to) else None
     given = wish.read()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import say, share_progress
+from simshuffle.cli.common import OUT_FILE, file_in, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.cli.show import To, print_parts
 from simshuffle.errors import InputError, Problem
@@ -45,7 +45,7 @@ PortBuffer = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="CSV file (.csv or .csv.gz); the default is standard output."
+        metavar=OUT_FILE, help="CSV file (.csv or .csv.gz); the default is standard output."
     ),
 ]
 Compare = Annotated[
@@ -81,7 +81,7 @@ def replay(
     from simshuffle.network.whole_file import check_target, whole_file
 
     model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
-    if out is not None:
+    if (out := file_in(out, f"{case.name.partition('.')[0]}.csv")) is not None:
         check_target(out, case)
     given = read_case(case)
     if compare and given.expected is None:

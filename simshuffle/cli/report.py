@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simshuffle.cli.common import OUT_FILE, file_in
 from simshuffle.cli.help import command
 
 app = typer.Typer()
@@ -20,13 +21,13 @@ app = typer.Typer()
 )
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="RESULT...", help="Result folders, one or more.")
+        list[Path], typer.Argument(metavar="RESULT", help="Result folders, one or more.")
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="The page; the default is NAME-report.html here, after the folders.",
+            metavar=OUT_FILE,
+            help="The page. Default: NAME-report.html here, after the results.",
         ),
     ] = None,
     force: Annotated[
@@ -37,6 +38,7 @@ def report(
     """Write results as one HTML page.
 
     A browser shows it without a network."""
-    from simshuffle.page.write import write_page
+    from simshuffle.page.write import default_name, write_page
 
-    typer.echo(f"Page: {write_page(folders, out, force)}")
+    place = file_in(out, default_name(folders))
+    typer.echo(f"Page: {write_page(folders, place, force)}")

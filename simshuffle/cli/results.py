@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import ResultFolder, choice, say, study_progress, warnings_said
+from simshuffle.cli.common import (
+    OUT_FILE,
+    ResultFolder,
+    choice,
+    is_folder,
+    say,
+    study_progress,
+    warnings_said,
+)
 from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.cli.show import show as show_result
@@ -74,9 +82,8 @@ def plot(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH",
-            help="Path of the figure without suffix; of a study with several, a folder. The default"
-            " is in FOLDER.",
+            metavar=OUT_FILE,
+            help="A folder, or the path of one figure without suffix. Default: the result's own.",
         ),
     ] = None,
     labels: LabelsOption = None,
@@ -93,7 +100,7 @@ def plot(
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:
         paths = result.draw(folder)
-    elif result.study.one_figure:
+    elif result.study.one_figure and not is_folder(out):
         paths = result.draw(out.parent, out.name)
     else:
         paths = result.draw(out)
@@ -129,7 +136,7 @@ def verify(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER",
+            metavar="RESULT",
             help="A result folder.",
             autocompletion=result_folders,
         ),

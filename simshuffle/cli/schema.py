@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import begun_with, say
+from simshuffle.cli.common import OUT_FILE, begun_with, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
 
@@ -33,7 +33,7 @@ def schema(
     ] = "scenario",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write; the default is standard output."),
+        typer.Option(metavar=OUT_FILE, help="What to write; the default is standard output."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
 ) -> None:
@@ -50,7 +50,7 @@ def schema(
     if what not in FILES:
         rule, remedy = f"must be one of {', '.join(FILES)}", "Write one of them."
         raise InputError(Problem("schema", rule, repr(what), remedy), "command line")
-    if out is not None:
+    if (out := file_in(out, f"{what}.schema.json")) is not None:
         check_place(out, replace=force, option="--out", ends=[""])
     from simshuffle.reference.schema import schema as schema_of
 

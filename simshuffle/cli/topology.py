@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import NetworkName, choice, say
+from simshuffle.cli.common import OUT_FILE, NetworkName, begun_with, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from simshuffle.fabrics.imported import ImportedFabric
 
 app = typer.Typer()
@@ -178,34 +176,29 @@ def export(
     source: NetworkName,
     to: Annotated[
         str,
-        choice(
+        typer.Option(
             "--to",
-            "ibsim",
-            "infragraph",
-            "graphml",
-            "json",
             metavar="FORMAT",
-            text="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
+            help="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
+            autocompletion=begun_with("ibsim", "infragraph", "graphml", "json"),
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
+    out: Annotated[Path, typer.Option(metavar=OUT_FILE, help="What to write.")],
     force: Replace = False,
 ) -> None:
     """Write the network of NAME for another tool."""
-    from simshuffle.fabrics import ibsim, infragraph
-    from simshuffle.fabrics.imported import ImportedFabric
-    from simshuffle.fabrics.network import graphml
+    from simshuffle.exports.export import format_of
+    from simshuffle.exports.networks import WRITERS
     from simshuffle.new.files import check_place, write_together
 
+    kind = format_of(to)
+    if to not in WRITERS:
+        rule, remedy = "needs the messages of a run", f"simshuffle export SCENARIO --to {to}."
+        raise InputError(Problem("--to", rule, repr(to), remedy), "command line")
+    out = file_in(out, Path(source).stem + kind.suffix) or out
     check_place(out, replace=force, option="--out", ends=[""])
     fabric = _fabric(source)
-    writers: dict[str, Callable[[ImportedFabric], str]] = {
-        "ibsim": ibsim.written,
-        "infragraph": infragraph.written,
-        "graphml": graphml,
-        "json": ImportedFabric.to_json,
-    }
-    (path,) = write_together(out.parent, {out.name: writers[to](fabric)})
+    (path,) = write_together(out.parent, {out.name: WRITERS[to](fabric)})
     _tell(fabric)
     typer.echo(f"Written: {path}")
 

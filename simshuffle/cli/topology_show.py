@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import NetworkName, say
+from simshuffle.cli.common import OUT_FILE, NetworkName, file_in, say
 from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
 
@@ -38,7 +38,7 @@ def show(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of what is drawn.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the network with its loads: .png or .pdf."),
+        typer.Option(metavar=OUT_FILE, help="Draw the network with its loads: .png or .pdf."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file there.")] = False,
     json: AsJson = False,
@@ -65,7 +65,7 @@ def show(
             "--pattern", "no such pattern", repr(pattern), nearest(pattern, [*PATTERNS])
         )
         raise InputError(problem, "command line")
-    if out is not None:
+    if (out := file_in(out, f"{Path(source).stem}.png")) is not None:
         _check_out(out, force=force)
     fabric, rule = network_of(source, routing)
     survey = Survey(fabric)

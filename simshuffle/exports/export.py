@@ -3,6 +3,7 @@ folder for another tool whole or not at all."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -28,6 +29,7 @@ class Options:
 
     ranks: str | None = None  # whose lanes are wanted
     messages: str | None = None  # of which ranks, or 'none'
+    to: str = ""  # the name of the format, which `export` fills in
 
 
 class Writer(Protocol):
@@ -61,6 +63,7 @@ class Format:
 
 _TIMELINE = frozenset({"epoch", "epochs", "ranks", "messages"})
 _ITERATION = frozenset({"epoch", "iteration"})
+NETWORK = "simshuffle.exports.networks"
 FORMATS = {
     # a timeline of ranks, messages and links, for ui.perfetto.dev or chrome://tracing
     "perfetto": Format(".json.gz", "simshuffle.exports.perfetto", _TIMELINE),
@@ -72,8 +75,12 @@ FORMATS = {
     "goal": Format(".goal", "simshuffle.exports.goal", _ITERATION),
     # an iteration's messages as an MPI program, with its platform, for smpirun
     "simgrid": Format("", "simshuffle.exports.simgrid", _ITERATION),
-    # the network of the run's cluster, for tools that read InfraGraph
-    "infragraph": Format(".json", "simshuffle.exports.infragraph"),
+    # the network of the run's cluster: for tools that read InfraGraph, for ibsim, for programs, and
+    # as a network of kind custom
+    "infragraph": Format(".json", NETWORK),
+    "ibsim": Format(".net", NETWORK),
+    "graphml": Format(".graphml", NETWORK),
+    "json": Format(".json", NETWORK),
 }
 """By the name that ``--to`` takes."""
 
@@ -134,7 +141,8 @@ def export(
     # beside it, then renamed: what was there stays until then
     with room_for(out, out.parent) as room:
         draft = Path(room) / out.name
-        said = writer.write(source, draft, options or Options(), tell or (lambda share: None))
+        wanted = dataclasses.replace(options or Options(), to=to)
+        said = writer.write(source, draft, wanted, tell or (lambda share: None))
         if folder:
             about = {"format": to, "source": source.reference, "run": source.run}
             mark = json.dumps({**about, "simshuffle": __version__}, indent=1)

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simshuffle.comparison import flat
 from simshuffle.errors import SimshuffleError
 from simshuffle.page.markup import Section, bullets, details, paragraph, tables, terms
 from simshuffle.plan.findings import warnings as unusual
@@ -15,6 +14,7 @@ from simshuffle.results.console import new_table
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies.simulation import text
+from simshuffle.study.matching import flat
 from simshuffle.study.study import Meta, Result
 
 if TYPE_CHECKING:

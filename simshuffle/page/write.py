@@ -29,7 +29,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, force: bool = F
     Raises:
         InputError: a folder holds no result or a damaged one, or ``out`` is in the way.
     """
-    path = _default(folders) if out is None else out
+    path = Path(default_name(folders)) if out is None else out
     _check_place(path, folders)
     results = [Named(_name(folder), folder, read_folder(folder)) for folder in folders]
     _check_file(path, results, force)
@@ -46,8 +46,9 @@ def _name(folder: Path) -> str:
     return folder.resolve().name or "result"
 
 
-def _default(folders: Sequence[Path]) -> Path:
-    return Path(f"{'-'.join(map(_name, folders))[:LONGEST_NAME]}-report.html")
+def default_name(folders: Sequence[Path]) -> str:
+    """Of the page of these results."""
+    return f"{'-'.join(map(_name, folders))[:LONGEST_NAME]}-report.html"
 
 
 def _check_place(path: Path, folders: Sequence[Path]) -> None:

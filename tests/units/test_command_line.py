@@ -222,7 +222,7 @@ def test_out_is_checked_before_anything_is_done(
     out = tmp_path / "taken"
     if verb == "study replay":  # a file, and not the case itself
         out = tmp_path / ("case.json" if kind == "something else" else "taken")
-        (tmp_path / "taken").mkdir()
+        (tmp_path / "taken" / "case.csv").mkdir(parents=True)  # it would be that file
     elif kind == "wrong kind":
         out.write_text("mine", encoding="utf-8")
     else:

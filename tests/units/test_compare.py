@@ -14,13 +14,14 @@ import pytest
 import simshuffle.studies
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.comparison import compare, flat, paired, side
+from simshuffle.comparison import compare, side
 from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause
 from simshuffle.studies import kinds
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
+from simshuffle.study.matching import asked_apart, flat, matched, paired
 from tests.small import small
 
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
@@ -65,7 +66,10 @@ def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
         0.3,
         0.4,
     )
-    assert "'partial-0.3 streamlined @4' with 'partial-0.4 streamlined @4'" in found.notes[0]
+    assert found.notes[0] == (
+        "Matched by what they share: 'partial-0.3 streamlined @4' with 'partial-0.4 streamlined"
+        " @4'. They differ in workload.exchange.exchange_fraction."
+    )
 
 
 def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str, str]) -> None:
@@ -96,15 +100,17 @@ def test_a_result_differs_from_itself_in_nothing(
     assert "seconds: 22 of 22 values are the same to the last bit." in out
 
 
-def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
+def test_runs_at_other_world_sizes_are_matched_and_that_is_said(
     folders: dict[str, str],
 ) -> None:
     found = compare(side(folders["base"]), side(folders["half"]))
     assert list(found.asked["key"]) == ["world_size"]
     assert len(found.tables["seconds"]) == 22
     assert list(found.notes) == [
-        "Names of runs differ; compared in their order: 'local @4' with 'local @2',"
-        " 'partial-0.3 streamlined @4' with 'partial-0.3 streamlined @2'."
+        "Epochs differ in length, samples in iterations: A 160 in 4, B 160 in 8"
+        " (local @4, epoch 1); they have the same samples.",
+        "Matched by what they share: 'local @4' with 'local @2', 'partial-0.3 streamlined @4' with"
+        " 'partial-0.3 streamlined @2'. They differ in world_size.",
     ]
     b = side(folders["half"]).result
     assert b is not None
@@ -117,7 +123,9 @@ def test_runs_of_other_names_are_compared_in_their_order_and_that_is_said(
 
 def test_a_run_that_one_of_them_has_is_left_out_and_named(folders: dict[str, str]) -> None:
     found = compare(side(folders["base"]), side(folders["local"]))
-    assert found.asked.empty  # of the run that both have
+    (row,) = found.asked.to_dict("records")
+    assert (row["key"], row["b"]) == ("workload.exchange.kind", "local_shuffle")
+    assert row["a"] == ["local_shuffle", "partial_local_shuffle"]
     assert set(found.tables["seconds"]["run"]) == {"local @4"}
     assert found.notes[0] == "Only A has these runs: partial-0.3 streamlined @4."
 
@@ -233,3 +241,104 @@ def test_a_folder_of_an_older_version_is_compared_by_its_documents(
     found = compare(side(str(folder)), side(str(folder)))
     assert found.asked.empty
     assert len(found.tables["seconds"]) == 22
+
+
+# --------------------------------------------------------------- results without a run in common
+
+
+def test_results_without_a_run_in_common_are_not_called_the_same(
+    folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another machine, data set and number of ranks: all of that is said, and the run of the same
+    strategy is compared, its rate too: an epoch of B has twice the samples."""
+    other = saved(
+        tmp_path / "other",
+        workload__exchange=BOTH[1],
+        cluster__name="other",
+        workload__dataset__num_samples=320,
+        world_size=2,
+    )
+    found = compare(side(folders["base"]), side(other))
+    asked = found.asked.set_index("key")
+    assert list(asked.index[:3]) == ["cluster.name", "world_size", "workload.dataset.num_samples"]
+    assert tuple(asked.loc["world_size", ["a", "b"]]) == (4, 2)
+    assert asked.loc["workload.exchange.kind", "b"] == "partial_local_shuffle"
+    names = {"partial-0.3 streamlined @4": "partial-0.3 streamlined @2"}
+    assert found.runs == names
+    assert "seconds of an epoch do not tell which is faster" in found.notes[0]
+    rates = found.tables["rates"].set_index(["run", "epoch", "measure"])
+    (run_,) = names
+    assert tuple(rates.loc[(run_, 2, "samples"), ["a", "b"]]) == (160, 320)
+    assert tuple(rates.loc[(run_, 2, "iterations"), ["a", "b"]]) == (160 / 4 / 10, 320 / 2 / 10)
+    seconds = found.tables["seconds"].set_index(["run", "epoch", "label"])
+    for letter, samples in (("a", 160), ("b", 320)):
+        wanted = samples / seconds.loc[(run_, 2, "epoch"), letter]
+        assert rates.loc[(run_, 2, "samples_per_s"), letter] == pytest.approx(wanted, rel=1e-12)
+    assert main(["compare", folders["base"], other]) == 0
+    text = capsys.readouterr().out
+    assert "What was asked is the same" not in text
+    places = [text.index(part) for part in ("What was asked", "Rates:", "Seconds:", "fingerprint")]
+    assert places == sorted(places)
+    assert main(["compare", folders["base"], other, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["asked"][1] == {"run": "", "key": "world_size", "a": 4, "b": 2}
+    assert said["runs"] == [{"a": run_, "b": names[run_]}]
+    assert list(said)[-3:] == ["rates", "seconds", "versions"]
+
+
+def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    other = saved(tmp_path / "other", workload__exchange="global_shuffle", world_size=2)
+    found = compare(side(folders["base"]), side(other))
+    assert found.runs == {}
+    assert found.notes[0] == (
+        "No run of A is matched with one of B, so no values are compared: they have no strategy in"
+        " common (A: local_shuffle, partial_local_shuffle; B: global_shuffle)."
+    )
+    assert list(found.asked["key"]) == ["world_size", "workload.exchange.kind"]
+    assert all(table.empty for table in found.tables.values())
+
+
+def test_the_only_run_of_each_is_compared_whatever_differs(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    other = saved(tmp_path / "other", workload__exchange="global_shuffle")
+    found = compare(side(folders["local"]), side(other))
+    assert found.runs == {"local @4": "global-pfs @4"}
+    assert found.asked["key"].iloc[0] == "workload.exchange.kind"
+    assert "workload.exchange.source" in set(found.asked["key"])  # a value, no source of a number
+    assert len(found.tables["seconds"])
+
+
+def test_of_a_strategy_the_runs_that_differ_least_are_matched() -> None:
+    def run_(fraction: float, ranks: int) -> dict[str, Any]:
+        kind = {"workload.exchange.kind": "partial_local_shuffle"}
+        return {**kind, "workload.exchange.exchange_fraction": fraction, "world_size": ranks}
+
+    a = {"a 0.1": run_(0.1, 64), "a 0.3": run_(0.3, 64)}
+    b = {"b 0.3": run_(0.3, 2048), "b 0.1": run_(0.1, 2048), "b 0.5": run_(0.5, 2048)}
+    assert matched(a, b) == {"a 0.1": "b 0.1", "a 0.3": "b 0.3"}
+
+
+def test_sources_of_numbers_stand_last_and_decide_no_match() -> None:
+    known = {"x.source.y": "a table of 2019", "cluster.z": 1}
+    found = asked_apart({"r": known}, {"r": {"x.source.y": "another", "cluster.z": 2}}, {"r": "r"})
+    assert list(found["key"]) == ["cluster.z", "x.source.y"]
+
+
+def test_epochs_of_one_length_show_no_rates(folders: dict[str, str]) -> None:
+    assert set(compare(side(folders["base"]), side(folders["slow"])).tables) == {"seconds"}
+
+
+def test_labels_of_sweeps_are_matched_by_strategy(tmp_path: Path) -> None:
+    sides = []
+    for name, sizes in (("a", [2]), ("b", [4])):
+        base = small(**{**SIZE, "workload__exchange": BOTH[1]})
+        asked = sweep.request(SweepOptions(scenario=base, over={"world_size": sizes}, seeds=2))
+        sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
+    found = compare(*sides)
+    assert list(found.asked["key"]) == ["sweep.world_size"]
+    (pair,) = [note for note in found.notes if note.startswith("Matched")]
+    assert "'partial-0.3 streamlined @2' with 'partial-0.3 streamlined @4'" in pair
+    assert set(found.tables) == {"rates", "seconds"}

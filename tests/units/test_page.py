@@ -268,7 +268,7 @@ def test_the_default_is_called_after_the_folder(folders, tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("out", "rule"),
     [
-        ("", "is a folder"),
+        ("first", "is in a result folder"),
         ("none/page.html", "is in a folder that is not there"),
         ("first/page.html", "is in a result folder"),
     ],

@@ -65,6 +65,18 @@ def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     return epochs.assign(**seconds)
 
 
+def lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Samples, iterations of a rank and samples/s of every epoch, means over seeds.
+
+    Args:
+        epochs: a row for each epoch and seed, with ``epoch_s`` and ``samples_per_s``.
+        keys: columns that tell rows apart, among them run and epoch.
+    """
+    samples = (epochs["samples_per_s"] * epochs["epoch_s"]).round()
+    table = epochs.assign(run=epochs["run"].astype(str), samples=samples)
+    return table.groupby(keys, sort=False)[["samples", "iterations", "samples_per_s"]].mean()
+
+
 def over_seeds(seeds: int) -> str:
     """What an interval is of, in words."""
     return f"the mean over {seeds} seeds"

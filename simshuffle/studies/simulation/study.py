@@ -23,7 +23,7 @@ from simshuffle.studies.fields import scenarios_of
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.intervals import Means, means, measures, summary
+from simshuffle.studies.simulation.intervals import Means, lengths, means, measures, summary
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
 from simshuffle.studies.simulation.tables import STORED, STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
@@ -199,8 +199,8 @@ def _as_json(result: Result) -> Any:
 
 
 def _compared(result: Result) -> Tables:
-    """Seconds of every epoch, of own work by label, and of waiting by what it is for; means over
-    seeds, if there are several."""
+    """Seconds of every epoch, of own work by label, and of waiting by what it is for; beside them
+    its length and rate. Means over seeds, if there are several."""
     keys = ["run", "epoch", "label"]
     shown = means_of(result)
     whole = shown.epochs.assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
@@ -213,7 +213,7 @@ def _compared(result: Result) -> Tables:
     sums = sums.assign(place=sums["run"].map(order)).sort_values(["place", "epoch"])
     seconds = sums.set_index(keys)[["seconds"]]
     seconds.attrs["absent"] = 0.0  # waiting that there is none of has no row
-    return {"seconds": seconds}
+    return {"rates": lengths(result.tables["epochs"], keys[:-1]), "seconds": seconds}
 
 
 def _faults(result: Result) -> Iterator[Problem]:

@@ -22,7 +22,7 @@ from simshuffle.spec.overrides import combination_name, grid, outermost_first, s
 from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import RunCell, reported
-from simshuffle.studies.simulation.intervals import measures, over_seeds, summary
+from simshuffle.studies.simulation.intervals import lengths, measures, over_seeds, summary
 from simshuffle.studies.simulation.measure import measure_name, measure_problems
 from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
@@ -321,7 +321,8 @@ def _compared(result: Result) -> Tables:
     if table.duplicated(keys).any():
         keys[1:1] = [axis["name"] for axis in result.meta["axes"]]
     table = table[[*keys, "mean"]].rename(columns={"measure": "label", "mean": "seconds"})
-    return {"seconds": table.set_index([*keys[:-1], "label"])}
+    rates = lengths(result.tables["sweep"].rename(columns={"label": "run"}), keys[:-1])
+    return {"rates": rates, "seconds": table.set_index([*keys[:-1], "label"])}
 
 
 def _leading(meta: Meta) -> dict[str, Any]:

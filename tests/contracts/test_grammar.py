@@ -1,0 +1,184 @@
+"""One grammar for all verbs, from the options that they declare: what the first argument,
+``--out``, ``--set``, ``--json`` and ``--to`` mean is the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from simshuffle.cli import app, main
+from simshuffle.cli.common import OUT_FILE, file_in
+from simshuffle.exports.export import FORMATS
+
+
+def verbs(command: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every verb below a command, by its whole name."""
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for word, inner in command.commands.items():
+        yield from verbs(inner, f"{name} {word}".strip())
+
+
+VERBS = dict(verbs(typer.main.get_command(app)))
+FIRST = {
+    "SCENARIO": "a scenario: its file, or a name below scenarios/",
+    "STUDY": "a study of trainings: its file, or a name",
+    "RESULT": "a result folder",
+    "SOURCE": "a result folder or a scenario",
+    "A": "the same, beside B",
+    "NAME": "a machine, or what is made",
+    "FILE": "a file of another tool",
+    "CASE": "a file with flows",
+    "FOLDER": "a folder of the file system that is measured",
+    "KIND": "what a figure shows",
+    "[scenario|study|topology]": "whose schema",
+}
+"""What stands for the first argument, and its one meaning."""
+NEITHER = {"machine import": "the file's name is the machine's"}
+"""Verbs that write no result folder, whose ``--out`` can be no folder, and why."""
+
+
+def option(verb: str, flag: str) -> Any:
+    found = [of for of in VERBS[verb].params if flag in of.opts and of.opts[0].startswith("-")]
+    return found[0] if found else None
+
+
+def having(flag: str) -> list[str]:
+    return [verb for verb in VERBS if option(verb, flag) is not None]
+
+
+def test_there_are_verbs_to_look_at() -> None:
+    assert len(VERBS) > 25
+    assert all(len(having(flag)) > 5 for flag in ("--out", "--set", "--json", "--to", "--force"))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_first_argument_is_of_a_known_sort(verb: str) -> None:
+    arguments = [of for of in VERBS[verb].params if of.param_type_name == "argument"]
+    assert all(of.metavar in FIRST for of in arguments[:1])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_result_folder_has_one_name(verb: str) -> None:
+    """Verbs on results take them as RESULT, wherever it stands."""
+    for of in VERBS[verb].params:
+        if of.param_type_name == "argument" and (of.help or "").startswith("A result folder."):
+            assert of.metavar == "RESULT"
+
+
+@pytest.mark.parametrize("verb", having("--out"))
+def test_out_is_a_folder_or_takes_one(verb: str) -> None:
+    metavar = option(verb, "--out").metavar
+    assert metavar == ("FILE" if verb in NEITHER else metavar)
+    assert verb in NEITHER or metavar in {"FOLDER", OUT_FILE}
+    # a result folder is made by the verbs that say what was in it, and by no others
+    assert (metavar == "FOLDER") == (option(verb, "--json") is not None and verb not in DRAWING)
+
+
+DRAWING = {"figure", "machine show"}
+"""Verbs that print tables and draw one file."""
+
+
+@pytest.mark.parametrize("verb", having("--set"))
+def test_set_is_the_same_everywhere(verb: str) -> None:
+    found = option(verb, "--set")
+    said = (found.metavar, found.multiple, found.required, found.help)
+    text = "Set a value of the scenario. May be given several times."
+    assert said == ("KEY.PATH=VALUE", True, False, text)
+
+
+SAYING = {"results verify"}
+"""Verbs that print sentences."""
+
+
+@pytest.mark.parametrize("verb", having("--json"))
+def test_json_is_a_switch_that_tables_have(verb: str) -> None:
+    found = option(verb, "--json")
+    assert found.is_flag
+    assert "JSON" in found.help
+    # what can be printed as JSON can be printed for a paper
+    assert option(verb, "--to") is not None or verb in SAYING
+
+
+@pytest.mark.parametrize("verb", having("--force"))
+def test_what_is_written_by_force_is_written_somewhere(verb: str) -> None:
+    assert option(verb, "--out") is not None or verb == "new"
+
+
+# ------------------------------------------------------------------------- what --out does
+
+
+def test_a_folder_that_is_there_takes_the_verb_s_own_name(tmp_path: Path) -> None:
+    assert file_in(tmp_path, "a.pdf") == tmp_path / "a.pdf"
+    assert file_in(tmp_path / "b.pdf", "a.pdf") == tmp_path / "b.pdf"
+    assert file_in(None, "a.pdf") is None
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("grammar") / "small"
+    size = ["--set", "world_size=8", "--set", "epochs=1"]
+    assert main(["run", "quickstart", *size, "--out", str(folder)]) == 0
+    return folder
+
+
+WRITTEN = {
+    "figure": (["figure", "breakdown", "RESULT", "--format", "png"], "breakdown.png"),
+    "report": (["report", "RESULT"], "small-report.html"),
+    "results plot": (["results", "plot", "RESULT"], "breakdown.png"),
+    "export": (["export", "RESULT", "--to", "graphml"], "*.graphml"),
+    "machine export": (
+        ["machine", "export", "small-fat-tree", "--to", "ibsim"],
+        "small-fat-tree.net",
+    ),
+    "machine show": (["machine", "show", "abci"], "abci.png"),
+    "schema": (["schema", "study"], "study.schema.json"),
+    "study replay": (["study", "replay", "CASE"], "case.csv"),
+}
+
+
+def test_every_verb_that_writes_a_file_is_tried() -> None:
+    assert {verb for verb in having("--out") if option(verb, "--out").metavar == OUT_FILE} == {
+        *WRITTEN
+    }
+
+
+@pytest.mark.parametrize("verb", WRITTEN)
+def test_every_verb_writes_into_a_folder(verb: str, result: Path, tmp_path: Path) -> None:
+    words, name = WRITTEN[verb]
+    case = tmp_path / "case.json"
+    links, flows = {"capacity": [1e9], "latency": [0]}, {"size": [1e6], "route": [[0]]}
+    case.write_text(json.dumps({"links": links, "flows": flows}), encoding="utf-8")
+    places = {"RESULT": str(result), "CASE": str(case)}
+    out = tmp_path / "out"
+    out.mkdir()
+    assert main([*(places.get(word, word) for word in words), "--out", str(out)]) == 0
+    assert len(list(out.glob(name))) == 1
+
+
+MACHINE = "small-fat-tree"
+
+
+@pytest.mark.parametrize("verb", ["export", "machine export"])
+def test_both_exports_know_the_same_formats(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each format is either written by both, or a format of runs, which the other verb says."""
+    small = [f"cluster={MACHINE}", "world_size=8", "workload.allreduce.rings=1"]
+    source = ["quickstart", *(word for text in small for word in ("--set", text))]
+    source = source if verb == "export" else [MACHINE]
+    for to, kind in FORMATS.items():
+        if verb == "export" and kind.options:
+            continue  # a simulation
+        out = tmp_path / f"{to}{kind.suffix}"
+        status = main([*verb.split(), *source, "--to", to, "--out", str(out)])
+        said = capsys.readouterr().err
+        assert status == (2 if kind.options else 0), said
+        assert out.exists() != bool(kind.options)
+        assert not kind.options or f"simshuffle export SCENARIO --to {to}" in said
