@@ -161,7 +161,7 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
 
 def _written(order: Order) -> str:
     """An order as `order_of` reads it."""
-    values = order.model_dump(mode="json", exclude_defaults=True)
+    values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     kind = values.pop("kind")
     return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(":")
 
