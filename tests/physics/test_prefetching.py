@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from simshuffle.plan.prefetching import demand, waits
 from simshuffle.results import report
+from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate
+from simshuffle.studies.loader.tuning import row
 from tests.small import small
 
 exactly = pytest.approx
@@ -201,3 +203,21 @@ def test_where_a_shared_resource_binds_workers_bring_what_it_gives() -> None:
     assert of.binding == ("file opens", exactly(0.8))
     found = waits(np.full((80, 1), of.load().max()), of.step, 4, 8)[40:]
     assert of.step + found.mean() == exactly(0.8)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_simulated_epochs_lie_near_the_settings(workers: int) -> None:
+    """Ranks that share SSDs, slots and cores, with jitter: the first batch, then a step each."""
+    values = {
+        "workload.dataset.decode": "8 ms",
+        "workload.exchange": "local_shuffle",
+        "workload.loader": {"workers": workers, "prefetch": 2 * workers},
+        "sweep": {},
+    }
+    scenario = load_scenario("quickstart", values)
+    found = row(scenario, scenario.workload.loader)
+    iterations = scenario.workload.iterations(scenario.world_size)
+    batch = scenario.world_size * scenario.workload.local_batch_size
+    by_law = found["first_s"] + (iterations - 1) * batch / found["samples_per_s"] + found["step_s"]
+    simulated = report.epochs(simulate(scenario))["epoch_s"].iloc[-1]
+    assert simulated == exactly(by_law, rel=0.015)
