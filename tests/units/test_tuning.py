@@ -137,6 +137,8 @@ def test_options_of_the_other_question_are_refused():
         simshuffle.loader("quickstart", tune=True, threads=[0])
     with pytest.raises(InputError, match=r"prefetch_factor.*must be with.*tune"):
         simshuffle.loader("quickstart", prefetch_factor=[2])
+    with pytest.raises(InputError, match=r"world_size: must be a multiple of 4, to fill all"):
+        simshuffle.loader("quickstart", set={"world_size": 6, "sweep": {}})
     with pytest.raises(InputError, match=r"set.*needs a scenario"):
         simshuffle.loader(set={"world_size": 4})
 

@@ -216,9 +216,13 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
     scenario = scenario_of(options.scenario, options.set)
     workload = scenario.workload
     strategy, dataset = workload.exchange, workload.dataset
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    if ranks * scenario.hosts != scenario.world_size:
+        rule, given = f"must be a multiple of {ranks}, to fill all hosts", str(scenario.world_size)
+        refuse("world_size", rule, given, "Use --set world_size=.", scenario.name)
     told: dict[str, Any] = {
         "nodes": scenario.hosts,
-        "gpus": scenario.cluster.ranks_per_host(scenario.world_size),
+        "gpus": ranks,
         "workers": workload.loader.workers,
         "batch_size": workload.local_batch_size,
     }
