@@ -15,6 +15,7 @@ from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
 from simshuffle.studies.loader import asking as loader_asking
 from simshuffle.studies.loader import study as loader
+from simshuffle.studies.loader import tuning
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
@@ -130,6 +131,13 @@ def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
     return loader.STUDY, loader_asking.request(options)
 
 
+def _tuning(place: Path) -> tuple[Study[Any], Request[Any]]:
+    exchanges = ["local_shuffle", "global_shuffle"]
+    scenario = small(**SIZE).model_copy(update={"sweep": {"workload.exchange": exchanges}})
+    options = LoaderOptions(scenario=scenario, tune=True, prefetch_factor=(1, 2), threads=(1, 2))
+    return tuning.STUDY, tuning.request(options)
+
+
 def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchange = "partial_local_shuffle:exchange_fraction=0.3"
     return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
@@ -208,6 +216,7 @@ TINY: dict[str, Tiny] = {
     "calibration": _calibration,
     "policies": _policies,
     "loader": _loader,
+    "tuning": _tuning,
     "congestion": _congestion,
     "sizes": _sizes,
     "validation": _validation,

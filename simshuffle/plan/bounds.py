@@ -51,11 +51,16 @@ class Bounds:
     resources: dict[str, float]  # s of each resource through which the samples come, by its name
 
     @property
-    def loop(self) -> float:
-        """s of the training loop of a rank that never waits for data after its first batch."""
+    def steps(self) -> float:
+        """s of all iterations of a rank that never waits for data."""
         after_compute = (self.allreduce, self.exchange.seconds)
         shown = max(after_compute) if self.beside_exchange else sum(after_compute)
-        return self.first_batch + self.compute + shown + self.importance
+        return self.compute + shown
+
+    @property
+    def loop(self) -> float:
+        """s of the training loop of a rank that never waits for data after its first batch."""
+        return self.first_batch + self.steps + self.importance
 
     @property
     def epoch(self) -> float:

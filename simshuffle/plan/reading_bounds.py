@@ -9,11 +9,14 @@ import numpy as np
 
 from simshuffle.plan.fetches import NodeReads
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats, Ints64
 
 Seconds = dict[str, float]
 OPENS, PFS, CLIENT, HCAS, SSD = "file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD"
 MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
+RESOURCES = (OPENS, PFS, CLIENT, HCAS, SSD, MEMORY, DECODE, PCIE, REQUESTS, STORE, FRONT_END)
+"""Those that ranks share."""
 
 
 class ReadingBounds:
@@ -98,12 +101,12 @@ class ReadingBounds:
         read = 0.0
         if reads is not None:
             read = self._fetch(reads, batches, out)
-        work = read + decode if loader.threads == 1 else max(read, decode)
-        return out | {LOADERS: (work + self._copy_seconds(samples)) / loader.at_once}
+        work = worker_seconds(read, decode, self.copy(samples), loader.threads)
+        return out | {LOADERS: float(work) / loader.at_once}
 
     def _fetch(self, reads: NodeReads, batches: int, out: Seconds) -> float:
         """Set what resources take to fetch; returns what the slowest worker alone takes (s)."""
-        cluster, fetches, threads = self._cluster, reads.fetches, self._loader.threads
+        cluster, fetches = self._cluster, reads.fetches
         requests, nbytes, hits, hit_nbytes = (
             part[:batches].sum(axis=0)
             for part in (fetches.requests, fetches.nbytes, reads.hit_samples, reads.hit_nbytes)
@@ -114,28 +117,44 @@ class ReadingBounds:
             shared, own = store.bandwidths
             out[REQUESTS] = float(requests.sum()) / store.answer_rate
             out[STORE], out[FRONT_END] = float(nbytes.sum()) / shared, fetched / own
-            waiting, at_most = store.waiting_seconds, threads * store.connection_bandwidth
         else:
             pfs = cluster.parallel_file_system
             out[OPENS] = float(requests.sum()) / pfs.free_open_rate
             out[PFS] = float(nbytes.sum()) / pfs.free_bandwidth
             out[CLIENT] = fetched / self._client
             out[HCAS] = fetched / (cluster.host.hcas * self._cable)
-            waiting, at_most = pfs.latency, self._cable
         cached = np.bincount(self._host_of, hit_nbytes).astype(np.float64)
         if fetches.cached_in == "memory":
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
         else:
             found = np.bincount(self._host_of, hits).astype(np.float64)
             out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, found, self._depth)))
-        return float(np.max(requests * waiting / threads + nbytes / at_most))
+        return float(np.max(self.pieces(requests, nbytes)))
+
+    def pieces(self, requests: Ints64, nbytes: Ints64) -> Floats:
+        """s in which workers alone fetch so many pieces and bytes of them, each or together."""
+        threads = self._loader.threads
+        if self._workload.source == "object_store":
+            store = self._cluster.store
+            waiting, at_most = store.waiting_seconds, threads * store.connection_bandwidth
+        else:
+            waiting, at_most = self._cluster.parallel_file_system.latency, self._cable
+        return np.asarray(requests * waiting / threads + nbytes / at_most)
 
     def batch(self, samples: float, cached: float) -> float:
-        """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone.
+        """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone."""
+        parts = self.read(samples, cached), self.decode(samples), self.copy(samples)
+        return float(worker_seconds(*parts, self._loader.threads))
 
-        With one thread it opens and reads, then decodes; with t of them t requests are in flight, t
-        cores decode, and reading and decoding go on beside each other. The copy to the GPU follows.
-        """
+    def decode(self, samples: float) -> float:
+        """s in which a worker alone decodes a batch of ``samples`` samples."""
+        threads = min(
+            self._loader.threads, self._workload.local_batch_size, self._cluster.host.cores
+        )
+        return samples * self._dataset.decode_seconds / threads
+
+    def read(self, samples: float, cached: float) -> float:
+        """s in which a worker alone opens and reads a batch of ``samples`` samples."""
         cluster, dataset, source = self._cluster, self._dataset, self._workload.source
         missed = samples * (1.0 - cached)
         nbytes = missed * dataset.stored.mean
@@ -155,14 +174,19 @@ class ReadingBounds:
             sent = missed / dataset.read_at_once
             read += max(sent / in_flight * store.waiting_seconds, sent / store.answer_rate)
             read += nbytes / min(in_flight * store.connection_bandwidth, *store.bandwidths)
-        threads = min(self._loader.threads, self._workload.local_batch_size, cluster.host.cores)
-        decode = samples * dataset.decode_seconds / threads
-        work = read + decode if self._loader.threads == 1 else max(read, decode)
-        return work + self._copy_seconds(samples)
+        return read
 
-    def _copy_seconds(self, samples: float) -> float:
-        """s to copy so many samples to a GPU."""
+    def copy(self, samples: float) -> float:
+        """s to copy ``samples`` samples to a GPU."""
         return samples * self._workload.model.input_size / self._cluster.host.pcie_bandwidth
+
+    def hits(self, reads: NodeReads) -> Floats:
+        """(iterations, M) s in which workers alone read what is in the cache of their node."""
+        if reads.fetches.cached_in == "memory":
+            return np.asarray(reads.hit_nbytes / self._cluster.memory.bandwidth)
+        found, ssd = reads.hit_samples.astype(np.float64), self._cluster.ssd
+        waiting = found * ssd.latency / self._loader.threads
+        return np.asarray(ssd.read_seconds(reads.hit_nbytes, found, self._depth) + waiting)
 
     @property
     def _depth(self) -> int:
@@ -173,6 +197,18 @@ class ReadingBounds:
         """Device time (s) to read so many samples."""
         nbytes, requests = samples * self._dataset.stored.mean, samples / self._dataset.read_at_once
         return float(self._cluster.ssd.read_seconds(nbytes, requests, self._depth))
+
+
+def worker_seconds(
+    read: Floats | float, decode: Floats | float, copy: float, threads: int
+) -> Floats:
+    """s of a worker for batches that take it so many s to read, to decode and to copy.
+
+    With one thread it opens and reads, then decodes; with t of them t requests are in flight, t
+    cores decode, and reading and decoding go on beside each other. The copy to the GPU follows.
+    """
+    work = np.add(read, decode) if threads == 1 else np.maximum(read, decode)
+    return np.asarray(work + copy)
 
 
 def cable_bandwidth(scenario: Scenario) -> float:

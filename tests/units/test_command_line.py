@@ -141,7 +141,7 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
         context = command_of(verb).make_context(verb, list(words))
         names = {"scenario": "scenarios", "study": "studies"}
         for key in names.keys() & context.params.keys() if verb != "study policies" else ():
-            given = context.params[key]
+            given = context.params[key] or []
             for name in map(str, given if isinstance(given, list) else [given]):
                 own = name.endswith(".yaml") or name.startswith("results/")
                 assert own or name in shipped_names(names[key])

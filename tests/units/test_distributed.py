@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import warnings
 from datetime import timedelta
@@ -33,6 +34,7 @@ from simshuffle.train.distributed.transport import messages_of
 from tests.preloaded import fork_ranks, run_ranks
 
 SECONDS = 240
+ROOT = Path(__file__).parents[2]
 COUNT = 41
 """Samples, which three ranks do not share evenly."""
 
@@ -570,6 +572,116 @@ def test_arguments_of_a_scheduler(alone):
         ShardDataset(dataset(), partition="alphabetical")
     with pytest.raises(InputError, match="must be the labels of all"):
         Scheduler(ShardDataset(dataset(), partition="sorted"), 4, 0.5)
+
+
+LABELS = np.repeat([0, 1, 2], [600, 300, 100])
+
+
+def labelled() -> TensorDataset:
+    return TensorDataset(torch.arange(1000.0)[:, None], torch.tensor(LABELS))
+
+
+def test_classes_are_balanced_by_weights(alone):
+    """Draws of a rank that holds all: each class a third of 1,000, within five deviations of 15."""
+    shard = ShardDataset(labelled())
+    scheduler = Scheduler(shard, 10, 0.0, weights=1 / np.bincount(LABELS)[LABELS])
+    orders = []
+    for number in (1, 2):
+        read = [int(target) for _, targets in scheduler.epoch(number) for target in targets]
+        assert np.bincount(read) == pytest.approx([1000 / 3] * 3, abs=75)
+        orders.append(scheduler.sampler.order.tolist())
+    assert orders[0] != orders[1]
+    # with replacement: of 1,000 draws of one in 100, each of the rare ones comes 3.3 times
+    assert max(np.bincount(orders[0])[900:]) > 1
+    again = Scheduler(shard, 10, 0.0, weights=1 / np.bincount(LABELS)[LABELS])
+    again.scheduling(1)
+    assert again.sampler.order.tolist() == orders[0]
+
+
+def test_a_weight_of_none_is_never_drawn_and_without_weights_all_are(alone):
+    scheduler = Scheduler(ShardDataset(labelled()), 10, 0.0, weights=(LABELS == 1).astype(float))
+    scheduler.scheduling(1)
+    assert set(LABELS[scheduler.sampler.order]) == {1}
+    plain = Scheduler(ShardDataset(labelled()), 10, 0.0)
+    plain.scheduling(1)
+    assert sorted(plain.sampler.order) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [
+        (np.ones(7), r"weights: must be a number for each of the 1000 samples; got shape \(7,\)"),
+        (np.full(1000, -1.0), "weights: must be finite and not negative"),
+        (np.full(1000, np.nan), "weights: must be finite and not negative"),
+    ],
+)
+def test_weights_that_are_none(alone, weights, told):
+    with pytest.raises(InputError, match=told):
+        Scheduler(ShardDataset(labelled()), 10, 0.0, weights=weights)
+
+
+def test_a_rank_without_weight_is_refused(alone):
+    scheduler = Scheduler(ShardDataset(labelled()), 10, 0.0, weights=np.zeros(1000))
+    with pytest.raises(InputError, match="weights: rank 0 has no sample with a weight above 0"):
+        scheduler.scheduling(1)
+
+
+def test_a_sampler_of_ones_own_is_refused_with_what_to_do_instead(alone):
+    shard = ShardDataset(labelled())
+    scheduler = Scheduler(shard, 10, 0.0)
+    sampler = torch.utils.data.WeightedRandomSampler([1.0] * 1000, 1000)
+    loader = DataLoader(shard, 10, sampler=sampler)
+    with pytest.raises(InputError, match=r"WeightedRandomSampler.*Scheduler\(weights=\)"):
+        scheduler.epoch(1, loader)
+
+
+FAILING = """
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+from simshuffle.train.distributed import Scheduler, ShardDataset
+dist.init_process_group("gloo")
+shard = ShardDataset(TensorDataset(torch.arange(100.0)))
+scheduler = Scheduler(shard, 5, 0.1)
+if dist.get_rank() == 2 and "{what}" == "alone":
+    raise RuntimeError("out of memory")
+if "{what}" == "alone":
+    dist.barrier()
+loader = DataLoader(shard, 5, sampler=WeightedRandomSampler([1.0] * 100, 100))
+scheduler.epoch(1, loader)
+"""
+
+
+def failed(tmp_path: Path, what: str) -> list[str]:
+    """What four ranks print that fail, without what torchrun says of it."""
+    script = tmp_path / "script.py"
+    script.write_text(FAILING.replace("{what}", what), encoding="utf-8")
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", str(script)]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=variables,
+        timeout=SECONDS,
+    )
+    assert done.returncode
+    return done.stderr.partition("torch/distributed/elastic")[0].splitlines()[:-1]
+
+
+def test_four_ranks_that_fail_alike_say_it_once_without_a_traceback(tmp_path):
+    head, problem, place = failed(tmp_path, "all")
+    assert head == "scheduler: 1 problem"
+    assert "WeightedRandomSampler" in problem
+    assert place.endswith("script.py, line 13)")
+
+
+def test_the_rank_that_failed_first_says_it_and_the_others_a_line(tmp_path):
+    told = failed(tmp_path, "alone")
+    assert [line for line in told if line.startswith("[rank2]")][-1].endswith("out of memory")
+    others = [line for line in told if not line.startswith("[rank2]")]
+    assert len(others) <= 3
+    assert all(line.startswith(("rank 0: ", "rank 1: ", "rank 3: ")) for line in others)
 
 
 def test_a_backend_without_all_to_all_is_named(alone, monkeypatch):

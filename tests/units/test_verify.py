@@ -43,6 +43,7 @@ ALTERED = {
     "congestion": ("times.csv", "time_s"),
     "policies": ("policies.csv", "total_s"),
     "loader": ("loaders.csv", "shards"),
+    "tuning": ("settings.csv", "samples_per_s"),
     "sizes": ("quantiles.csv", "median"),
     "validation": ("validation.csv", "predicted"),
     "training": ("runs.csv", "train_loss"),

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.spec.validation import validated
+from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape
@@ -22,8 +24,10 @@ from simshuffle.studies.loader.store import store_of
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.study import Request
 
-SAMPLES, SHARDS, SAMPLE_NBYTES = 16_384, 64, 100_000
-"""By default: samples, shards, and bytes of a sample."""
+SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
+"""By default: samples, shards, bytes of a sample, and samples of a batch."""
+NOT_OF_SHAPE = {"check", "order", "scenario", "set", "tune", "prefetch_factor", "threads"}
+"""Options beside the shape, or that decide it."""
 MOST_NBYTES = 2**53
 ROOM = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
@@ -42,13 +46,20 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
             be (see `simshuffle.studies.loader.order_file`).
     """
     store_of(options.store)  # what is wrong with it is said first
+    for flag, given in (
+        ("--prefetch-factor", options.prefetch_factor),
+        ("--threads", options.threads),
+    ):
+        if given:
+            refuse(flag, "must be with --tune", str(given[0]), "Add --tune.", COMMAND_LINE)
+    options = of_scenario(options)
     if options.check is not None:
         if options.order:
             rule = "cannot be combined with --check"
             refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return of_file(options.check, options.check.stem, options)
     named = {name: order_of(name) for name in options.order}
-    shape = _shape(_with(options, nodes=4, gpus=4, workers=2, epochs=3))
+    shape = _shape(_with(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
     plain = {"orders": list(options.order), "order_file": None, "shape": _stored(options)}
@@ -57,7 +68,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
 
 def _stored(options: LoaderOptions) -> dict[str, Any]:
     """What ``meta.json`` keeps beside the orders."""
-    return {k: v for k, v in own_values(options).items() if k not in {"check", "order"}}
+    return {k: v for k, v in own_values(options).items() if k not in NOT_OF_SHAPE}
 
 
 def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
@@ -71,6 +82,7 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     nodes = options.nodes or 1
     ranks, epochs = found.ranks // nodes, len(found.epochs)
     readers = {"nodes": nodes, "gpus": ranks, "workers": found.workers, "epochs": epochs}
+    readers["batch_size"] = BATCH_SIZE
     shape = _shape(_with(options, **readers), found.samples)
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
@@ -147,6 +159,13 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     return shape
 
 
+def _written(order: Order) -> str:
+    """An order as `order_of` reads it."""
+    values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
+    kind = values.pop("kind")
+    return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(":")
+
+
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-').removesuffix('-nbytes')}"
 
@@ -181,6 +200,47 @@ def _cache(text: str | None, share: float) -> int | None:
     if text == "none":
         return None
     return 0 if text.strip() == "0" else round(_nbytes(text, "--cache"))
+
+
+def of_scenario(options: LoaderOptions) -> LoaderOptions:
+    """The options with what a scenario says where they leave it out, and without the scenario.
+
+    Raises:
+        InputError: it is not valid, or values are set and none is named.
+    """
+    if options.scenario is None:
+        if options.set:
+            rule, remedy = "needs a scenario", "Name one: simshuffle loader SCENARIO."
+            refuse("--set", rule, ", ".join(options.set), remedy, COMMAND_LINE)
+        return options
+    scenario = scenario_of(options.scenario, options.set)
+    workload = scenario.workload
+    strategy, dataset = workload.exchange, workload.dataset
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    if ranks * scenario.hosts != scenario.world_size:
+        rule, given = f"must be a multiple of {ranks}, to fill all hosts", str(scenario.world_size)
+        refuse("world_size", rule, given, "Use --set world_size=.", scenario.name)
+    told: dict[str, Any] = {
+        "nodes": scenario.hosts,
+        "gpus": ranks,
+        "workers": workload.loader.workers,
+        "batch_size": workload.local_batch_size,
+    }
+    if options.dataset is None and options.samples is None:
+        told["samples"] = dataset.num_samples
+    each = dataset.samples_per_file if dataset.samples_per_file > 1 else None
+    if isinstance(strategy, LoaderShuffle):
+        each = strategy.samples_per_shard or each
+        limit = strategy.cache_limit
+        told["cache"] = "none" if limit is None else f"{limit:.0f} B"
+        options = replace(options, order=options.order or (_written(strategy.order),))
+    if options.shards is None and each is not None:
+        told["samples_per_shard"] = each
+    if options.shard_size is None and options.dataset is None:
+        shards = options.shards or SHARDS
+        each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
+        told["shard_size"] = f"{round(each * dataset.stored.mean)} B"
+    return _with(replace(options, scenario=None, set={}), **told)
 
 
 # ------------------------------------------------------------------------------------------- orders

@@ -14,6 +14,8 @@ from simshuffle.studies.loader.tables import OF_STORE, STORED
 Row = Mapping[Any, Any]
 AGAIN = 2.0
 """So many times the companions of a random order are worth a sentence."""
+MANY_TIMES = 2.0
+"""Whoever fetches more than so many times the data set in an epoch is named."""
 UNEQUAL = 0.5
 """Where the end of an epoch mixes fewer shards than this share of the mean, it is said; as where
 places vary less than this share of what they can."""
@@ -33,6 +35,7 @@ def parts(
             *("hit_rate", "held_nbytes"),
         ),
     )
+    yield from _again_and_again(known, says)
     yield OF_STORE.listing(
         store,
         "The same from an object store (--store): at least, by its limits, and its price",
@@ -44,6 +47,20 @@ def parts(
             yield from findings(row, says)
     for row in loaders[loaders["problem"] != ""].to_dict("records"):
         yield f"{row['loader']}: not on this shape: {row['problem']}"
+
+
+def _again_and_again(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
+    """Which loaders fetch far more bytes than there are, and what becomes of them."""
+    times = loaders[["first_nbytes", "last_nbytes"]].max(axis=1) / max(says["nbytes"], 1)
+    many = loaders.assign(times=times)[times > MANY_TIMES]
+    if len(many):
+        named = ", ".join(f"{row['loader']} {row['times']:.3g}" for row in many.to_dict("records"))
+        unit = " or ".join(many["unit"].unique())
+        yield (
+            f"Times the bytes of the data set in an epoch: {named}. A node fetches a whole {unit}"
+            " for a few samples, and drops it before it needs the others: a larger --cache, or an"
+            " order by sample, fetches less."
+        )
 
 
 def _shape(says: Mapping[str, Any]) -> str:

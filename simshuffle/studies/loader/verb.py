@@ -1,14 +1,15 @@
 """What ``simshuffle loader`` is asked: which orders, on what data and readers, or an order that was
-recorded."""
+recorded; or how many workers a scenario needs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.studies.fields import Set, scenario_names
+from simshuffle.study.options import Argument, CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -17,10 +18,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderOptions(CellOptions):
-    """Count what data loaders fetch and how well they mix.
+    """Count what data loaders fetch, or the workers they need.
 
-    The orders of libraries, or one that was recorded of yours."""
+    How well the orders of libraries mix, or one that was recorded of yours; with --tune what
+    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing."""
 
+    scenario: Annotated[
+        Any,
+        Argument(
+            "SCENARIO",
+            "A scenario file, or a name below scenarios/: samples, nodes, ranks, workers and batch"
+            " are its own where no option says otherwise.",
+            complete=scenario_names,
+            python="Scenario | str | Path | None",
+        ),
+    ] = None
+    tune: Annotated[
+        bool, Option("", "Say how many workers and how much prefetch the scenario needs.")
+    ] = False
+    prefetch_factor: Annotated[
+        tuple[int, ...],
+        Option("P", "Batches ahead for each worker, with --tune. Default: 1, 2, 4.", many=True),
+    ] = ()
+    threads: Annotated[
+        tuple[int, ...],
+        Option("T", "Threads of a worker, with --tune. Default: the scenario's.", many=True),
+    ] = ()
+    set: Set = field(default_factory=dict)
     check: Annotated[
         Path | None,
         Option(
@@ -56,9 +80,12 @@ class LoaderOptions(CellOptions):
         int | None, Option("N", "Ranks of a node. Default: 4; as in a file.", low=1)
     ] = None
     workers: Annotated[
-        int | None, Option("N", "Workers of a rank. Default: 2; as in a file.", low=1)
+        int | None,
+        Option("N", "Workers of a rank. Default: 2; as in a file; with --tune all.", low=1),
     ] = None
-    batch_size: Annotated[int, Option("N", "Samples of a rank's batch.", low=1)] = 16
+    batch_size: Annotated[
+        int | None, Option("N", "Samples of a rank's batch. Default: 16.", low=1)
+    ] = None
     cache: Annotated[
         str | None,
         Option(
@@ -85,10 +112,12 @@ class LoaderOptions(CellOptions):
 
 
 def request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
-    """Those orders, or the one of a file, on that shape."""
-    from simshuffle.studies.loader import asking  # noqa: PLC0415 - what computes
+    """Those orders, or the one of a file, on that shape; or all settings of a scenario."""
+    from simshuffle.studies.loader import asking, tuning  # noqa: PLC0415 - what computes
     from simshuffle.studies.loader.study import STUDY  # noqa: PLC0415
 
+    if options.tune:
+        return tuning.STUDY, tuning.request(options)
     return STUDY, asking.request(options)
 
 
@@ -112,9 +141,13 @@ VERBS = (
         examples=(
             "simshuffle loader",
             "simshuffle loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
+            "simshuffle loader quickstart --tune",
             "simshuffle loader --check results/order.csv --nodes 2 --cache none",
         ),
-        kinds={"loader": "simshuffle.studies.loader.study"},
+        kinds={
+            "loader": "simshuffle.studies.loader.study",
+            "tuning": "simshuffle.studies.loader.tuning",
+        },
         function="loader",
         noun="loader",
         done="counted",

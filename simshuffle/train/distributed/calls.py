@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from simshuffle.errors import SimshuffleWarning, refuse
@@ -47,6 +48,20 @@ def read_arguments(
     return records_of(Arguments, "scheduler", called, strategy=strategy, training=training)
 
 
+def read_weights(weights: ArrayLike, num_samples: int) -> NDArray[np.float64]:
+    """The weights (N,) by which samples are drawn, or raise InputError."""
+    found = np.asarray(weights, np.float64)
+    remedy = "For balanced classes: 1 / np.bincount(labels)[labels]."
+    if found.shape != (num_samples,):
+        rule = f"must be a number for each of the {num_samples} samples"
+        refuse("weights", rule, f"shape {found.shape}", remedy, "scheduler")
+    wrong = found[~(np.isfinite(found) & (found >= 0))]
+    if len(wrong):
+        rule = "must be finite and not negative"
+        refuse("weights", rule, f"{wrong[0]}", remedy, "scheduler")
+    return found
+
+
 def loader_warning(
     loader: DataLoader[Any], sampler: Sampler[int], batch_size: int, drop_last: bool
 ) -> str:
@@ -58,7 +73,7 @@ def loader_warning(
     """
     found = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if found is not sampler:
-        remedy = "Make it with sampler=scheduler.sampler."
+        remedy = "Make it with sampler=scheduler.sampler; weights go into Scheduler(weights=)."
         rule = "must give what is scheduled"
         refuse("loader", rule, f"a {type(found).__name__}", remedy, "scheduler")
     given = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.exchange import Shards
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed.group import Ranks, collectively
@@ -230,6 +232,28 @@ class ShardSampler(Sampler[int]):
             remedy = "Call scheduler.scheduling(epoch) first."
             refuse("sampler", "has no order yet", "", remedy, "scheduler")
         return iter(self.order.tolist())
+
+
+def drawn(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:
+    """``count`` samples of each rank's shard, drawn with replacement in proportion to ``weights``
+    (N,): (count, M) sample numbers.
+
+    Every rank draws as many, so a sample of weight w comes count w / W times in an epoch, where W
+    is the weight of its shard: as the weights of all say if shards weigh alike, as random ones
+    nearly do.
+
+    Raises:
+        InputError: a shard has no weight.
+    """
+    columns = []
+    for rank, start in enumerate(shards.start[:-1]):
+        own = shards.order[start : shards.start[rank + 1]]
+        if not (total := weights[own].sum()) > 0:
+            rule = f"rank {rank} has no sample with a weight above 0"
+            remedy = "Use the random partition, or weights that no class lacks."
+            refuse("weights", rule, f"{len(own)} samples", remedy, "scheduler")
+        columns.append(rng.choice(own, count, p=weights[own] / total))
+    return np.stack(columns, axis=1)
 
 
 class Manifest:

@@ -5,22 +5,32 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed import distributed_c10d
 
+from simshuffle import errors
 from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.float64]
 SHOWN = 10
 """Samples that an error names; of more it gives the number."""
+
+LINE = 160
+"""Letters of an error that most likely follows from that of another rank."""
 
 
 class ExchangeError(SimshuffleError, RuntimeError):
@@ -59,6 +69,9 @@ class Ranks:
                 if backend == "nccl"
                 else torch.device("cpu")
             )
+        before = sys.excepthook  # Python's, or that of torch, which names the rank
+        if getattr(before, "__module__", "").partition(".")[0] in {"sys", "torch"}:
+            sys.excepthook = partial(tell_once, before)
         return cls(dist.get_rank(), dist.get_world_size(), str(backend), torch.device(device))
 
     def barrier(self) -> None:
@@ -139,6 +152,44 @@ def leave(code: int = 0) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def tell_once(
+    before: Callable[[type[BaseException], BaseException, TracebackType | None], Any],
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """What a rank does with an error that its script does not catch.
+
+    The first rank tells it, an error of ours without traceback, with the line of the script. Of the
+    others one with another error says it in a line; most follow from the first. An error of ours
+    ends the process with the status of the command line.
+
+    Args:
+        before: what tells other errors.
+        kind, error, trace: as of `sys.excepthook`.
+    """
+    ours, text = isinstance(error, SimshuffleError), str(error)
+    rank = os.environ.get("RANK", "0")
+    try:
+        rank, store = str(dist.get_rank()), distributed_c10d._get_default_store()
+        first = store.add("simshuffle error", 1) == 1
+        alone = store.add(f"simshuffle {zlib.crc32(text.encode()):08x}", 1) == 1
+    except (RuntimeError, ValueError):  # there is no group, or whoever kept the store is gone
+        first = alone = True
+    if first and ours:
+        own = [str(Path(str(of.__file__)).parent) for of in (errors, torch)]
+        frames = traceback.extract_tb(trace)
+        lines = [of for of in frames if not of.filename.startswith((*own, "<"))]
+        place = "".join(f", {of.filename}, line {of.lineno}" for of in lines[-1:])
+        sys.stderr.write(f"{text}\n(rank {rank}{place})\n")
+    elif first:
+        before(kind, error, trace)
+    elif alone:
+        sys.stderr.write(f"rank {rank}: {kind.__name__}: {' '.join(text.split())[:LINE]}\n")
+    if ours:
+        leave(2 if isinstance(error, InputError) else 1)
 
 
 def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> None:

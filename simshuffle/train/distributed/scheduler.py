@@ -9,14 +9,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch.utils.data import DataLoader
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
+from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
 from simshuffle.train.distributed.carrying import EpochExchange, check_shards
-from simshuffle.train.distributed.dataset import Manifest, ShardDataset, ShardSampler, check_sharded
+from simshuffle.train.distributed.dataset import (
+    Manifest,
+    ShardDataset,
+    ShardSampler,
+    check_sharded,
+    drawn,
+)
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.losses import TrainedLosses, inference_losses, shared_importance
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
@@ -52,6 +59,8 @@ class Scheduler(Shuffled):
             iteration together).
         places: where the ranks are, for strategies with partners of the same host, leaf switch or
             rack.
+        weights: (N,) by which each rank draws its epoch from its shard, with replacement, the same
+            on all ranks; None for each sample once.
 
     Attributes:
         batch_size, drop_last: as given.
@@ -76,6 +85,7 @@ class Scheduler(Shuffled):
         drop_last: bool = False,
         transport: TransportName = "isend",
         places: Places | None = None,
+        weights: ArrayLike | None = None,
     ) -> None:
         check_sharded(dataset)
         chosen = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
@@ -89,6 +99,7 @@ class Scheduler(Shuffled):
             "batch_size": batch_size,
             "strategy": repr(chosen.strategy),
             "drop_last": drop_last,
+            "weights": "none" if weights is None else _mark(np.asarray(weights, float).view(int)),
         }
         alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
         count, world_size = len(dataset), self.ranks.world_size
@@ -101,6 +112,7 @@ class Scheduler(Shuffled):
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
         self.importance: Floats | None = None
+        self._weights = None if weights is None else calls.read_weights(weights, count)
         self.losses = TrainedLosses(count, world_size)
         self._measured: Floats | None = None
         self._exchange: EpochExchange | None = None
@@ -168,6 +180,9 @@ class Scheduler(Shuffled):
             _SAME,
         )
         samples = epoch_samples(self.shards, drop_last=self.drop_last)
+        if self._weights is not None:
+            rng = stream(self.dataset.seed, "weights", epoch)
+            samples = drawn(self.shards, len(samples), self._weights, rng)
         self.sampler.order = samples[: len(self.sampler), self.ranks.rank]
         self.losses.begin(samples)
         if self._manifest is not None:

@@ -173,8 +173,8 @@ class MemoryStore:
 
 def _absent(sample: int, where: str) -> InputError:
     remedy = (
-        "Read the samples that the scheduler's sampler names; with storage in memory, do not use"
-        " persistent_workers."
+        "Read the samples that the scheduler's sampler names, and draw by Scheduler(weights=), not"
+        " by a sampler of your own; with storage in memory, do not use persistent_workers."
     )
     return InputError(
         Problem(f"sample {sample}", "is not in this rank's local storage", where, remedy), "dataset"

@@ -1,0 +1,123 @@
+"""How long loops wait for loaders that hand out batches in order: the law, and what a scenario asks
+of its loader. Laws and sources: docs/model-input.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.exchange.loader_shuffle import MOST_CHECKED
+from simshuffle.plan.bounds import MOST_EPOCHS, bounds
+from simshuffle.plan.epochs import cached_share
+from simshuffle.plan.holding import counted
+from simshuffle.plan.reading_bounds import LOADERS, ReadingBounds, worker_seconds
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats
+
+
+def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
+    """s that the loops of all ranks wait before each of their batches: (B,).
+
+    Worker w makes the batches w, w + W, ... of its rank, and up to K are asked for ahead:
+
+        start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
+        taken(b) = max(end(b), over(b - 1))
+        over(b)  = taken(b) of the rank that is last + step
+
+    For batches that are all alike a step takes max(step, load / min(W, K)) in the mean.
+
+    Args:
+        load: (B, M) s that a worker takes for each batch of every rank.
+        step: s from a batch that is taken until the next is wanted; ranks meet at its end.
+        workers: W, of a rank.
+        prefetch: K, batches that a rank has asked for ahead.
+    """
+    end, taken = np.empty(load.shape), np.empty(load.shape)
+    found, over = np.empty(len(load)), 0.0
+    for batch, own in enumerate(load):
+        start = end[batch - workers] if batch >= workers else np.zeros(len(own))
+        if batch >= prefetch:
+            start = np.maximum(start, taken[batch - prefetch])
+        end[batch] = start + own
+        taken[batch] = np.maximum(end[batch], over)
+        last = float(taken[batch].max())
+        found[batch], over = last - over, last + step
+    return found
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the steps of a scenario want, and what its loader and its resources take for a batch."""
+
+    step: float  # s of an iteration that never waits for data
+    # s of a worker alone: reading each batch, (B, M) under a loader's order and else (1, 1);
+    # decoding and copying a mean one
+    read: Floats
+    decode: float
+    copy: float
+    shared: dict[str, float]  # s of each resource for a mean batch of all ranks, by its name
+    at_once: int  # batches that a rank loads at once
+    threads: int  # of a worker
+
+    @property
+    def binding(self) -> tuple[str, float]:
+        """The shared resource that takes longest for a batch, and s."""
+        name = max(self.shared, key=lambda name: self.shared[name])
+        return name, self.shared[name]
+
+    def load(self, reading: Floats | float = 1.0, decoding: Floats | float = 1.0) -> Floats:
+        """s of a worker for each batch, as `read`, with factors on its two parts.
+
+        Where a shared resource binds, those that are at work at once take as long as it needs for
+        all of them. Below that, nobody waits for it.
+        """
+        load = worker_seconds(
+            self.read * reading, self.decode * np.asarray(decoding), self.copy, self.threads
+        )
+        slowest = self.binding[1]
+        if slowest <= max(self.step, self.alone / self.at_once):
+            return load
+        return load * (slowest * self.at_once / self.alone)
+
+    @property
+    def alone(self) -> float:
+        """s of a worker alone for a mean batch."""
+        read = float(self.read.mean())
+        return float(worker_seconds(read, self.decode, self.copy, self.threads))
+
+
+def demand(scenario: Scenario) -> Demand:
+    """What a scenario asks of its loader in the last epoch; under a loader's order in the second.
+
+    Raises:
+        InputError: a loader's order of too many samples to count.
+    """
+    workload, reading = scenario.workload, ReadingBounds(scenario)
+    found, batch = bounds(scenario), workload.local_batch_size
+    samples = min(float(batch), workload.dataset.num_samples / scenario.world_size)
+    if workload.exchange.fetches:
+        if workload.dataset.num_samples > MOST_CHECKED:
+            rule = f"must be at most {MOST_CHECKED} to count what the order fetches"
+            given = str(workload.dataset.num_samples)
+            problem = Problem("workload.dataset.num_samples", rule, given, "Use fewer samples.")
+            raise InputError(problem, scenario.name)
+        *_, reads = counted(scenario, min(scenario.epochs, 2))
+        of, count = reads.fetches, len(reads.fetches.requests)
+        read = reading.pieces(of.requests, of.nbytes) + reading.hits(reads)
+        whole = reading.fetching(reads, count)
+        shared = {name: seconds / count for name, seconds in whole.items()}
+    else:
+        cached = cached_share(scenario, min(scenario.epochs, MOST_EPOCHS))
+        read = np.full((1, 1), reading.read(samples, cached))
+        shared = reading.seconds(samples, cached)
+    return Demand(
+        step=found.steps / found.iterations,
+        read=read,
+        decode=reading.decode(samples),
+        copy=reading.copy(samples),
+        shared={name: seconds for name, seconds in shared.items() if name != LOADERS},
+        at_once=workload.loader.at_once,
+        threads=workload.loader.threads,
+    )

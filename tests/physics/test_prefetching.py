@@ -1,0 +1,223 @@
+"""Loaders that hand out batches in order, worked out by hand, and against the simulation."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simshuffle.plan.prefetching import demand, waits
+from simshuffle.results import report
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.sim.simulate import simulate
+from simshuffle.studies.loader.tuning import row
+from tests.small import small
+
+exactly = pytest.approx
+
+
+def alike(seconds: float, batches: int = 64) -> np.ndarray:
+    """Batches that all take as long, of one rank."""
+    return np.full((batches, 1), seconds)
+
+
+# ----------------------------------------------------------------------------------------- by hand
+
+
+def test_workers_that_are_fast_enough_are_waited_for_once() -> None:
+    # 3 workers bring a batch each in 3 steps: just in time
+    assert waits(alike(3.0), 1.0, workers=3, prefetch=6).tolist() == [3.0, *63 * [0.0]]
+
+
+def test_workers_that_are_too_slow_deliver_together_and_are_waited_for_in_turns() -> None:
+    # 4 workers, 6 s a batch, 1 s a step: four are there every 6 s, and the loop waits 2 s for them
+    found = waits(alike(6.0), 1.0, workers=4, prefetch=8)
+    assert found.tolist() == [6.0, 0.0, 0.0, 0.0, *15 * [2.0, 0.0, 0.0, 0.0]]
+
+
+def test_a_window_smaller_than_the_workers_leaves_some_idle() -> None:
+    # only two are asked for at a time: as with two workers
+    few, enough = (waits(alike(6.0), 1.0, workers=n, prefetch=2) for n in (4, 2))
+    assert few.tolist() == enough.tolist()
+    assert few[2:6].tolist() == [4.0, 0.0, 4.0, 0.0]
+
+
+def shards_of_8() -> np.ndarray:
+    """Four workers open a shard, 12 s, for every eighth batch of theirs; all others take 2 s."""
+    return np.where(np.arange(128)[:, None] // 4 % 8 == 0, 14.0, 2.0)
+
+
+def test_four_workers_and_a_window_of_8_stall_every_32_steps() -> None:
+    """A worker's eight batches take 8 x 2 + 12 = 28 s of the 32 steps that they last, so four could
+    do. But a batch is asked for 8 steps ahead and takes 14: it is 6 s late. The other three open
+    theirs meanwhile: they come 1, 2, 3 steps after it, and have been asked for as much later."""
+    found = waits(shards_of_8(), 1.0, workers=4, prefetch=8)
+    assert np.flatnonzero(found).tolist() == [0, 32, 64, 96]
+    assert found[32:].sum() == exactly(3 * 6.0)
+
+
+def test_a_window_as_long_as_the_longest_batch_hides_it() -> None:
+    # by 14 steps the batch is asked for in time, and its worker is free
+    assert not waits(shards_of_8(), 1.0, workers=4, prefetch=14)[1:].any()
+    assert waits(shards_of_8(), 1.0, workers=4, prefetch=13)[32] == exactly(1.0)
+
+
+def test_one_slow_worker_is_waited_for_by_all() -> None:
+    # batches of worker 0 take 12 s, of the three others 2 s: in order, all come at its rate, 4 in
+    # 12 s; together they could bring 1/12 + 3/2 a second
+    slow = np.where(np.arange(64)[:, None] % 4 == 0, 12.0, 2.0)
+    found = waits(slow, 1.0, workers=4, prefetch=8)
+    assert found[4:].reshape(-1, 4).tolist() == 15 * [[8.0, 0.0, 0.0, 0.0]]
+
+
+def test_ranks_meet_at_every_step_and_wait_for_the_slowest() -> None:
+    found = waits(np.hstack([alike(1.0), alike(3.0)]), 1.0, workers=2, prefetch=4)
+    assert found.tolist() == waits(alike(3.0), 1.0, workers=2, prefetch=4).tolist()
+
+
+# ---------------------------------------------------------------------------------- in general
+
+settings_of = st.tuples(st.integers(1, 7), st.integers(1, 16), st.integers(1, 40))
+
+
+@given(settings_of)
+def test_throughput_is_that_of_the_loop_or_of_the_workers(of: tuple[int, int, int]) -> None:
+    """In the mean a step takes max(step, t / min(workers, prefetch))."""
+    workers, prefetch, quarters = of
+    seconds, at_once = quarters / 4, min(workers, prefetch)
+    found = waits(alike(seconds, at_once * 40), 1.0, workers, prefetch)[at_once * 20 :]
+    assert 1.0 + found.mean() == exactly(max(1.0, seconds / at_once))
+
+
+loads = st.lists(st.floats(0.0, 20.0), min_size=8, max_size=60)
+
+
+@given(loads, st.integers(1, 6), st.integers(1, 12))
+@settings(max_examples=60)
+def test_more_is_never_slower(load: list[float], workers: int, prefetch: int) -> None:
+    """A longer window or a faster batch, and more workers where all batches are alike."""
+    table = np.array(load)[:, None]
+    mean = np.full_like(table, table.mean())
+
+    def total(of: np.ndarray, workers: int, prefetch: int) -> float:
+        return float(waits(of, 1.0, workers, prefetch).sum())
+
+    base = total(table, workers, prefetch)
+    assert total(table, workers, prefetch + 1) <= base + 1e-9
+    assert total(table * 0.9, workers, prefetch) <= base + 1e-9
+    assert total(mean, workers + 1, prefetch) <= total(mean, workers, prefetch) + 1e-9
+    # no law lets the epoch end before its work is done
+    assert base + len(load) >= table.sum() / min(workers, prefetch) - 1e-9
+
+
+@given(loads, st.integers(1, 6), st.integers(1, 12))
+@settings(max_examples=60)
+def test_waits_are_those_of_a_queue_that_is_played_through(
+    load: list[float], workers: int, prefetch: int
+) -> None:
+    """Events one by one: each worker has a queue of its own, and the loop asks for one batch
+    whenever it takes one."""
+    queues: list[list[int]] = [[] for _ in range(workers)]
+    free, ready, asked = [0.0] * workers, {}, 0
+
+    def ask(now: float) -> None:
+        nonlocal asked
+        if asked < len(load):
+            queues[asked % workers].append(asked)
+            worker = asked % workers
+            free[worker] = max(free[worker], now) + load[asked]
+            ready[asked] = free[worker]
+            asked += 1
+
+    for _ in range(prefetch):
+        ask(0.0)
+    now, waited = 0.0, []
+    for batch in range(len(load)):
+        taken = max(now, ready[batch])
+        waited.append(taken - now)
+        ask(taken)
+        now = taken + 1.0
+    found = waits(np.array(load)[:, None], 1.0, workers, prefetch)
+    assert found.tolist() == exactly(waited, abs=1e-9)
+
+
+# -------------------------------------------------------------------------- against the simulation
+
+# one rank whose SSD nothing shares; a batch: 10 requests of 80 us, 1 MB at 3 GB/s, decoding, and a
+# copy of 10 x 602112 B at 16 GB/s
+ONE = {"world_size": 1, "workload__dataset__num_samples": 800}
+COPY = 10 * 602112 / 16e9
+
+
+def test_what_a_scenario_asks_of_its_loader() -> None:
+    found = demand(small(**ONE))
+    assert found.step == exactly(10 * (0.9083e-3 + 1.817e-3) + 0.5679e-3)
+    assert found.read.item() == exactly(10 * 80e-6 + 1e6 / 3e9)
+    assert (found.decode, found.copy) == (exactly(10e-3), exactly(COPY))
+    assert found.shared["SSD"] == exactly(1e6 / 3e9)
+    assert found.shared["decode"] == exactly(10e-3 / 8)
+    assert found.binding == ("decode", exactly(10e-3 / 8))
+
+
+@pytest.mark.parametrize(
+    ("workers", "prefetch", "decode"),
+    [(1, 1, "1 ms"), (1, 2, "10 ms"), (3, 6, "10 ms"), (4, 8, "10 ms"), (4, 2, "10 ms")],
+)
+def test_the_simulated_epoch_is_that_of_the_law(workers: int, prefetch: int, decode: str) -> None:
+    scenario = small(
+        **ONE,
+        cluster__ssd__read_bandwidth="3 TB/s",
+        cluster__ssd__iops="4 G/s",
+        workload__model__input_size="1 B",
+        workload__loader={"workers": workers, "prefetch": prefetch},
+        workload__dataset__decode=decode,
+    )
+    of = demand(scenario)
+    load = np.full((80, 1), of.load().item())
+    by_law = 80 * of.step + waits(load, of.step, workers, prefetch).sum()
+    simulated = report.epochs(simulate(scenario))["epoch_s"].item()
+    assert simulated == exactly(by_law, rel=1e-4)
+
+
+def test_workers_that_begin_together_share_a_device_which_the_law_leaves_out() -> None:
+    # three 1 MB reads and three copies at once, in each turn of three: below 2 % here
+    scenario = small(
+        **ONE,
+        workload__loader={"workers": 3, "prefetch": 6},
+        workload__dataset__decode="10 ms",
+    )
+    of = demand(scenario)
+    by_law = 80 * of.step + waits(np.full((80, 1), of.load().item()), of.step, 3, 6).sum()
+    each = 2 * (1e6 / 3e9 + COPY)
+    simulated = report.epochs(simulate(scenario))["epoch_s"].item()
+    assert simulated == exactly(by_law + 27 * each, rel=2e-3)
+
+
+def test_where_a_shared_resource_binds_workers_bring_what_it_gives() -> None:
+    # 8 ranks, 100 opens/s: a batch of all takes 80 / 100 s
+    pfs = {
+        "workload__exchange": "global_shuffle",
+        "cluster__parallel_file_system__open_rate": "100 /s",
+        "workload__loader": {"workers": 4, "prefetch": 8},
+    }
+    of = demand(small(**pfs))
+    assert of.binding == ("file opens", exactly(0.8))
+    found = waits(np.full((80, 1), of.load().max()), of.step, 4, 8)[40:]
+    assert of.step + found.mean() == exactly(0.8)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_simulated_epochs_lie_near_the_settings(workers: int) -> None:
+    """Ranks that share SSDs, slots and cores, with jitter: the first batch, then a step each."""
+    values = {
+        "workload.dataset.decode": "8 ms",
+        "workload.exchange": "local_shuffle",
+        "workload.loader": {"workers": workers, "prefetch": 2 * workers},
+        "sweep": {},
+    }
+    scenario = load_scenario("quickstart", values)
+    found = row(scenario, scenario.workload.loader)
+    iterations = scenario.workload.iterations(scenario.world_size)
+    batch = scenario.world_size * scenario.workload.local_batch_size
+    by_law = found["first_s"] + (iterations - 1) * batch / found["samples_per_s"] + found["step_s"]
+    simulated = report.epochs(simulate(scenario))["epoch_s"].iloc[-1]
+    assert simulated == exactly(by_law, rel=0.015)

@@ -1,0 +1,154 @@
+"""The verb loader with a scenario: its shape, and how many workers its steps need."""
+
+import json
+
+import pytest
+
+import simshuffle
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.studies import read_folder
+from simshuffle.studies.loader import tuning_text
+from tests.small import small
+
+exactly = pytest.approx
+# one rank that decodes 10 samples in 100 ms, beside which nothing else takes time; a step of 27.8
+# ms wants 100 / 27.8 = 3.6 workers
+DECODING = {
+    "world_size": 1,
+    "workload__dataset__num_samples": 800,
+    "workload__dataset__decode": "10 ms",
+    "cluster__ssd__read_bandwidth": "3 TB/s",
+    "cluster__ssd__latency": "0 s",
+    "cluster__ssd__iops": "4 G/s",
+    "workload__model__input_size": "1 kB",
+}
+STEP = 10 * (0.9083e-3 + 1.817e-3) + 0.5679e-3
+
+
+@pytest.fixture
+def decoding():
+    return simshuffle.loader(small(**DECODING), tune=True, progress=False)
+
+
+def test_throughput_over_workers_is_that_of_the_law(decoding):
+    settings = decoding.tables["settings"].set_index(["workers", "prefetch"])
+    assert sorted(set(settings.index.get_level_values(0))) == [1, 2, 4, 5]
+    for workers in (1, 2, 4, 5):
+        found = settings.loc[(workers, 2 * workers)]
+        assert found["samples_per_s"] == exactly(10 / max(STEP, 0.1 / workers), rel=1e-4)
+        assert found["needed_per_s"] == exactly(10 / STEP)
+        assert found["binds"] == ("loop" if workers >= 4 else "worker decodes")
+        assert found["first_s"] == exactly(0.1, rel=1e-4)
+
+
+def test_slow_workers_stall_once_in_as_many_steps(decoding):
+    settings = decoding.tables["settings"].set_index(["workers", "prefetch"])
+    assert settings.loc[(2, 4), "stall_every"] == exactly(2)
+    assert settings.loc[(2, 4), "stall_s"] == exactly(0.1 - 2 * STEP, rel=1e-3)
+    assert settings["stall_every"].isna().sum() == 6  # 4 and 5 workers
+
+
+def test_memory_is_that_of_all_batches_that_are_held(decoding):
+    settings = decoding.tables["settings"].set_index(["workers", "prefetch"])
+    # 8 batches ahead and the one in use as inputs, 4 as files
+    held = 9 * 10 * 1e3 + 4 * 10 * 100e3
+    assert settings.loc[(4, 8), "memory_nbytes"] == exactly(held)
+
+
+def test_the_answer_is_the_smallest_setting_that_stalls_nothing(decoding, tmp_path, capsys):
+    answer = decoding.derived["answers"].iloc[0]
+    assert (answer["workers"], answer["prefetch"], answer["binds"]) == (4, 4, "loop")
+    said = [part for part in tuning_text.parts(decoding.tables["settings"], decoding.derived[
+        "answers"]) if isinstance(part, str)]  # fmt: skip
+    assert any("4 workers, 4 batches ahead: nothing stalls" in line for line in said)
+    assert any("as the scenario has it, 2 workers, 4 batches ahead" in line for line in said)
+    assert any("num_workers=4, prefetch_factor=1" in line for line in said)
+
+
+def test_where_a_shared_resource_binds_no_setting_is_enough():
+    scenario = small(
+        workload__exchange="global_shuffle", cluster__parallel_file_system__open_rate="100 /s"
+    )
+    answer = simshuffle.loader(scenario, tune=True, progress=False).derived["answers"].iloc[0]
+    assert answer["binds"] == "file opens"
+    assert answer["samples_per_s"] == exactly(100, rel=1e-3)
+
+
+def test_batches_that_vary_want_a_longer_window():
+    """3.6 workers in the mean: four do, but with one batch ahead each, late ones are waited for."""
+    varied = {**DECODING, "workload__dataset__sample_size": {"mean": "100 kB", "std": "100 kB"}}
+    settings = simshuffle.loader(small(**varied), tune=True, progress=False).tables["settings"]
+    four = settings[settings["workers"] == 4].set_index("prefetch")
+    assert four.loc[4, "binds"] == "uneven batches"
+    assert four.loc[16, "samples_per_s"] > 1.02 * four.loc[4, "samples_per_s"]
+
+
+def test_shards_of_eight_batches_stall_four_workers_every_32_steps():
+    """Each worker fetches a shard of 80 samples for eight batches of its own, all four at once: 2
+    s for each, and a window of 8 steps of 28 ms hides none of it."""
+    order = {
+        "kind": "loader_shuffle",
+        "order": {"kind": "webdataset", "buffer_size": 1, "shard_shuffle": 0},
+        "samples_per_shard": 80,
+        "cache_limit": "0 B",
+    }
+    scenario = small(
+        world_size=1,
+        workload__exchange=order,
+        workload__dataset__num_samples=80 * 64,
+        workload__loader={"workers": 4, "prefetch": 8},
+        cluster__parallel_file_system__latency="2 s",
+    )
+    found = simshuffle.loader(scenario, tune=True, workers=4, prefetch_factor=[2], progress=False)
+    row = found.tables["settings"].iloc[0]
+    assert row["own"]
+    assert row["stall_every"] == exactly(32)
+    assert row["stall_s"] == exactly(2.0 - 8 * STEP, rel=0.1)
+
+
+# ------------------------------------------------------------------------------------ the verb
+
+
+def test_the_shape_of_orders_is_that_of_the_scenario(tmp_path, capsys):
+    words = ["loader", "quickstart", "--order", "own:shuffle=global", "--samples", "640"]
+    assert main([*words, "--epochs", "2", "--json", "--out", str(tmp_path / "a")]) == 0
+    json.loads(capsys.readouterr().out)
+    says = read_folder(tmp_path / "a").meta["says"]
+    assert (says["nodes"], says["ranks"], says["workers"], says["batch_size"]) == (16, 64, 4, 32)
+    # and the result is done again without the scenario
+    assert main(["verify", str(tmp_path / "a")]) == 0
+
+
+def test_the_order_of_the_scenario_is_the_one_that_is_counted():
+    order = "loader_shuffle:order=webdataset,order.buffer_size=4,samples_per_shard=10"
+    scenario = small(workload__exchange=order)
+    table = simshuffle.loader(scenario, progress=False).tables["loaders"]
+    assert table["loader"].tolist() == ["webdataset:buffer_size=4"]
+    assert table["first_nbytes"].item() == exactly(800 * 100e3)
+
+
+def test_options_of_the_other_question_are_refused():
+    with pytest.raises(InputError, match=r"shards.*not looked at with.*tune"):
+        simshuffle.loader("quickstart", tune=True, shards=3)
+    with pytest.raises(InputError, match=r"tune.*needs a scenario"):
+        simshuffle.loader(tune=True)
+    with pytest.raises(InputError, match=r"threads.*must be 1 or more"):
+        simshuffle.loader("quickstart", tune=True, threads=[0])
+    with pytest.raises(InputError, match=r"prefetch_factor.*must be with.*tune"):
+        simshuffle.loader("quickstart", prefetch_factor=[2])
+    with pytest.raises(InputError, match=r"world_size: must be a multiple of 4, to fill all"):
+        simshuffle.loader("quickstart", set={"world_size": 6, "sweep": {}})
+    with pytest.raises(InputError, match=r"set.*needs a scenario"):
+        simshuffle.loader(set={"world_size": 4})
+
+
+def test_bytes_that_exceed_the_set_many_times_are_explained(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--samples", "640", "--shards", "16", "--nodes", "4", "--cache", "0"]
+    assert main(["loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Times the bytes of the data set in an epoch: mosaicml_streaming" in out
+    assert "fetches a whole shard for a few samples" in out
+    assert main(["loader", "--order", "own:shuffle=global", *words]) == 0
+    assert "Times the bytes" not in capsys.readouterr().out
