@@ -48,14 +48,15 @@ class Offer:
             readable(value, Dimension.NBYTES, 3)
             for value in (self.nbytes, self.capacity, self.nbytes - self.capacity)
         )
-        what = f"{held} on the {'SSD' if self.tier == 'ssd' else self.tier} of a host, which has {room}"
+        where = "on the SSD" if self.tier == "ssd" else "in the memory"
+        what = f"{held} {where} of a host, which has {room}"
         return f"{self.exchange} ({what if self.fits else f'{what}: {over} too much'})"
 
 
-def offers(scenario: Scenario) -> list[Offer]:
-    """Every strategy of `OFFERED` with the hosts, ranks and data set of a scenario; none beside one
-    that holds samples in a way of its own, or reads an object store."""
-    workload, cluster, world_size = scenario.workload, scenario.cluster, scenario.world_size
+def offers(scenario: Scenario, world_size: int) -> list[Offer]:
+    """Every strategy of `OFFERED` with the hosts and the data set of a scenario, on ``world_size``
+    ranks; none beside one that holds samples in a way of its own, or reads an object store."""
+    workload, cluster = scenario.workload, scenario.cluster
     known = {text: _STRATEGY.validate_python(by_kind(text)) for text in OFFERED}
     alike = workload.exchange.kind in {strategy.kind for strategy in known.values()}
     if not alike or workload.exchange.tier == "object_store":

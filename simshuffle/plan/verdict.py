@@ -85,7 +85,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
                 "fits": of.fits,
                 "told": str(of),
             }
-            for of in offers(scenario)
+            for of in offers(scenario, scenario.world_size)
         ],
         "staging_s": staging_seconds(scenario),
         "simulation_s": START + work.seconds,
