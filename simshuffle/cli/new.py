@@ -12,8 +12,17 @@ import typer
 
 from simshuffle.cli.common import say
 from simshuffle.cli.help import command
-from simshuffle.new.questions import BY_NAME, QUESTIONS, Question, asked_of
-from simshuffle.new.start import decided
+from simshuffle.new.questions import (
+    BY_NAME,
+    CHOICES,
+    FITTING,
+    QUESTIONS,
+    WAYS,
+    Question,
+    asked_of,
+)
+from simshuffle.new.start import SHAPES, decided
+from simshuffle.study.options import words
 
 app = typer.Typer()
 
@@ -88,6 +97,14 @@ def _answer(question: Question, default: str) -> str:
         say(f"  {problem.rule}. {problem.remedy}")
 
 
+_WORDS = {
+    **{kind: words(*of) for kind, of in CHOICES.items()},
+    "topology": words(*SHAPES),
+    "ways": words(*WAYS, FITTING),
+}
+"""What there is of each kind of an answer that is one of few words."""
+
+
 def _option(question: Question) -> inspect.Parameter:
     """The option that answers a question."""
     default = "Needed" if question.needed else f"Default: {question.default}"
@@ -95,6 +112,7 @@ def _option(question: Question) -> inspect.Parameter:
         question.option,
         metavar="VALUE",
         help=f"{question.text}. {default}.",
+        autocompletion=_WORDS.get(str(question.kind)),
         rich_help_panel=question.group,
     )
     annotation = Annotated[str | None, info]
