@@ -32,7 +32,7 @@ COMPUTE = {
     "given": "as the step times say",
     "hooks": "more for hooks (overlap.hooks)",
     "jitter": "of waiting for the slowest rank (jitter.compute)",
-    "slowed": "more while gradients travel (overlap.slowdown; not in the bounds)",
+    "slowed": "or more while gradients travel (overlap.slowdown; in no bound)",
 }
 """What a part of the compute of an iteration is."""
 ABOUT = (
