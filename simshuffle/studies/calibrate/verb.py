@@ -31,7 +31,7 @@ class CalibrationOptions(Options):
         str | None,
         Option(
             "KIND",
-            "Kind of the files. Default: what they look like.",
+            "Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.",
             flag="--as",
             complete=words(place="simshuffle.studies.calibrate.readers:READERS"),
         ),
@@ -67,7 +67,8 @@ class CalibrationOptions(Options):
     ] = None
     hosts: Annotated[int | None, Option("N", "Hosts, where a file does not say it.", low=1)] = None
     storage: Annotated[
-        str, Option("WHICH", "What IOR and mdtest measured.", complete=words("pfs", "ssd"))
+        str,
+        Option("WHICH", "What IOR and mdtest measured: pfs or ssd.", complete=words("pfs", "ssd")),
     ] = "pfs"
 
 

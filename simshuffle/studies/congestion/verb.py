@@ -36,7 +36,7 @@ class CongestionOptions(CellOptions):
         tuple[str, ...],
         Option(
             "MODEL",
-            "A model of the network. Default: fluid and packet.",
+            "analytic, fluid or packet. Default: fluid and packet.",
             many=True,
             complete=words("analytic", "fluid", "packet"),
         ),

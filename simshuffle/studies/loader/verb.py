@@ -78,7 +78,11 @@ class LoaderOptions(CellOptions):
     classes: Annotated[int, Option("N", "Labels, by which the samples are sorted.", low=1)] = 10
     unit: Annotated[
         str,
-        Option("UNIT", "What a file's loader fetches.", complete=words("sample", "block", "shard")),
+        Option(
+            "UNIT",
+            "What a file's loader fetches: sample, block or shard.",
+            complete=words("sample", "block", "shard"),
+        ),
     ] = "shard"
     block: Annotated[int, Option("N", "Samples of a block, with --unit.", low=1)] = 1
     store: Annotated[

@@ -45,7 +45,7 @@ class TtaOptions(CellOptions):
         str | None,
         Option(
             "RULE",
-            "What is scaled where M or N differ; see docs/tta.md.",
+            "trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.",
             complete=words("trained", "samples", "ranks"),
         ),
     ] = None
@@ -63,14 +63,18 @@ class TtaOptions(CellOptions):
     ] = None
     batch_norm: Annotated[
         str | None,
-        Option("KIND", "Of the study.", complete=words("per_rank", "sync", "none")),
+        Option(
+            "KIND",
+            "Of the study: per_rank, sync or none.",
+            complete=words("per_rank", "sync", "none"),
+        ),
     ] = None
     variant: Annotated[str | None, Option("TEXT", "Of the study, as in its tables.")] = None
     statistics: Annotated[
         str,
         Option(
             "NAME",
-            "Of the evaluation.",
+            "Of the evaluation: own, rank0, pooled or recalibrated.",
             complete=words("own", "rank0", "pooled", "recalibrated"),
         ),
     ] = "own"
@@ -81,7 +85,8 @@ class TtaOptions(CellOptions):
         tuple[str, ...],
         Option(
             "TIER",
-            "Where global shuffle reads. Default: as the scenario, else pfs.",
+            "pfs, ssd or object_store: where global shuffle reads. Default: as the scenario,"
+            " else pfs.",
             many=True,
             complete=words("pfs", "ssd", "object_store"),
         ),
