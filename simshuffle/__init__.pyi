@@ -127,7 +127,11 @@ def train_study(
     """
 
 def loader(
+    scenario: Scenario | str | Path | None = None,
     *,
+    tune: bool = False,
+    prefetch_factor: Sequence[int] = ...,
+    threads: Sequence[int] = ...,
     check: str | Path | None = None,
     order: Sequence[str] = ...,
     dataset: str | None = None,
@@ -138,7 +142,7 @@ def loader(
     nodes: int | None = None,
     gpus: int | None = None,
     workers: int | None = None,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     cache: str | None = None,
     epochs: int | None = None,
     seed: int = 0,
@@ -146,17 +150,24 @@ def loader(
     unit: str = "shard",
     block: int = 1,
     store: str = "s3",
+    set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
 ) -> Result:
-    """Count what data loaders fetch and how well they mix.
+    """Count what data loaders fetch, or the workers they need.
 
-    The orders of libraries, or one that was recorded of yours.
+    How well the orders of libraries mix, or one that was recorded of yours; with --tune what
+    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing.
 
     Args:
+        scenario: A scenario file, or a name below scenarios/: samples, nodes, ranks, workers
+            and batch are its own where no option says otherwise.
+        tune: Say how many workers and how much prefetch the scenario needs.
+        prefetch_factor: Batches ahead for each worker, with --tune. Default: 1, 2, 4.
+        threads: Threads of a worker, with --tune. Default: the scenario's.
         check: Look at this recorded order instead: CSV or Parquet with the columns epoch, rank,
             worker, position and sample.
         order: An order. Default: all.
@@ -167,8 +178,8 @@ def loader(
         shard_size: Bytes of a file, such as '64 MB'. Default: of samples of 100 kB.
         nodes: Default: 4; of a file: 1.
         gpus: Ranks of a node. Default: 4; as in a file.
-        workers: Workers of a rank. Default: 2; as in a file.
-        batch_size: Samples of a rank's batch.
+        workers: Workers of a rank. Default: 2; as in a file; with --tune all.
+        batch_size: Samples of a rank's batch. Default: 16.
         cache: What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for
             no cache. Default: 1.25 times what it reads in an epoch.
         epochs: Default: 3; as in a file.
@@ -178,6 +189,7 @@ def loader(
         block: Samples of a block, with --unit.
         store: The object store for seconds and price: Amazon S3, with other values such as
             's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.
+        set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
         processes: Processes at once; the default is one on each core.

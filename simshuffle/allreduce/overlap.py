@@ -81,6 +81,13 @@ class Ddp(Overlapping):
             buckets.append((filled, share))
         return np.array(buckets)
 
+    def messages(
+        self, layers: NDArray[np.float64], backward: float, world_size: int
+    ) -> NDArray[np.float64]:
+        """What is summed together, in its order: (messages, 2) bytes, and the share of a backward
+        pass of ``backward`` s after which ``world_size`` ranks post it. Here the `parts`."""
+        return self.parts(layers)
+
 
 class Horovod(Overlapping):
     """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere, which costs
@@ -112,6 +119,22 @@ class Horovod(Overlapping):
     def parts(self, layers: NDArray[np.float64]) -> NDArray[np.float64]:
         """The layers themselves, which are fused when they are ready: see `Ddp.parts`."""
         return layers
+
+    def messages(
+        self, layers: NDArray[np.float64], backward: float, world_size: int
+    ) -> NDArray[np.float64]:
+        """Those of a backward pass that begins with a cycle of the coordinator; each is there when
+        the cycle ends and ranks have agreed: see `Ddp.messages`."""
+        agreeing = self.negotiation_seconds(world_size)
+        period = max(self.cycle, agreeing)
+        cycle = np.ceil(layers[:, 1] * backward / period)
+        return np.array(
+            [
+                (nbytes, min((each * period + agreeing) / backward, 1.0))
+                for each in np.unique(cycle).tolist()
+                for nbytes in self.fused(layers[cycle == each, 0].tolist())
+            ]
+        )
 
     def negotiation_seconds(self, world_size: int) -> float:
         """s until all ranks know what is ready on all of them."""

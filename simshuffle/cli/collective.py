@@ -10,6 +10,7 @@ from simshuffle.cli.common import SetOption, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.cli.show import To, check_format, print_json, print_parts
 from simshuffle.studies.fields import any_of, assignments, machine_names, scenario_names
+from simshuffle.study.options import words
 
 app = typer.Typer()
 
@@ -39,6 +40,7 @@ Algorithm = Annotated[
         metavar="KIND[:KEY=VALUE,...]",
         help="The allreduce, in place of the scenario's. Default for a machine: nccl. What is left"
         " out is of NCCL's table, and what the links carry.",
+        autocompletion=words(place="simshuffle.allreduce:Allreduce"),
     ),
 ]
 Keys = Annotated[

@@ -15,6 +15,7 @@ import typer
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning
 from simshuffle.studies.fields import machine_names, result_folders, scenario_names
+from simshuffle.study.options import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,7 @@ def is_folder(path: Path) -> bool:
 
 
 def choice(option: str, *known: str, metavar: str, text: str) -> Any:
-    """An option of typer that takes one of a few words, which the shell completes.
+    """An option of typer that takes one of a few words, which shell and help know.
 
     Args:
         option: as it is written, such as '--to'.
@@ -71,13 +72,8 @@ def choice(option: str, *known: str, metavar: str, text: str) -> Any:
         return value
 
     return typer.Option(
-        option, metavar=metavar, help=text, callback=check, autocompletion=begun_with(*known)
+        option, metavar=metavar, help=text, callback=check, autocompletion=words(*known)
     )
-
-
-def begun_with(*known: str) -> Callable[[str], list[str]]:
-    """What completes one of a few words: those that begin as what is written."""
-    return lambda incomplete: [word for word in known if word.startswith(incomplete)]
 
 
 def loaded() -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.cli.common import (
-    begun_with,
     complain,
     detail,
     loaded,
@@ -29,6 +28,7 @@ from simshuffle.study.options import (
     fields_of,
     filled,
     plain_type,
+    words,
 )
 from simshuffle.study.verb import Verb
 
@@ -90,7 +90,7 @@ def _parameter(field: Field) -> inspect.Parameter:
     if option.complete is not None:
         look["autocompletion"] = option.complete
     elif option.choices:
-        look["autocompletion"] = begun_with(*option.choices)
+        look["autocompletion"] = words(*option.choices)
     kind = list[kind] if option.many else kind
     if alone:
         info = typer.Argument(**look)

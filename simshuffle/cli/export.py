@@ -11,14 +11,9 @@ from simshuffle.cli.common import OUT_FILE, SetOption, is_folder, loaded, say, s
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies.fields import assignments, scenario_names
+from simshuffle.study.options import words
 
 app = typer.Typer()
-
-
-def _formats(incomplete: str) -> list[str]:
-    from simshuffle.exports.export import FORMATS
-
-    return [name for name in FORMATS if name.startswith(incomplete)]
 
 
 SourceArgument = Annotated[
@@ -37,7 +32,7 @@ ToOption = Annotated[
         help="perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim), htsim (its"
         " messages), goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform);"
         " infragraph, ibsim, graphml or json (the network, as machine export).",
-        autocompletion=_formats,
+        autocompletion=words(place="simshuffle.exports.export:FORMATS"),
     ),
 ]
 OutOption = Annotated[
@@ -78,6 +73,7 @@ MessagesOption = Annotated[
         metavar="WHICH",
         help="perfetto: chosen (of the ranks shown, the default), or none (no simulation: the"
         " tables of the result alone).",
+        autocompletion=words("chosen", "none"),
     ),
 ]
 

@@ -13,16 +13,13 @@ from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.errors import InputError, Problem
 from simshuffle.figures import KINDS
+from simshuffle.study.options import words
 
 app = typer.Typer()
 
 
-def _kinds(incomplete: str) -> list[str]:
-    return [name for name in KINDS if name.startswith(incomplete)]
-
-
 KindName = Annotated[
-    str | None, typer.Argument(metavar="KIND", help="What to draw.", autocompletion=_kinds)
+    str | None, typer.Argument(metavar="KIND", help="What to draw.", autocompletion=words(*KINDS))
 ]
 Folders = Annotated[list[Path] | None, typer.Argument(metavar="RESULT", help="Result folders.")]
 Style = Annotated[

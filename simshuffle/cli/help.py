@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import platform
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args
 
@@ -12,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
+from simshuffle.study.options import Words
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
@@ -73,6 +75,15 @@ def _with_volume(verb: Callable[P, R]) -> Callable[..., R]:
     parameters = [*own.parameters.values(), *both]
     told.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     told.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    told.words = {  # type: ignore[attr-defined]
+        of.name: found
+        for of in parameters
+        for info in getattr(of.annotation, "__metadata__", ())
+        # completed by a method of theirs
+        if isinstance(
+            found := getattr(getattr(info, "autocompletion", None), "__self__", None), Words
+        )
+    }
     return told
 
 
@@ -92,6 +103,19 @@ def _labelled(parameters: list[Any]) -> list[Any]:
 class _Verb(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _labelled(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.list_words()
+        super().format_help(ctx, formatter)
+
+    def list_words(self) -> None:
+        """Add to the help of every option the `Words` that it does not name."""
+        parameter: Any
+        for parameter in self.params:
+            words = getattr(self.callback, "words", {}).get(parameter.name)
+            known, text = words.all() if words else [], parameter.help or ""
+            if not all(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in known):
+                parameter.help = f"{text} Known: {', '.join(known)}."
 
 
 FIRST = ("new", "check", "list", "run", "sweep", "oracle", "loader", "train", "tta", "compare")

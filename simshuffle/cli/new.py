@@ -12,10 +12,22 @@ import typer
 
 from simshuffle.cli.common import say
 from simshuffle.cli.help import command
-from simshuffle.new.questions import QUESTIONS, Question
+from simshuffle.new.questions import (
+    BY_NAME,
+    CHOICES,
+    FITTING,
+    QUESTIONS,
+    WAYS,
+    Question,
+    asked_of,
+)
+from simshuffle.new.start import SHAPES, decided
+from simshuffle.study.options import words
 
 app = typer.Typer()
 
+TOPOLOGY = "topology"
+"""The question that decides what else is asked."""
 COLUMNS = 90
 """Of a line that says what to answer."""
 
@@ -25,8 +37,8 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
 
     They are NAME.yaml and NAME-cluster.yaml. On a terminal it asks, and says what to answer where
     you do not know. It asks nothing if --hosts, --samples, --sample-size, --batch-size,
-    --batch-time and --gradients are given. With --from-dlio it asks nothing, and needs --hosts
-    alone.
+    --batch-time and --gradients are given, and what --topology needs. With --from-dlio it asks
+    nothing, and needs --hosts alone.
     """
     from simshuffle.new.files import check_place, write_drafts
 
@@ -34,16 +46,16 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
         name = name.with_suffix("")
     check_place(name, replace=force)
     answers = {key: answer for key, answer in given.items() if answer is not None}
-    missing = from_dlio is None and any(
-        question.needed and question.name not in answers for question in QUESTIONS
-    )
+    asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
+    missing = from_dlio is None and any(q.needed and q.name not in answers for q in asked)
     if missing and sys.stdin.isatty():
         answers |= _asked(answers)
-        words = [word for q in QUESTIONS for word in (q.option, answers[q.name])]
+        asked = asked_of(answers[TOPOLOGY])
+        words = [word for q in asked for word in (q.option, answers[q.name])]
         say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
     (scenario, machine), warnings = write_drafts(name, answers, from_dlio, replace=force)
     for text in warnings:
-        say(f"Warning: {text}")
+        say(f"Warning: {text}" if from_dlio else text)
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
 
@@ -53,14 +65,19 @@ def _asked(answers: dict[str, str]) -> dict[str, str]:
     say("Press Enter where you do not know: what stands in brackets is taken.")
     out: dict[str, str] = {}
     group = ""
+    known: dict[str, str] = {}
     for question in QUESTIONS:
+        if question.name != TOPOLOGY and question not in asked_of((answers | out)[TOPOLOGY]):
+            continue
         if question.name in answers or _unneeded(question, answers | out):
             out.setdefault(question.name, answers.get(question.name, question.default))
             continue
         if question.group != group:
             group = question.group
             say(f"\n{group}")
-        out[question.name] = _answer(question)
+        out[question.name] = _answer(question, known.get(question.name, question.default))
+        if question.name == TOPOLOGY:
+            known = decided(out[TOPOLOGY])
     return out
 
 
@@ -69,15 +86,23 @@ def _unneeded(question: Question, answers: dict[str, str]) -> bool:
     return question.name in {"ssd_read", "ssd_write"} and answers.get("ssd") == "none"
 
 
-def _answer(question: Question) -> str:
+def _answer(question: Question, default: str) -> str:
     for line in question.lines(COLUMNS)[question.measure == "" :]:
         typer.secho(f"  {line}", dim=True, err=True)
     while True:
-        answer: str = typer.prompt(f"  {question.text}", default=question.default, err=True).strip()
+        answer: str = typer.prompt(f"  {question.text}", default=default, err=True).strip()
         problem = question.problem(answer)
         if problem is None:
             return answer
         say(f"  {problem.rule}. {problem.remedy}")
+
+
+_WORDS = {
+    **{kind: words(*of) for kind, of in CHOICES.items()},
+    "topology": words(*SHAPES),
+    "ways": words(*WAYS, FITTING),
+}
+"""What there is of each kind of an answer that is one of few words."""
 
 
 def _option(question: Question) -> inspect.Parameter:
@@ -87,6 +112,7 @@ def _option(question: Question) -> inspect.Parameter:
         question.option,
         metavar="VALUE",
         help=f"{question.text}. {default}.",
+        autocompletion=_WORDS.get(str(question.kind)),
         rich_help_panel=question.group,
     )
     annotation = Annotated[str | None, info]
@@ -123,5 +149,7 @@ command(
     "Describe",
     "simshuffle new mycluster",
     "simshuffle new mycluster --hosts 64 --hcas 2",
+    "simshuffle new mycluster --topology dragonfly --hosts 48 --groups 4",
+    "simshuffle new mycluster --topology juwels-booster --ranks 256",
     "simshuffle new storage --from-dlio unet3d_h100.yaml --hosts 4 --gpus 8",
 )(new)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from simshuffle.network.replay import Replay
+from simshuffle.study.options import words
 
 app = typer.Typer()
 
@@ -28,7 +29,12 @@ Case = Annotated[
     ),
 ]
 Model = Annotated[
-    str, typer.Option(metavar="MODEL", help="The network model: analytic, fluid or packet.")
+    str,
+    typer.Option(
+        metavar="MODEL",
+        help="The network model.",
+        autocompletion=words("analytic", "fluid", "packet"),
+    ),
 ]
 Tolerance = Annotated[
     str | None,

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, begun_with, file_in, say
+from simshuffle.cli.common import OUT_FILE, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
+from simshuffle.study.options import words
 
 app = typer.Typer()
 
@@ -28,7 +29,7 @@ def schema(
         typer.Argument(
             metavar="[scenario|study|topology]",
             help="Whose schema: that of scenarios, of studies of training, or of machines.",
-            autocompletion=begun_with(*FILES),
+            autocompletion=words(*FILES),
         ),
     ] = "scenario",
     out: Annotated[

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, NetworkName, begun_with, file_in, say
+from simshuffle.cli.common import OUT_FILE, NetworkName, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.cli.topology_show import fabric_in, show
 from simshuffle.errors import InputError, Problem
+from simshuffle.study.options import words
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
@@ -180,7 +181,7 @@ def export(
             "--to",
             metavar="FORMAT",
             help="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
-            autocompletion=begun_with("ibsim", "infragraph", "graphml", "json"),
+            autocompletion=words("ibsim", "infragraph", "graphml", "json"),
         ),
     ],
     out: Annotated[Path, typer.Option(metavar=OUT_FILE, help="What to write.")],

@@ -11,6 +11,8 @@ import typer
 from simshuffle.cli.common import OUT_FILE, NetworkName, file_in, say
 from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
+from simshuffle.studies.fields import ROUTINGS
+from simshuffle.study.options import words
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
@@ -18,23 +20,31 @@ if TYPE_CHECKING:
     from simshuffle.topology.base import Interconnect
 
 
+PatternName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What is sent. Default: all_to_all, of more than 4,096 adapters random_permutation.",
+        autocompletion=words(place="simshuffle.fabrics.survey:PATTERNS"),
+    ),
+]
+RoutingKind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Such as ecmp:queue_pairs=4. Default: the machine's.",
+        autocompletion=ROUTINGS,
+    ),
+]
+
+
 def show(
     source: NetworkName,
     route: Annotated[
         tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")
     ] = None,
-    pattern: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Loads: all_to_all, random_permutation, random_pairs, half_shift or next."
-            " Default: the first, of more than 4,096 adapters the second.",
-        ),
-    ] = None,
-    routing: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Such as ecmp:queue_pairs=4. Default: the machine's."),
-    ] = None,
+    pattern: PatternName = None,
+    routing: RoutingKind = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of what is drawn.")] = 1,
     out: Annotated[
         Path | None,

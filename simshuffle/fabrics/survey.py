@@ -87,12 +87,13 @@ class Survey:
         most = max(_FEWEST, _LOOKED_AT // max(len(self.fabric.switches.here), 1))
         if len(self.leaves) <= most:
             return self.leaves
-        return self.leaves[np.linspace(0, len(self.leaves) - 1, most).astype(int)]
+        places = np.linspace(0, len(self.leaves) - 1, most).astype(np.int64)
+        return np.asarray(self.leaves[places])
 
     @cached_property
     def _steps(self) -> NDArray[np.int16]:
         """(switches, sample) steps to the leaf switches that are looked at."""
-        return self.fabric.switches.steps(self.sample)
+        return np.asarray(self.fabric.switches.steps(self.sample))
 
     @cached_property
     def _host_ports(self) -> Ints:
@@ -123,7 +124,7 @@ class Survey:
         ports = np.bincount(np.searchsorted(self.leaves, self.fabric.at[self._host_ports]))
         of_sample = ports[np.searchsorted(self.leaves, self.sample)]
         # a port and itself is no pair, and no step from its switch to itself would count it
-        pairs = float(ports.sum()) * of_sample.sum() - of_sample.sum()
+        pairs = float((ports.sum() - 1) * of_sample.sum())
         return 2.0 + float(ports @ self._steps[self.leaves] @ of_sample) / max(pairs, 1.0)
 
     @cached_property

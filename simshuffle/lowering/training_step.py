@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simshuffle.allreduce import Horovod, NoOverlap
+from simshuffle.allreduce import NoOverlap
 from simshuffle.allreduce.overlap import Overlapping
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.layers import INPUT, Layer, LayerList
@@ -121,23 +121,10 @@ def _one_layer(model: ModelProfile) -> LayerList:
 
 
 def _buckets(scenario: Trains, times: StepTimes, world_size: int) -> Floats | None:
-    """See `Job`. Horovod's messages are those of a backward pass that begins with a cycle of its
-    coordinator, on one GPU alone; each is there when the cycle ends and ranks have agreed."""
+    """See `Job`: messages of a backward pass on one GPU alone."""
     overlap = scenario.workload.allreduce.overlap
     if isinstance(overlap, NoOverlap):
         return None
-    parts = overlap.parts(scenario.workload.model.gradient_arrival)
-    if not isinstance(overlap, Horovod):
-        return parts
     batch = np.asarray(scenario.workload.local_batch_size)
     backward = float(times.backward_of(batch)) + overlap.hooks
-    agreeing = overlap.negotiation_seconds(world_size)
-    period = max(overlap.cycle, agreeing)
-    cycle = np.ceil(parts[:, 1] * backward / period)
-    return np.array(
-        [
-            (nbytes, min((each * period + agreeing) / backward, 1.0))
-            for each in np.unique(cycle).tolist()
-            for nbytes in overlap.fused(parts[cycle == each, 0].tolist())
-        ]
-    )
+    return overlap.messages(scenario.workload.model.gradient_arrival, backward, world_size)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.new.draft import checked, machine_text, scalar
-from simshuffle.new.questions import QUESTIONS, answered, is_name
+from simshuffle.new.draft import checked
+from simshuffle.new.machine import machine_text, scalar
+from simshuffle.new.questions import BY_NAME, QUESTIONS, answered, asked_of, is_name
 from simshuffle.spec.library import nearest, read_yaml
 
 MACHINE = "Machine"
@@ -363,7 +364,9 @@ def dlio_drafts(
     decided = [q for q in QUESTIONS if q.name in given and q.name in by_file]
     if decided:
         raise InputError([Problem(q.option, rule, given[q.name], remedy) for q in decided])
-    answers = answered({"accelerator": ACCELERATOR, **given, **by_file})
+    asked = [q.name for q in asked_of(given.get("topology", BY_NAME["topology"].default))]
+    own = {"accelerator": ACCELERATOR} if "accelerator" in asked else {}
+    answers = answered({**own, **given, **by_file})
     notes = PASSES.format(au=workload.values["au"])
     notes += "".join(f"# Left out: {text}\n" for text in workload.warnings)
     text = SCENARIO.format(
@@ -375,4 +378,5 @@ def dlio_drafts(
         **workload.values,
     )
     texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers)}
-    return checked(texts, KEYS, str(path)), workload.warnings
+    checked(texts, KEYS, str(path))
+    return texts, workload.warnings

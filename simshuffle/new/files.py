@@ -21,15 +21,16 @@ def write_drafts(
     ``dlio`` is a file of DLIO in place of the answers that are not about the machine.
 
     Returns:
-        The paths; and what is left out of DLIO's file, a sentence each.
+        The paths; and what is left out, a sentence each: of the strategies, or of DLIO's file.
 
     Raises:
         InputError: as `drafts`, `dlio_drafts` and `check_place`.
     """
     check_place(stem, replace=replace)
     if dlio is None:
-        return write_together(stem.parent, drafts(stem.name, given)), ()
-    texts, left_out = dlio_drafts(stem.name, dlio, given)
+        texts, left_out = drafts(stem.name, given)
+    else:
+        texts, left_out = dlio_drafts(stem.name, dlio, given)
     return write_together(stem.parent, texts), left_out
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY, ImportedFabric
-from simshuffle.new.draft import links_of, scalar
+from simshuffle.new.machine import links_of, scalar
 from simshuffle.new.questions import BY_NAME
 from simshuffle.routing.forwarding_tables import Tables
 from simshuffle.spec.units import Dimension, readable

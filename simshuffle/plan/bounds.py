@@ -35,11 +35,23 @@ MOST_EPOCHS = 1000
 
 
 @dataclass(frozen=True)
+class Compute:
+    """What the forward and backward passes and updates of a rank are made of, in an epoch."""
+
+    given: float  # s that the step times say
+    hooks: float  # s that summing the gradients beside the backward pass adds to it
+    jitter: float  # s of waiting for the slowest rank
+    # s by which gradients that travel slow the backward pass, each allreduce as if it were alone;
+    # in no bound, as what is slowed down hides more of them
+    slowed: float
+
+
+@dataclass(frozen=True)
 class Bounds:
     """Lower bounds of the last epoch of a run, which is the most like a steady one."""
 
     iterations: int  # of the epoch
-    compute: float  # s of all forward and backward passes and updates
+    passes: Compute  # all of them, and the updates
     allreduce: float  # s of all allreduces
     # whether they may run while a rank exchanges samples, as those that overlap with the backward
     # pass do
@@ -49,6 +61,11 @@ class Bounds:
     first_batch: float  # s until every rank has its first batch
     last_batch: float  # s from the last byte of the epoch to its end
     resources: dict[str, float]  # s of each resource through which the samples come, by its name
+
+    @property
+    def compute(self) -> float:
+        """s of all forward and backward passes and updates."""
+        return self.passes.given + self.passes.hooks + self.passes.jitter
 
     @property
     def steps(self) -> float:
@@ -100,9 +117,9 @@ def bounds(scenario: Scenario) -> Bounds:
     slowest = expected_largest(world_size, workload.jitter.compute)
     overlap = workload.allreduce.overlap
     hooks = 0.0 if isinstance(overlap, NoOverlap) else overlap.hooks
-    each_time, passes, after = times.fixed_seconds + hooks + times.update, 1.0, times.update
+    each_time, passes, after = times.fixed_seconds + times.update, 1.0, times.update
     if not isinstance(workload.parallelism, Data):
-        each_time, after = 0.0, 0.0
+        each_time, hooks, after = 0.0, 0.0, 0.0
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
@@ -119,7 +136,12 @@ def bounds(scenario: Scenario) -> Bounds:
         resources[SSD] += ranks * scenario.cluster.ssd.write_seconds(stored)
     return Bounds(
         iterations=iterations,
-        compute=passes * (samples * sample_seconds(scenario) + waiting) + iterations * each_time,
+        passes=Compute(
+            given=passes * samples * sample_seconds(scenario) + iterations * each_time,
+            hooks=iterations * hooks,
+            jitter=passes * waiting,
+            slowed=iterations * _slowed(scenario),
+        ),
         allreduce=iterations * reduced,
         beside_exchange=not isinstance(workload.allreduce.overlap, NoOverlap),
         exchange=exchange,
@@ -176,22 +198,50 @@ def allreduce_seconds(scenario: Scenario) -> float:
     longer than the pass. Not looked at are more than `MOST_RANKS`, and domains whose hosts or order
     are drawn or named: 0, as for one rank, and where training is divided otherwise than by data.
     """
+    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    if not _is_looked_at(scenario):
+        return 0.0
+    if isinstance(overlap, NoOverlap):
+        return _alone(scenario, model.gradient_size)
+    parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
+    # Horovod may fuse all that comes before the last layer
+    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
+    return max(_alone(scenario, parts[-1]), whole - _backward(scenario))
+
+
+def _slowed(scenario: Scenario) -> float:
+    """s by which the backward pass of an iteration is longer because gradients travel beside it:
+    the share ``slowdown`` of the time in which they do. Ranks are taken to begin it together, each
+    allreduce as if it were alone."""
+    overlap = scenario.workload.allreduce.overlap
+    if isinstance(overlap, NoOverlap) or not overlap.slowdown or not _is_looked_at(scenario):
+        return 0.0
+    backward, rate = _backward(scenario) + overlap.hooks, 1.0 - overlap.slowdown
+    arrival = scenario.workload.model.gradient_arrival
+    done = beside = 0.0  # s of the pass, and s in which gradients travelled meanwhile
+    for nbytes, share in overlap.messages(arrival, backward, scenario.world_size).tolist():
+        done = max(done, share * backward)
+        travelled = min(_alone(scenario, nbytes), (backward - done) / rate)
+        done += rate * travelled
+        beside += travelled
+    return overlap.slowdown * beside
+
+
+def _is_looked_at(scenario: Scenario) -> bool:
+    """Whether anything is said of the allreduce: see `allreduce_seconds`."""
     workload, world_size = scenario.workload, scenario.world_size
     drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
     unknown = drawn and scenario.cluster.topology.domains is not None
     by_data = isinstance(workload.parallelism, Data)
-    if unknown or not by_data or not 1 < world_size <= MOST_RANKS:
-        return 0.0
-    model, overlap = workload.model, workload.allreduce.overlap
-    if isinstance(overlap, NoOverlap):
-        return _alone(scenario, model.gradient_size)
-    parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
-    times = model.accelerators[scenario.cluster.host.accelerator]
-    batch = min(workload.dataset.num_samples / world_size, workload.local_batch_size)
-    # Horovod may fuse all that comes before the last layer
-    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
-    hidden = float(times.backward_of(np.asarray(batch * workload.mean_work)))
-    return max(_alone(scenario, parts[-1]), whole - hidden)
+    return by_data and not unknown and 1 < world_size <= MOST_RANKS
+
+
+def _backward(scenario: Scenario) -> float:
+    """s of the backward pass of a batch, or of a shard that is smaller, in the mean."""
+    workload = scenario.workload
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
+    return float(times.backward_of(np.asarray(batch * workload.mean_work)))
 
 
 def _alone(scenario: Scenario, nbytes: float) -> float:

@@ -7,11 +7,71 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from simshuffle.exchange import LoaderShuffle
+from pydantic import TypeAdapter
+
+from simshuffle.exchange import Exchange, LoaderShuffle, Strategy
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
 from simshuffle.plan.epochs import sample_nbytes
 from simshuffle.plan.fetches import NodeCaches, NodeReads
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.units import Dimension, readable
+
+OFFERED = (
+    "global_shuffle:source=ssd",
+    "local_shuffle",
+    "partial_local_shuffle:exchange_fraction=0.1",
+)
+"""Short forms of the strategies of which hosts hold samples, and that any machine with room can
+have."""
+_STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Exchange)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A strategy, and whether the hosts have room for what it holds."""
+
+    exchange: str  # its short form
+    kind: str  # of it
+    nbytes: float  # that each host holds
+    capacity: float  # bytes of its SSD, or of its memory if samples are staged there
+    tier: Literal["ssd", "memory"]  # which of both
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room."""
+        return self.nbytes <= self.capacity
+
+    def __str__(self) -> str:
+        """How much it holds of what there is; if it does not fit, by how much."""
+        held, room, over = (
+            readable(value, Dimension.NBYTES, 3)
+            for value in (self.nbytes, self.capacity, self.nbytes - self.capacity)
+        )
+        where = "on the SSD" if self.tier == "ssd" else "in the memory"
+        what = f"{held} {where} of a host, which has {room}"
+        return f"{self.exchange} ({what if self.fits else f'{what}: {over} too much'})"
+
+
+def offers(scenario: Scenario, world_size: int) -> list[Offer]:
+    """Every strategy of `OFFERED` with the hosts and the data set of a scenario, on ``world_size``
+    ranks; none beside one that holds samples in a way of its own, or reads an object store."""
+    workload, cluster = scenario.workload, scenario.cluster
+    known = {text: _STRATEGY.validate_python(by_kind(text)) for text in OFFERED}
+    alike = workload.exchange.kind in {strategy.kind for strategy in known.values()}
+    if not alike or workload.exchange.tier == "object_store":
+        return []
+    tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
+    return [
+        Offer(
+            text,
+            strategy.kind,
+            strategy.stored_share(world_size, ranks) * workload.dataset.nbytes,
+            cluster.capacity(tier),
+            tier,
+        )
+        for text, strategy in known.items()
+    ]
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:

@@ -3,7 +3,9 @@ epoch, what it needs, and which values are probably not meant."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
@@ -11,7 +13,7 @@ from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.findings import extrapolated, warnings
-from simshuffle.plan.holding import held_in, most_held
+from simshuffle.plan.holding import held_in, most_held, offers
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
 from simshuffle.plan.resources import routing
 from simshuffle.results.console import new_table
@@ -26,6 +28,13 @@ SHOWN = {OPENS: "opens", PFS: "PFS", SSD: "SSD", DECODE: "decode"}
 """The resources with a column; the others are named where they are the bottleneck."""
 SHOWN_OF_STORE = {REQUESTS: "requests", STORE: "store"}
 """Those of an object store, where a run reads from one."""
+COMPUTE = {
+    "given": "as the step times say",
+    "hooks": "more for hooks (overlap.hooks)",
+    "jitter": "of waiting for the slowest rank (jitter.compute)",
+    "slowed": "or more while gradients travel (overlap.slowdown; in no bound)",
+}
+"""What a part of the compute of an iteration is."""
 ABOUT = (
     "Seconds are lower bounds in the mean, each resource by itself; the simulation adds contention"
     " and waiting. The last epoch is shown."
@@ -38,17 +47,23 @@ ABOUT_EFFORT = (
 def verdict(scenario: Scenario, run: str) -> Row:
     """All that is known of a run: plain values, which JSON can hold.
 
-    Seconds of an iteration are ``compute_s``, ``allreduce_s`` and ``exchange_s``, which is the sum
-    of ``exchange``'s. Those of an epoch are ``resources_s`` by resource, and ``epoch_s``, a lower
-    bound. ``warnings`` have key, rule, value and remedy.
+    Seconds of an iteration are ``compute_s``, which is the sum of ``compute`` without its
+    ``slowed_s``, ``allreduce_s``, and ``exchange_s``, which is the sum of ``exchange``'s. Those of
+    an epoch are ``resources_s`` by resource, and ``epoch_s``, a lower bound. ``warnings`` have key,
+    rule, value and remedy. ``offers`` are strategies to compare this one with; ``holds`` is the
+    kind of its own, if hosts hold samples.
     """
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
-    where = held_in(scenario) or "ssd"
+    where, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
     return {
         "run": run,
         "epoch": scenario.epochs,
         "iterations": bound.iterations,
         "compute_s": bound.compute / bound.iterations,
+        "compute": {
+            f"{name}_s": seconds / bound.iterations
+            for name, seconds in dataclasses.asdict(bound.passes).items()
+        },
         "allreduce_s": allreduce_seconds(scenario),
         "exchange_s": bound.exchange.seconds / bound.iterations,
         "exchange": _exchange(scenario, bound),
@@ -60,6 +75,18 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "storage_nbytes": most_held(scenario),
         "storage_on": {"ssd": "SSD"}.get(where, where),
         "capacity_nbytes": cluster.capacity(where),
+        "holds": exchange.kind if scenario.storage_per_host else None,
+        "offers": [
+            {
+                "exchange": of.exchange,
+                "kind": of.kind,
+                "nbytes": of.nbytes,
+                "capacity_nbytes": of.capacity,
+                "fits": of.fits,
+                "told": str(of),
+            }
+            for of in offers(scenario, scenario.world_size)
+        ],
         "staging_s": staging_seconds(scenario),
         "simulation_s": START + work.seconds,
         "simulation_nbytes": work.nbytes,
@@ -95,10 +122,10 @@ def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
 def tables(rows: Sequence[Row]) -> list[str | Table]:
     """The verdicts of runs as tables and sentences: the bounds, the exchange if there is any, what
     is needed, the warnings."""
-    parts: list[str | Table] = [_bounds_table(rows), ABOUT]
+    parts: list[str | Table] = [_bounds_table(rows), ABOUT, *compute_lines(rows)]
     if any(row["exchange"] for row in rows):
         parts.append(_exchange_table(rows))
-    parts += [_needs_table(rows), ABOUT_EFFORT, *routing_lines(rows)]
+    parts += [_needs_table(rows), ABOUT_EFFORT, *offer_lines(rows), *routing_lines(rows)]
     return parts + warning_lines(rows)
 
 
@@ -160,6 +187,39 @@ def _needs_table(rows: Sequence[Row]) -> Table:
             readable(row["simulation_nbytes"], nbytes, 2),
         )
     return table
+
+
+def compute_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each way in which compute adds up, with the runs of which it is so if it is not
+    so of all."""
+
+    def split(row: Row) -> list[str]:
+        known = [
+            (f"{name}_s", text) for name, text in COMPUTE.items() if row["compute"][f"{name}_s"]
+        ]
+        if not known:
+            return []
+        parts = [
+            f"{readable(row['compute'][key], Dimension.SECONDS, 3)} {text}" for key, text in known
+        ]
+        return [", ".join(parts)]
+
+    return [f"Compute of an iteration, in the mean: {text}{of}." for text, of in _said(rows, split)]
+
+
+def offer_lines(rows: Sequence[Row]) -> list[str]:
+    """What else the hosts have room for and none of the runs does, and what they have none for."""
+    held = {row["holds"] for row in rows}
+
+    def told(row: Row, fits: bool) -> list[str]:
+        found = [of for of in row["offers"] if of["kind"] not in held and of["fits"] == fits]
+        return ["; ".join(of["told"] for of in found)] if found else []
+
+    return [
+        f"{head}: {text}{of}."
+        for head, fits in (("Fits, and is not among the runs", True), ("Does not fit", False))
+        for text, of in _said(rows, partial(told, fits=fits))
+    ]
 
 
 def routing_lines(rows: Sequence[Row]) -> list[str]:

@@ -40,6 +40,7 @@ def _verbs(command: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def _verb(line: str, name: str, verb: Any) -> str:
     """The section of a verb."""
+    getattr(verb, "list_words", lambda: None)()  # one that typer alone made has none
     texts = "\n\n".join(map(plain, (verb.help or "").split("\n\n")))
     arguments = "".join(f" {_argument(each)}" for each in _shown(verb) if _named(each))
     head, _, examples = (verb.epilog or "").partition(f"{EXAMPLES}\n")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -334,6 +334,9 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
 def catalog_names(kind: str) -> list[str]:
     """Names of the entries of the catalog ``kind`` ('models' or 'datasets'), sorted."""
     return sorted(_catalog(kind))
+
+
+dataset_names, model_names = (partial(catalog_names, kind) for kind in ("datasets", "models"))
 
 
 @cache

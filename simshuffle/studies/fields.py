@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.study.options import COMMAND_LINE, Argument, Completion, Option
+from simshuffle.study.options import COMMAND_LINE, Argument, Completion, Option, words
 
 if TYPE_CHECKING:
     from simshuffle.scenario.scenario import Scenario
@@ -25,6 +25,7 @@ def shipped_names(folder: str) -> Completion:
     return names
 
 
+ROUTINGS = words(place="simshuffle.routing:Routing")
 scenario_names, study_names = shipped_names("scenarios"), shipped_names("studies")
 machine_names = shipped_names("topologies")
 

@@ -10,9 +10,10 @@ imported when a record is filled, so that the help of all verbs can be listed at
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -23,6 +24,48 @@ COMMAND_LINE = "command line"
 Completion = Callable[[str], list[str]]
 """Words that complete one that is begun."""
 OptionsT = TypeVar("OptionsT", bound="Options")
+
+
+class Words:
+    """Words of a closed set, which complete one that is begun, and which the help lists.
+
+    Args:
+        words: the words themselves, or
+        place: where they are, as 'module:name': a mapping, a sequence or a function that gives one,
+            or a union whose kinds they are. It is imported when they are wanted.
+    """
+
+    def __init__(self, *words: str, place: str = "") -> None:
+        self._words, self._place = words, place
+
+    def begun(self, incomplete: str) -> list[str]:
+        """Those that begin so."""
+        return [word for word in self.all() if word.startswith(incomplete)]
+
+    def all(self) -> list[str]:
+        """All of them."""
+        if not self._place:
+            return [*self._words]
+        module, _, name = self._place.partition(":")
+        found = getattr(importlib.import_module(module), name)
+        if isinstance(found, Collection):
+            return [*found]
+        return [*(_kinds(found) if get_args(found) else found())]
+
+
+def words(*known: str, place: str = "") -> Completion:
+    """What completes one of such `Words`."""
+    return Words(*known, place=place).begun
+
+
+def _kinds(union: Any) -> Iterator[str]:
+    """Kinds of the records of a union."""
+    fields = getattr(union, "model_fields", None)
+    if fields is not None:
+        yield from get_args(fields["kind"].annotation)
+    else:
+        for each in get_args(union):
+            yield from _kinds(each)
 
 
 @dataclass(frozen=True)
@@ -38,7 +81,7 @@ class Option:
         many: whether it may be given several times.
         low, high: the range of a number, both ends included.
         choices: the words that there are; any if none are named.
-        complete: completes a word.
+        complete: completes a word; `words` where few are possible that others check.
         python: the type of the value in the stub, where the field's own says less.
     """
 

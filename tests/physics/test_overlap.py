@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simshuffle.allreduce import Ddp, Horovod
+from simshuffle.plan.bounds import Compute, bounds
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.scenario.scenario import load_scenario
@@ -250,3 +251,48 @@ def test_impossible_overlaps_are_refused(values: dict[str, Any], path: str) -> N
     with pytest.raises(ScenarioError) as raised:
         load_scenario("quickstart", {"workload.allreduce.overlap": values})
     assert path in raised.value.problems[0].path
+
+
+# ----------------------------------------------------------------------- what `check` says of it
+
+
+def found_again(overlap: Any, bandwidth: str = "10 GB/s") -> tuple[Compute, dict[str, float]]:
+    """What the bounds say that the passes of an iteration are made of, and what is simulated."""
+    scenario = overlapped(overlap, bandwidth)
+    return bounds(scenario).passes, times(scenario)
+
+
+def test_the_parts_of_compute_add_up_to_what_is_simulated() -> None:
+    """30 ms are given, 4 ms are hooks. At 2 GB/s and half of the speed the first bucket travels for
+    5.0192 ms from 2.4 ms of the 24 on, the second from 14.4 ms on: 9.6 ms of the pass are left, so
+    it is slowed for the 19.2 ms that these take."""
+    overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
+    parts, simulated = found_again({**overlap, "slowdown": 0.5, "hooks": "4 ms"}, "2 GB/s")
+    assert parts.given == pytest.approx(FORWARD + BACKWARD, rel=1e-9)
+    assert parts.hooks == pytest.approx(4e-3, rel=1e-9)
+    assert parts.jitter == 0
+    assert parts.slowed == pytest.approx(0.5 * (reduced(10e6, 2e9) + 19.2e-3), rel=1e-9)
+    passes = simulated["forward"] + simulated["backward"]
+    assert passes == pytest.approx(parts.given + parts.hooks, rel=1e-9)
+    assert simulated["slowdown"] == pytest.approx(parts.slowed, rel=1e-9)
+
+
+@pytest.mark.parametrize("bandwidth", ["1 GB/s", "10 GB/s"])
+def test_the_same_of_messages_of_horovod(bandwidth: str) -> None:
+    """A cycle of a second: the whole gradient is posted when the pass is over, and slows nothing.
+    One of 0.1 us: every layer as soon as it is ready, as in buckets of one layer."""
+    rule = {"kind": "horovod", "negotiation": "0 s", "negotiation_per_rank": "0 s"}
+    parts, simulated = found_again({**rule, "cycle": "1 s"}, bandwidth)
+    assert parts.slowed == simulated["slowdown"] == 0
+    parts, simulated = found_again({**rule, "cycle": "0.1 us", "fusion": "1 B"}, bandwidth)
+    assert simulated["slowdown"] == pytest.approx(parts.slowed, rel=1e-4)
+    each, _ = found_again(
+        {"kind": "ddp", "bucket": "1 B", "first_bucket": "1 B", "hooks": "0 s"}, bandwidth
+    )
+    assert parts.slowed == pytest.approx(each.slowed, rel=1e-4)
+
+
+def test_no_overlap_adds_nothing() -> None:
+    parts, simulated = found_again("none")
+    assert (parts.hooks, parts.slowed) == (0, 0)
+    assert simulated["forward"] + simulated["backward"] == pytest.approx(parts.given, rel=1e-9)

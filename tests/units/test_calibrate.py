@@ -17,7 +17,7 @@ from simshuffle.api import read, run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.new.files import write_drafts
-from simshuffle.new.questions import QUESTIONS
+from simshuffle.new.questions import asked_of
 from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
@@ -626,7 +626,7 @@ def test_set_comes_after_the_fragment_and_drops_the_record(scenario):
 def drafted(tmp_path, monkeypatch):
     """A scenario as `simshuffle new` writes it, with `kind: nccl`, and a fragment beside it."""
     monkeypatch.chdir(tmp_path)
-    given = {question.name: question.default for question in QUESTIONS if question.needed}
+    given = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
     write_drafts(Path("mine"), {**given, "ways": "local"})
     measured = calibrate([DATA / "nccl-1-host.txt", DATA / "nccl-2-hosts.txt"])
     Path("nccl.yaml").write_text(measured.to_yaml(), encoding="utf-8")

@@ -14,19 +14,34 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.cli import new as verb
 from simshuffle.errors import InputError
-from simshuffle.new import draft
-from simshuffle.new.draft import drafts
+from simshuffle.new import machine, start
+from simshuffle.new.draft import drafts as drafts_and_left_out
 from simshuffle.new.files import write_drafts
-from simshuffle.new.questions import BY_NAME, QUESTIONS, answered
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.new.questions import BY_NAME, CHOICES, QUESTIONS, answered, asked_of
+from simshuffle.plan.verdict import verdict
+from simshuffle.scenario.scenario import load_scenario, machine_of
+from simshuffle.sim.simulate import simulate
+from simshuffle.spec.library import find, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
 
-NEEDED = {question.name: question.default for question in QUESTIONS if question.needed}
+NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
+SHAPES = {
+    "fat_tree": {},
+    "dragonfly": {"groups": "4"},
+    "rail_optimised": {},
+    "torus": {"shape": "4x4x3"},
+}
+"""What a shape needs beside `NEEDED`."""
 RESEARCHER = (
     "--hosts 64 --gpus 4 --accelerator a100 --hcas 2 --hca-bandwidth '200 Gbit/s' --ports 40"
     " --taper 2 --pfs-bandwidth '120 GB/s' --pfs-opens '30 k/s' --samples 10000000"
     " --sample-size '150 kB' --batch-time '0.11 s' --batch-size 64 --gradients '100 MB'"
+    " --ssd '3.2 TB'"
 )
+
+
+RESEARCHER_ANY = RESEARCHER.replace(" --ports 40 --taper 2", "")
+RUNS = ["global-pfs @256", "global-ssd @256", "local @256", "partial-0.1 streamlined @256"]
 
 
 @pytest.fixture
@@ -35,6 +50,11 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     return tmp_path
+
+
+def drafts(name, given):
+    """The texts of the files, by their names."""
+    return drafts_and_left_out(name, given)[0]
 
 
 def refused(given, name="mine"):
@@ -59,11 +79,7 @@ def test_the_machine_of_a_researcher_from_options(here, capsys):
     times = workload.model.accelerators["a100"]
     batch = workload.local_batch_size * (times.forward + times.backward_seconds) + times.update
     assert batch == pytest.approx(0.11, rel=1e-12)
-    assert list(scenario.runs()) == [
-        "global-pfs @256",
-        "local @256",
-        "partial-0.1 streamlined @256",
-    ]
+    assert list(scenario.runs()) == RUNS
 
 
 def test_what_is_written_can_be_simulated(here):
@@ -72,7 +88,7 @@ def test_what_is_written_can_be_simulated(here):
     epochs = run(load_scenario("mine.yaml", small)).epochs.set_index("run")["epoch_s"]
     # three batches of 0.11 s at least
     assert epochs.min() > 0.33
-    assert list(epochs.index) == ["global-pfs @8", "local @8", "partial-0.1 streamlined @8"]
+    assert list(epochs.index) == [run.replace("256", "8") for run in RUNS]
 
 
 def test_without_a_terminal_all_that_only_the_user_knows_is_asked_for_at_once(here, capsys):
@@ -100,9 +116,10 @@ def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, mon
     assert asked.count("Ports of a switch") == 2
     assert "What the SSD reads" not in asked
     assert "must be a whole number, at least 1" in said
-    for question in QUESTIONS[1:]:
-        if question.name not in {"ssd_read", "ssd_write"}:
+    for question in asked_of("fat_tree"):
+        if question.name not in {"hosts", "ssd_read", "ssd_write"}:
             assert question.advice in said
+    assert not {BY_NAME[name].text for name in ("groups", "shape")} & set(asked)
     scenario = load_scenario("mine.yaml")
     assert (scenario.cluster.topology.hosts, scenario.cluster.topology.ports) == (8, 64)
     again = next(line for line in said.splitlines() if line.startswith("The same without"))
@@ -122,12 +139,13 @@ def test_with_all_that_is_needed_nothing_is_asked_on_a_terminal_either(here, mon
 def test_every_default_is_an_answer_with_a_source_to_a_key_that_exists(question):
     assert question.problem(question.default) is None
     assert question.why
-    texts = drafts("mine", NEEDED)
+    shape = question.of[0] if question.of else "fat_tree"
+    texts = drafts("mine", {**NEEDED, "topology": shape, **SHAPES[shape]})
     plain = yaml.safe_load(texts["mine.yaml"])
     plain["cluster"] = yaml.safe_load(texts["mine-cluster.yaml"])
     for step in question.at.split(".", 1 if question.at.startswith("sweep") else -1):
         plain = plain[step]
-    if question.needed or f"{question.name}?" in draft.MACHINE + draft.SSD:
+    if question.needed or f"{question.name}?" in machine.TEXT + machine.SSD:
         named = question.name in {"hosts", "samples", "batch_size"}
         assert named or any(question.advice in text for text in texts.values())
 
@@ -175,6 +193,252 @@ def test_the_accelerator_sets_its_links(accelerator, nvlink):
     host = yaml.safe_load(text)["host"]
     assert (host["accelerator"], host["nvlink_bandwidth"]) == (accelerator, f"{nvlink} GB/s")
     assert ("as of an A100" in text) == (accelerator == "x")
+
+
+# ------------------------------------------------------------------------------------- networks
+
+
+FEW = ("world_size=16", "epochs=1", "workload.dataset.num_samples=2048", "sweep={}")
+
+
+@pytest.mark.parametrize("shape", start.SHAPES)
+def test_every_shape_passes_check_and_run(here, shape):
+    words = [f"--{key}={value}" for key, value in SHAPES[shape].items()]
+    assert main(["new", "mine", *shlex.split(RESEARCHER_ANY), "--topology", shape, *words]) == 0
+    assert main(["check", "mine.yaml"]) == 0
+    cluster = load_scenario("mine.yaml").cluster
+    assert (cluster.topology.kind, cluster.num_gpus) == (shape, 256)
+    sets = [word for value in FEW for word in ("--set", value)]
+    assert main(["run", "mine.yaml", *sets, "--processes", "1", "--out", "result"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # 41 // 4 = 10 ports for hosts: 5 hosts with 2 HCAs; 16 hosts of a group on 4 switches of 4;
+        # 8 ports to other groups, as many as to hosts
+        ({"hosts": "64", "groups": "4"}, (4, 4, 8)),
+        # 16 ports for hosts: 2 with 8; 32 hosts on 16 switches, of which 15 ports lead to others
+        ({"hosts": "64", "groups": "2", "hcas": "8", "gpus": "8", "ports": "64"}, (16, 2, 16)),
+        # 6 switches with 2 hosts of 4 HCAs in each group; 8 links up
+        ({"hosts": "48", "groups": "4", "hcas": "4"}, (6, 2, 8)),
+        # a host a switch would need 50 switches for 48 hosts: 9 a group, some with 2 hosts
+        ({"hosts": "48", "groups": "5", "hcas": "8", "gpus": "8"}, (9, 2, 16)),
+        # one switch of a group with 2 hosts of 2 HCAs: 29 links lead to the 29 others, and not 4
+        ({"hosts": "60", "groups": "30"}, (1, 2, 29)),
+        ({"hosts": "1", "groups": "1"}, (1, 1, 2)),
+    ],
+)
+def test_a_dragonfly_is_balanced_unless_its_groups_need_more_links(given, expected):
+    answers = {**NEEDED, "topology": "dragonfly", **given}
+    of = yaml.safe_load(drafts("mine", answers)["mine-cluster.yaml"])["topology"]
+    keys = ("switches_per_group", "hosts_per_switch", "global_links_per_switch")
+    assert tuple(of[key] for key in keys) == expected
+    used = of["hosts_per_switch"] * of["hcas_per_host"] + expected[0] - 1 + expected[2]
+    assert used <= int(answers.get("ports", "40"))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # 20 of 40 ports down; 3 pods x 2 rails are 6 leaf switches, with 20 links up each
+        ({"hosts": "48"}, (20, 3, "shared")),
+        # 26 pods x 8 rails are 208 leaf switches: more than a spine has ports; 26 of a rail have
+        # 520 links up and as many above, on 20 spines 52 ports each; 8 of a pod have 160
+        ({"hosts": "512", "hcas": "8", "gpus": "8"}, (20, 26, "pod")),
+        ({"hosts": "5"}, (5, 1, "shared")),
+        # taper 3: 10 up, 30 down
+        ({"hosts": "64", "taper": "3"}, (30, 3, "shared")),
+    ],
+)
+def test_pods_of_a_rail_optimised_network_have_a_leaf_switch_for_each_rail(given, expected):
+    answers = {**NEEDED, "topology": "rail_optimised", **given}
+    of = yaml.safe_load(drafts("mine", answers)["mine-cluster.yaml"])["topology"]
+    assert (of["hosts_per_pod"], of["pods"], of["spine_layout"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "rule"),
+    [
+        ({"topology": "dragonfly"}, "--groups", "is required: Groups of the dragonfly"),
+        ({"topology": "torus"}, "--shape", "is required: Switches of the torus"),
+        ({"topology": "torus", "shape": "4x1"}, "--shape", "must be whole numbers from 2 on"),
+        ({"topology": "torus", "shape": "9x9"}, "--shape", "must have at most 64 switches"),
+        ({"topology": "dragonfly", "groups": "90"}, "--groups", "must be such that 40 ports"),
+        ({"topology": "rail_optimised", "ports": "4"}, "--ports", "must be enough for 64 hosts"),
+        ({"groups": "4"}, "--groups", "is not asked where --topology is fat_tree"),
+        ({"topology": "torus", "shape": "4x4", "taper": "2"}, "--taper", "is not asked where"),
+        ({"topology": "dragonfli"}, "--topology", "must be fat_tree, dragonfly"),
+        ({"topology": "gone.json"}, "--topology", "no such file"),
+        ({"topology": "juwels-booster"}, "--hosts", "is not asked where --topology is juwels"),
+    ],
+)
+def test_numbers_that_make_no_such_network_are_refused(given, path, rule):
+    ((found, told),) = refused({**NEEDED, **given})
+    assert found == path
+    assert told.startswith(rule)
+
+
+def test_a_dump_is_to_be_imported_first(here, capsys):
+    (here / "ibnet.txt").write_text("Switch 36")
+    assert main(["new", "mine", "--topology", "ibnet.txt"]) == 2
+    assert "simshuffle machine import ibnet.txt --out fabric.yaml" in capsys.readouterr().err
+
+
+ANY = {name: answer for name, answer in NEEDED.items() if name != "hosts"}
+
+
+@pytest.mark.parametrize("name", shipped_names("topologies"))
+def test_every_shipped_machine_is_a_start(name):
+    """Its numbers are as they are, with their sources, and the rest follows from them."""
+    texts = drafts("mine", {**ANY, "topology": name, "ranks": "4"})
+    copied, known = texts["mine-cluster.yaml"], machine_of(name)
+    assert yaml.safe_load(copied) == read_yaml(find(name, "topologies"))[0]
+    allreduce = yaml.safe_load(texts["mine.yaml"])["workload"]["allreduce"]
+    assert allreduce["channels"] == known.host.hcas
+    reached = parse_quantity(allreduce["inter_host_bus_bandwidth"], Dimension.BANDWIDTH)
+    hcas = known.host.hcas * known.topology.link_bandwidth
+    assert reached == pytest.approx(0.85 * hcas, rel=1e-3)
+    assert f"a copy of {name}." in copied
+
+
+def test_a_shipped_machine_passes_check_and_run(here):
+    words = ["--topology", "juwels-booster", "--ranks", "16"]
+    words += [word for key, value in ANY.items() for word in (BY_NAME[key].option, value)]
+    assert main(["new", "mine", *words]) == 0
+    assert main(["check", "mine.yaml"]) == 0
+    sets = [word for value in FEW for word in ("--set", value)]
+    assert main(["run", "mine.yaml", *sets, "--processes", "1", "--out", "result"]) == 0
+
+
+@pytest.mark.parametrize("file", ["net.json", "net.graphml", "fabric.yaml"])
+def test_a_file_of_a_network_or_a_machine_is_a_start(here, file):
+    """A fat tree of 16 hosts with a link each, exported, and imported as a machine: what is written
+    in another folder finds the network."""
+    (here / "sub").mkdir()
+    form = "json" if file.endswith("yaml") else Path(file).suffix[1:]
+    assert main(["machine", "export", "small-fat-tree", "--to", form, "--out", f"net.{form}"]) == 0
+    if file.endswith("yaml"):
+        assert main(["machine", "import", "net.json", "--out", file]) == 0
+    words = [word for key, value in ANY.items() for word in (BY_NAME[key].option, value)]
+    assert main(["new", "sub/mine", "--topology", file, *words, "--ranks", "4"]) == 0
+    cluster, known = load_scenario("sub/mine.yaml").cluster, machine_of("small-fat-tree")
+    assert cluster.topology.num_hosts == known.topology.num_hosts
+    assert cluster.host.hcas == known.topology.links_per_host
+    assert main(["check", "sub/mine.yaml"]) == 0
+    sets = [word for value in (*FEW[1:], "world_size=4") for word in ("--set", value)]
+    assert main(["run", "sub/mine.yaml", *sets, "--processes", "1", "--out", "result"]) == 0
+
+
+def test_a_wizard_asks_what_the_network_needs(here, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    asked = []
+
+    def prompt(text, default, err):
+        asked.append(text.strip())
+        return {BY_NAME["topology"].text: "torus", BY_NAME["shape"].text: "4x4"}.get(
+            asked[-1], default
+        )
+
+    monkeypatch.setattr(typer, "prompt", prompt)
+    assert main(["new", "mine"]) == 0
+    assert asked == [of.text for of in asked_of("torus")]
+    assert load_scenario("mine.yaml").cluster.topology.shape == [4, 4]
+
+
+# ------------------------------------------------------------------------ what fits, and is timed
+
+
+@pytest.mark.parametrize(
+    ("given", "runs", "left_out"),
+    [
+        ({"ssd": "3.2 TB"}, ["global-pfs", "global-ssd", "local", "partial-0.1"], []),
+        # 10 M x 150 kB = 1.5 TB
+        (
+            {"ssd": "1.2 TB"},
+            ["global-pfs", "local", "partial-0.1"],
+            ["global_shuffle:source=ssd (1.5 TB on the SSD of a host, which has 1.2 TB: 300 GB"],
+        ),
+        # on 64 hosts 1.5 TB / 64 = 23.4 GB each, with a tenth more 25.8 GB
+        (
+            {"ssd": "24 GB"},
+            ["global-pfs", "local"],
+            [
+                "global_shuffle:source=ssd (1.5 TB",
+                "partial_local_shuffle:exchange_fraction=0.1 (25.8",
+            ],
+        ),
+        # on 2 of them 750 GB: what does not fit there is left out of the sweep
+        (
+            {"ssd": "700 GB", "ranks": "8,all"},
+            ["global-pfs"],
+            ["global_shuffle:source=ssd (1.5 TB", "local_shuffle (750 GB", "partial_local"],
+        ),
+        (
+            {"ssd": "none"},
+            ["global-pfs", "local", "partial-0.1"],
+            ["global_shuffle:source=ssd (1.5 TB in the memory of a host, which has 256 GB:"],
+        ),
+        # asked for by name: nothing is added
+        ({"ways": "local"}, ["local"], []),
+    ],
+)
+def test_strategies_that_fit_are_compared_and_others_named(here, capsys, given, runs, left_out):
+    words = [word for key, value in given.items() for word in (f"--{key}", value)]
+    assert main(["new", "mine", *shlex.split(RESEARCHER), *words]) == 0
+    said, text = capsys.readouterr().err, (here / "mine.yaml").read_text()
+    comments = " ".join(line.strip(" #") for line in text.splitlines() if line.strip()[:1] == "#")
+    found = list(load_scenario("mine.yaml").runs())
+    assert list(dict.fromkeys(name.split(" ")[0] for name in found)) == runs
+    assert said.count("Left out: ") == comments.count("Left out: ") == len(left_out)
+    for part in left_out:
+        assert f"Left out: {part}" in said
+        assert f"Left out: {part}" in comments
+
+
+def passes_of(*words):
+    """s of FW+BW of each of 16 ranks in an epoch of 5 iterations of the researcher; s by which the
+    backward pass is slowed in an iteration after the first, which ranks do not begin together; and
+    what `check` says of an iteration's compute."""
+    assert main(["new", "mine", *shlex.split(RESEARCHER), "--force", *words]) == 0
+    values = {
+        "world_size": 16,
+        "epochs": 1,
+        "workload.dataset.num_samples": 16 * 64 * 5,
+        "workload.jitter": {"compute": 0.0, "read": 0.0},
+        "workload.exchange": "local_shuffle",
+        "time_tolerance": 0,
+    }
+    scenario = load_scenario("mine.yaml", values)
+    rows = simulate(scenario).phases
+    took = rows.assign(s=rows["end_s"] - rows["start_s"])
+    each = took[took["phase"].isin(["forward", "backward"])].groupby("rank")["s"].sum()
+    slowed = took[(took["phase"] == "slowdown") & (took["iteration"] > 1)]["s"].sum() / (4 * 16)
+    return each.to_numpy(), slowed, verdict(scenario, "")["compute"]
+
+
+def test_a_batch_timed_distributed_is_found_again(here):
+    """0.11 s in five iterations: FW+BW is what was given, and nothing slows it once more."""
+    passes, slowed, compute = passes_of("--timed", "distributed")
+    assert passes == pytest.approx([5 * 0.11] * 16, rel=1e-9)
+    assert slowed == 0
+    assert compute == pytest.approx({"given_s": 0.11, "hooks_s": 0, "jitter_s": 0, "slowed_s": 0})
+
+
+def test_a_batch_timed_on_one_gpu_gets_hooks_and_is_slowed(here):
+    """As `check` says it: the parts are what is simulated."""
+    passes, slowed, compute = passes_of()
+    assert passes == pytest.approx([5 * (0.11 + 3e-3)] * 16, rel=1e-9)
+    assert 5 * (compute["given_s"] + compute["hooks_s"]) == pytest.approx(passes[0], rel=1e-9)
+    assert 0 < compute["slowed_s"] == pytest.approx(slowed, rel=1e-3)
+    assert "hooks: 3 ms, slowdown: 0.25" in (here / "mine.yaml").read_text()
+
+
+@pytest.mark.parametrize("timed", CHOICES["timed"])
+def test_without_overlap_nothing_is_added(here, timed):
+    passes, slowed, _ = passes_of("--timed", timed, "--overlap", "none")
+    assert passes == pytest.approx([5 * 0.11] * 16, rel=1e-9)
+    assert slowed == 0
 
 
 def test_one_way_is_no_sweep():

@@ -46,6 +46,54 @@ def test_the_slowest_resource_is_named(capsys):
     assert "15.2" in line  # 61,000 files or so that are not in memory
 
 
+OFFERED = "global_shuffle:source=ssd (2 GB on the SSD of a host, which has"
+
+
+@pytest.mark.parametrize(
+    ("ssd", "line"),
+    [
+        ("1.6 TB", f"Fits, and is not among the runs: {OFFERED} 1.6 TB)."),
+        ("1.2 GB", f"Does not fit: {OFFERED} 1.2 GB: 800 MB too much)."),
+    ],
+)
+def test_a_copy_on_every_ssd_is_offered_or_said_to_be_too_large(ssd, line, capsys):
+    """100,000 samples of 20 kB are 2 GB. The shards of the other strategies are there already."""
+    size = ("--set", "workload.dataset.num_samples=100000", "--set")
+    size += ("workload.dataset.sample_size={mean: 20 kB}", "--set", f"cluster.ssd.capacity={ssd}")
+    assert line in checked(capsys, "quickstart", *size)
+    own = ("--set", "workload.exchange=global_shuffle:source=ssd", "--set")
+    own += ("cluster.ssd.capacity=1.6 TB",)
+    alone = checked(capsys, "quickstart", *size[:-2], *own)
+    assert "global_shuffle:source=ssd" not in alone
+    assert "Fits, and is not among the runs: local_shuffle (" in alone
+
+
+def test_strategies_that_hold_samples_in_a_way_of_their_own_are_offered_nothing(capsys):
+    order = "workload.exchange=loader_shuffle:order=webdataset,samples_per_shard=100"
+    (row,) = json.loads(checked(capsys, "quickstart", "--set", order, "--json"))
+    assert row["offers"] == []
+
+
+def test_check_says_what_compute_is_made_of(capsys):
+    """A batch of 40 ms on one GPU, 3 ms of DDP's hooks, and jitter off."""
+    of = "workload.model.accelerators.v100-sxm2-16gb"
+    values = {
+        of: "{forward: 40 ms / 192, measured_batch: 64}",
+        "workload.local_batch_size": 64,
+        "workload.dataset.num_samples": 64 * 64 * 10,
+        "workload.jitter": "{compute: 0}",
+        "workload.allreduce.overlap": "ddp",
+    }
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    printed = checked(capsys, "quickstart", *words)
+    (line,) = [each for each in printed.splitlines() if each.startswith("Compute of")]
+    assert line.startswith(
+        "Compute of an iteration, in the mean: 40 ms as the step times say, 3 ms more for hooks"
+    )
+    assert "while gradients travel" in line
+    assert "jitter" not in line
+
+
 def test_the_tables_can_be_had_for_a_paper(capsys):
     printed = checked(capsys, "quickstart", "--to", "latex")
     assert printed.count("\\toprule") == printed.count("\\end{tabular}") == 3

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.study.options import Argument, Option, Options
+from simshuffle.study.options import Argument, Option, Options, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -33,21 +33,28 @@ class CalibrationOptions(Options):
             "KIND",
             "Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.",
             flag="--as",
+            complete=words(place="simshuffle.studies.calibrate.readers:READERS"),
         ),
     ] = None
     fit_up_to: Annotated[
         int | None,
         Option("RANKS", "Fit what has at most so many ranks; predict the rest.", low=1),
     ] = None
-    epochs: Annotated[str, Option("WHICH", "Epoch log: steady (from the second on) or all.")] = (
-        "steady"
-    )
+    epochs: Annotated[
+        str,
+        Option(
+            "WHICH",
+            "Epoch log: steady (from the second on) or all.",
+            complete=words("steady", "all"),
+        ),
+    ] = "steady"
     model: Annotated[
         tuple[str, ...],
         Option(
             "[LOGGED=]ENTRY",
             "Epoch log: the catalog's entry for a model.",
             many=True,
+            complete=words(place="simshuffle.spec.library:model_names"),
         ),
     ] = ()
     accelerator: Annotated[str | None, Option("NAME", "Epoch log: key of the step times.")] = None
@@ -59,7 +66,10 @@ class CalibrationOptions(Options):
         Option("N", "Ranks, where a file does not say it (OSU collectives).", low=2),
     ] = None
     hosts: Annotated[int | None, Option("N", "Hosts, where a file does not say it.", low=1)] = None
-    storage: Annotated[str, Option("WHICH", "What IOR and mdtest measured: pfs or ssd.")] = "pfs"
+    storage: Annotated[
+        str,
+        Option("WHICH", "What IOR and mdtest measured: pfs or ssd.", complete=words("pfs", "ssd")),
+    ] = "pfs"
 
 
 def request(options: CalibrationOptions) -> tuple[Study[Any], Request[Any]]:

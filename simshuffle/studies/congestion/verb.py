@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.studies.fields import ScenarioName, Set
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.studies.fields import ROUTINGS, ScenarioName, Set
+from simshuffle.study.options import CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -25,7 +25,12 @@ class CongestionOptions(CellOptions):
     scenario: ScenarioName
     pattern: Annotated[
         tuple[str, ...],
-        Option("NAME", "A pattern. Default: all.", many=True),
+        Option(
+            "NAME",
+            "A pattern. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.studies.congestion.patterns:PATTERNS"),
+        ),
     ] = ()
     network: Annotated[
         tuple[str, ...],
@@ -33,6 +38,7 @@ class CongestionOptions(CellOptions):
             "MODEL",
             "analytic, fluid or packet. Default: fluid and packet.",
             many=True,
+            complete=words("analytic", "fluid", "packet"),
         ),
     ] = ()
     routing: Annotated[
@@ -41,6 +47,7 @@ class CongestionOptions(CellOptions):
             "NAME",
             "A routing, such as ecmp:queue_pairs=4. Default: the scenario's.",
             many=True,
+            complete=ROUTINGS,
         ),
     ] = ()
     seeds: Annotated[int, Option("N", "Seeds for analytic and fluid.", low=1)] = 5

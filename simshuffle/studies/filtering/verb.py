@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.studies.fields import Set, study_names
-from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option
+from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -26,7 +26,12 @@ class TrainOptions(CellOptions):
         str, Argument("STUDY", "A study file, or a name below studies/.", complete=study_names)
     ]
     device: Annotated[
-        str, Option("DEVICE", "What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.")
+        str,
+        Option(
+            "DEVICE",
+            "What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.",
+            complete=words("auto", "cpu", "cuda"),
+        ),
     ] = "auto"
     set: Set = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.studies.fields import Set, scenario_names
-from simshuffle.study.options import Argument, CellOptions, Option
+from simshuffle.study.options import Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -59,10 +59,16 @@ class LoaderOptions(CellOptions):
             "KIND[:KEY=VALUE,...]",
             "An order. Default: all.",
             many=True,
+            complete=words(place="simshuffle.orders:AnyOrder"),
         ),
     ] = ()
     dataset: Annotated[
-        str | None, Option("NAME", "A data set of the catalog, for samples and their size.")
+        str | None,
+        Option(
+            "NAME",
+            "A data set of the catalog, for samples and their size.",
+            complete=words(place="simshuffle.spec.library:dataset_names"),
+        ),
     ] = None
     samples: Annotated[
         int | None, Option("N", "Default: 16384, or of the data set or the file.", low=1)
@@ -98,7 +104,12 @@ class LoaderOptions(CellOptions):
     seed: Annotated[int, Option("N", "Of the orders.", low=0)] = 0
     classes: Annotated[int, Option("N", "Labels, by which the samples are sorted.", low=1)] = 10
     unit: Annotated[
-        str, Option("UNIT", "What a file's loader fetches: sample, block or shard.")
+        str,
+        Option(
+            "UNIT",
+            "What a file's loader fetches: sample, block or shard.",
+            complete=words("sample", "block", "shard"),
+        ),
     ] = "shard"
     block: Annotated[int, Option("N", "Samples of a block, with --unit.", low=1)] = 1
     store: Annotated[

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.studies.fields import ScenarioName, Set, pairs
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.options import CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Request, Study
+
+
+EXCHANGES = words("partial_local_shuffle", "importance_exchange", "importance_pair")
+"""Those that have an exchange_fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,11 +27,17 @@ class AblationOptions(CellOptions):
     Which costs how much of the epoch of SCENARIO."""
 
     scenario: ScenarioName
-    start: Annotated[str, Option("EXCHANGE", "The exchange to begin with, as in a scenario.")] = (
-        "importance_exchange:schedule=authors"
-    )
+    start: Annotated[
+        str,
+        Option("EXCHANGE", "The exchange to begin with, as in a scenario.", complete=EXCHANGES),
+    ] = "importance_exchange:schedule=authors"
     end: Annotated[
-        str, Option("EXCHANGE", "The exchange to end with; at the same exchange_fraction.")
+        str,
+        Option(
+            "EXCHANGE",
+            "The exchange to end with; at the same exchange_fraction.",
+            complete=EXCHANGES,
+        ),
     ] = "importance_pair:schedule=authors"
     also: Annotated[
         tuple[tuple[str, Any], ...],
@@ -75,6 +85,7 @@ class HidingOptions(CellOptions):
             "authors, pair, encoded, wire, or own. Default: the first four.",
             flag="--variant --way",
             many=True,
+            complete=words("authors", "pair", "encoded", "wire", "own"),
         ),
     ] = ()
     tolerance: Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.studies.fields import ScenarioName, Set
-from simshuffle.study.options import COMMAND_LINE, CellOptions, Option
+from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class OracleOptions(CellOptions):
             "Ways to divide training, such as data,data+spatial,pipeline:stages=4. Default: all"
             " that may work on as many GPUs.",
             read=strategies_of,
+            complete=words(place="simshuffle.parallelism:AnyParallelism"),
         ),
     ] = ()
     world_sizes: Annotated[

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.studies.fields import Set, scenario_names
-from simshuffle.study.options import Argument, CellOptions, Option
+from simshuffle.study.options import Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ class PolicyOptions(CellOptions):
     ]
     policy: Annotated[
         tuple[str, ...],
-        Option("NAME", "A policy. Default: all.", many=True),
+        Option(
+            "NAME",
+            "A policy. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.studies.policies.plan:POLICIES"),
+        ),
     ] = ()
     case: Annotated[
         tuple[str, ...],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.study.options import Option, Options
+from simshuffle.study.options import Option, Options, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ class TestbedOptions(Options):
 
     pattern: Annotated[
         tuple[str, ...],
-        Option("NAME", "A pattern. Default: all.", many=True),
+        Option(
+            "NAME",
+            "A pattern. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.studies.testbed.patterns:PATTERNS"),
+        ),
     ] = ()
     leaves: Annotated[int, Option("N", "Leaf switches.")] = 2
     hosts_per_leaf: Annotated[int, Option("N", "Hosts below each; at most 16 hosts in all.")] = 4

@@ -19,7 +19,7 @@ from simshuffle.studies.fields import (
 )
 from simshuffle.studies.filtering.verb import KIND, TrainOptions
 from simshuffle.studies.filtering.verb import VERBS as TRAIN
-from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option
+from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class TtaOptions(CellOptions):
         Option(
             "RULE",
             "trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.",
+            complete=words("trained", "samples", "ranks"),
         ),
     ] = None
     target: Annotated[
@@ -60,12 +61,22 @@ class TtaOptions(CellOptions):
         int | None,
         Option("M", "Of the study; the default is the M with most strategies."),
     ] = None
-    batch_norm: Annotated[str | None, Option("KIND", "Of the study: per_rank, sync or none.")] = (
-        None
-    )
+    batch_norm: Annotated[
+        str | None,
+        Option(
+            "KIND",
+            "Of the study: per_rank, sync or none.",
+            complete=words("per_rank", "sync", "none"),
+        ),
+    ] = None
     variant: Annotated[str | None, Option("TEXT", "Of the study, as in its tables.")] = None
     statistics: Annotated[
-        str, Option("NAME", "Of the evaluation: own, rank0, pooled or recalibrated.")
+        str,
+        Option(
+            "NAME",
+            "Of the evaluation: own, rank0, pooled or recalibrated.",
+            complete=words("own", "rank0", "pooled", "recalibrated"),
+        ),
     ] = "own"
     replayed_seeds: Annotated[
         int, Option("K", "Seeds of each setting whose plans are simulated.")
@@ -77,6 +88,7 @@ class TtaOptions(CellOptions):
             "pfs, ssd or object_store: where global shuffle reads. Default: as the scenario,"
             " else pfs.",
             many=True,
+            complete=words("pfs", "ssd", "object_store"),
         ),
     ] = ()
     set_study: Annotated[

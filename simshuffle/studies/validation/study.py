@@ -52,6 +52,11 @@ def request(only: Sequence[str] | None = None, folder: Path | None = None) -> Re
     return _request([row for row in rows if not only or row.set in only])
 
 
+def shipped_sets() -> list[str]:
+    """Names of the sets that come with simshuffle."""
+    return list(dict.fromkeys(row.set for row in read_rows(shipped("validation"))))
+
+
 def again(folder: Path, meta: Meta) -> Request[Rows]:
     """The request of a result, from the rows in its table.
 

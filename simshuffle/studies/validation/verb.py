@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.options import CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -21,7 +21,12 @@ class ValidationOptions(CellOptions):
 
     only: Annotated[
         tuple[str, ...],
-        Option("SET", "A set of rows. Default: all.", many=True),
+        Option(
+            "SET",
+            "A set of rows. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.studies.validation.study:shipped_sets"),
+        ),
     ] = ()
     folder: Annotated[
         Path | None,
