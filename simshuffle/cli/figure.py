@@ -70,7 +70,7 @@ def figure(
         raise InputError(Problem("--latex", rule, str(to), remedy), "command line")
     to = "latex" if latex else to
     check_format(json, to)
-    from simshuffle.figures.draw import Wish, drawn, parts_of, rows_of, target
+    from simshuffle.figures.draw import Wish, drawn, parts_of, rows_of, target, verdict
 
     out = file_in(out, f"{kind}.{format_ or 'pdf'}")
     wish = Wish(kind, results or [], style, int(columns), format_, out, force)
@@ -86,6 +86,7 @@ def figure(
         print_parts(parts_of(wish, given), to)
     else:
         typer.echo(f"Figure: {place}")
+        typer.echo(f"Caption: {' '.join([KINDS[str(kind)], *verdict(given)])}")
         return
     if place is not None:
         say(f"Figure: {place}")

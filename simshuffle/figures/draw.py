@@ -15,6 +15,7 @@ from simshuffle.figures import KINDS
 from simshuffle.figures.catalogue import check_results, kind_named
 from simshuffle.figures.kinds import Given
 from simshuffle.figures.table import table_of
+from simshuffle.results.export import captioned
 from simshuffle.results.style import STYLES, in_style, signed
 from simshuffle.results.table_io import rows
 from simshuffle.studies import read_folder
@@ -114,7 +115,12 @@ def parts_of(wish: Wish, given: Sequence[Given]) -> list[str | Table]:
     """The table under the figure, and what has to be said beside it."""
     kind = kind_named(wish.kind)
     title = KINDS[wish.kind].partition(";")[0].rstrip(".")
-    return [table_of(title, kind.table(given)), *kind.notes(given)]
+    return captioned([table_of(title, kind.table(given)), *kind.notes(given)], verdict(given))
+
+
+def verdict(given: Sequence[Given]) -> list[str]:
+    """That of the result; of several there is none."""
+    return given[0].result.verdict() if len(given) == 1 else []
 
 
 def rows_of(wish: Wish, given: Sequence[Given]) -> list[dict[Any, Any]]:

@@ -150,12 +150,14 @@ def _section(part: Section, level: int, place: str) -> str:
 def _sections(of: Named) -> Iterator[Section]:
     """All that is said of a result."""
     result, runs = of.result, asked.scenarios(of.folder, of.result)
+    if said := result.verdict():
+        yield Section("Verdict", paragraph(" ".join(said)))
     if "breakdown" in result.study.stored:
         yield asked.cautions(result, runs)
         yield from simulation.sections(result, runs)
         yield Section("Notes", tables(text.notes(result)))
     else:
-        yield Section("Results", tables(result.exported()))
+        yield Section("Results", tables(result.listings()))
         if drawn := _figures(result):
             yield Section("Figures", drawn)
         yield asked.cautions(result, runs)
@@ -166,7 +168,7 @@ def _sections(of: Named) -> Iterator[Section]:
 def _figures(result: Result) -> str:
     """The figures of the study."""
     return "".join(
-        vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
+        vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.", " ".join(result.verdict()))
         if chart.rows <= vega.MOST_ROWS
         else _picture(name, chart)
         for name, chart in result.study.figures(result).items()

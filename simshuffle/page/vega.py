@@ -31,6 +31,8 @@ TIP: dict[str, Any] = {
     "description": {"field": "tip", "type": "nominal"},
 }
 """What a mark says where the pointer or the focus is."""
+NO_SHARE = 1e12
+"""What a place is divided by that is drawn in seconds alone."""
 DIGITS = 6
 """Of numbers, so that a page is small."""
 
@@ -237,6 +239,8 @@ def _wholes(rows: pd.DataFrame, panel: Panel) -> pd.Series:
     bars = [mark.data for mark in panel.marks if mark.kind == "bar" and "seconds" in mark.data]
     bars = bars or [mark.data for mark in panel.marks if mark.kind == "bar"]
     whole = bars[0].groupby("y")["x2"].max()
+    if "y" not in rows:  # what is shaded by the other panel's scale has no share of a bar
+        return pd.Series(NO_SHARE, rows.index)
     middle = (rows["y"] + rows["y2"]) / 2 if "y2" in rows else rows["y"]
     return middle.round().map(whole).fillna(1.0).replace(0.0, 1.0)
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +19,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.console import terminal_text
-from simshuffle.results.export import html
+from simshuffle.results.export import captioned, html
 from simshuffle.results.folders import write_folder
 from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from simshuffle.results.chart import Chart
 
+LINE = 100
+"""Columns of a verdict on a terminal."""
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
@@ -80,10 +83,13 @@ class Study(Generic[V]):
     one_figure: bool = False  # whether there is always one
     # what a terminal shows: texts and tables
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
-    # the same for LaTeX and Markdown, where the terminal shows a report that has its tables in its
+    # the answer in one to three sentences, from the tables, and what it rests on; it stands before
+    # ``parts``, in captions and in JSON
+    verdict: Callable[[Result], Iterable[str]] | None = None
+    # ``parts`` for LaTeX and Markdown, where the terminal shows a report that has its tables in its
     # text; None for ``parts``
     exported: Callable[[Result], Iterable[str | Table]] | None = None
-    # what ``--json`` prints, as plain values; None for all tables
+    # what ``--json`` prints, as plain values; None for all tables. With a verdict it is by name
     as_json: Callable[[Result], Any] | None = None
     # tables by name that are put beside those of another result: what tells rows apart as index,
     # and columns of numbers; None for all tables in CSV whose schemas have a key
@@ -299,19 +305,32 @@ class Result:
             raise InputError(Problem("name", "no such table", repr(name), remedy), "table")
         return self.all_tables[name]
 
+    def verdict(self) -> list[str]:
+        """The answer in a few sentences, the last of which says what it rests on; none if the study
+        gives no verdict."""
+        return [] if self.study.verdict is None else list(self.study.verdict(self))
+
     def parts(self) -> list[str | Table]:
-        """What a terminal shows: texts and tables."""
-        return list(self.study.parts(self))
+        """What a terminal shows: the verdict, texts and tables."""
+        said = [textwrap.fill(" ".join(self.verdict()), LINE)] if self.study.verdict else []
+        return [*filter(None, said), *self.study.parts(self)]
+
+    def listings(self) -> list[str | Table]:
+        """What documents show beside the verdict: texts and tables, all tables as such."""
+        return list((self.study.exported or self.study.parts)(self))
 
     def exported(self) -> list[str | Table]:
-        """What goes to LaTeX and Markdown: texts and tables, all tables as such."""
-        return self.parts() if self.study.exported is None else list(self.study.exported(self))
+        """What goes to LaTeX and Markdown: `listings`, the first table with the verdict in its
+        caption."""
+        return captioned(self.listings(), self.verdict())
 
     def as_json(self) -> Any:
         """What ``--json`` prints, as plain values; what is empty is None."""
-        if self.study.as_json is not None:
-            return self.study.as_json(self)
-        return {name: rows(table) for name, table in self.all_tables.items()}
+        said = {} if self.study.verdict is None else {"verdict": self.verdict()}
+        if self.study.as_json is None:
+            return {**said, **{name: rows(table) for name, table in self.all_tables.items()}}
+        values = self.study.as_json(self)
+        return {**said, **values} if said else values
 
     def compared(self) -> Tables:
         """Tables that are put beside those of another result, by name: what tells rows apart as

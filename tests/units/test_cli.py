@@ -261,12 +261,12 @@ def test_json_is_all_of_standard_output_and_standard_error_is_empty_without_a_te
     _, stdout, stderr = finished
     assert stderr == ""
     rows = json.loads(stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
-    assert [row["run"] for row in rows] == RUNS
+    assert [row["run"] for row in rows["epochs"]] == RUNS
 
 
 def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
     folder, stdout, _ = finished
-    rows = json.loads(stdout)
+    rows = json.loads(stdout)["epochs"]
     table = rows_of(folder / "epochs.csv")
     assert len(rows) == len(table)
     for row, expected in zip(rows, table, strict=True):
@@ -286,7 +286,7 @@ def test_json_has_the_rows_of_the_epochs_table_to_the_last_bit(finished):
 def test_json_in_one_process_prints_nothing_else(result, capsys, simulating_is_a_failure):
     assert main(["run", "quickstart", *SMALL, "--out", "out", "--json"]) == 0
     captured = capsys.readouterr()
-    assert [row["run"] for row in json.loads(captured.out)] == RUNS
+    assert [row["run"] for row in json.loads(captured.out)["epochs"]] == RUNS
     assert "nothing was simulated" in captured.err
 
 
@@ -634,10 +634,10 @@ def test_waiting_can_be_booked_as_in_the_papers_in_table_json_and_figure(tmp_pat
     """The labels of the papers, and no cause, from the same tables."""
     made = ["run", "quickstart", *LOCAL]
     assert main([*made, "--out", str(tmp_path / "a"), "--json"]) == 0
-    [ours] = json.loads(capsys.readouterr().out)
+    [ours] = json.loads(capsys.readouterr().out)["epochs"]
     paper = [*made, "--out", str(tmp_path / "b"), "--labels", "paper"]
     assert main([*paper, "--json"]) == 0
-    [theirs] = json.loads(capsys.readouterr().out)
+    [theirs] = json.loads(capsys.readouterr().out)["epochs"]
     sums: dict[str, float] = {}
     for part in ours["breakdown"]:
         sums[part["label"]] = sums.get(part["label"], 0.0) + part["seconds"]

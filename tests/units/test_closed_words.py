@@ -19,8 +19,23 @@ from simshuffle.studies.congestion.patterns import PATTERNS
 from simshuffle.study.options import Words, fields_of, plain_type, words
 
 OPEN = {
-    *("N", "M", "S", "K", "RANKS", "ACCURACY", "SHARE", "SIZE", "SIZE,...", "RATE", "TIME"),
-    *("FILE", "FILE...", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE", "TEXT", "HOST HOST"),
+    *(
+        "N",
+        "M",
+        "S",
+        "K",
+        "P",
+        "T",
+        "RANKS",
+        "ACCURACY",
+        "SHARE",
+        "SIZE",
+        "SIZE,...",
+        "RATE",
+        "TIME",
+    ),
+    *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE"),
+    *("TEXT", "HOST HOST"),
     *("KEY=VALUE", "KEY.PATH=VALUE", "KEY=V1,V2,...", "ADDRESS", "M,...", "NAME@M", "RANK,..."),
     *("SCENARIO", "STUDY", "SOURCE", "A", "B", "NAME[/NAME]", "s3[:KEY=VALUE,...]"),
 }

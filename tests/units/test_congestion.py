@@ -870,7 +870,9 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
 def test_json_is_one_document_and_nothing_else(finished, capsys):
     assert main(["study", "congestion", *FEW, "--out", str(finished), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert set(printed) == {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
+    shown = {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
+    assert set(printed) == shown | {"verdict"}
+    assert printed["verdict"][-1].startswith("Rests on ")
     assert printed["times"][0]["pattern"] == "all_to_all"
     assert printed["ablation"][-1]["last"] is None
 

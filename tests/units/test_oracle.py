@@ -255,7 +255,7 @@ def test_the_fastest_that_fits_is_recommended_with_its_margin():
     assert best["second"].tolist() == ["spatial", "filter", "spatial"]
     assert best["margin"].to_numpy() == pytest.approx([0.15, 1.0, 0.15])
     assert best["clear"].tolist() == [False, True, False]
-    said = "\n".join(text.recommendation(best.reset_index(), SAYS))
+    said = "\n".join(text.verdict(best.reset_index(), SAYS))
     assert "Fastest: data on 8 GPUs, 6.00 s an epoch (5.40 to 6.90 s), 1 GiB a GPU." in said
     assert "spatial, 15 % longer; too close to tell." in said
 
@@ -276,7 +276,7 @@ def test_where_nothing_fits_the_least_too_large_is_named():
     )
     best = recommend.recommended(table)
     says = {**SAYS, "budget_nbytes": 4.0 * GIB}
-    said = list(text.recommendation(best, says))
+    said = list(text.verdict(best, says))
     assert said[1] == (
         "On 2 GPUs nothing fits: filter takes least memory, 5 GiB a GPU, 1 GiB too much. From 4"
         " GPUs on something fits."
@@ -395,7 +395,8 @@ def test_a_terminal_shows_each_scale_and_all_of_the_best(result):
 def test_json_has_every_point(folder, capsys):
     assert main(["results", "show", str(folder), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert {*STORED, "recommended"} == shown.keys()
+    assert {*STORED, "recommended", "verdict"} == shown.keys()
+    assert shown["verdict"][0].startswith("Fastest: ")
     assert len(shown["points"]) == len(pd.read_csv(folder / "points.csv"))
 
 

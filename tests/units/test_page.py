@@ -341,7 +341,7 @@ def test_every_kind_has_its_tables_and_figures(results_made, tmp_path, kind):
             for kind_of in ("bar", "point", "line"):
                 for mark in (mark for mark in panel.marks if mark.kind == kind_of):
                     assert all(shows(of.spec, row) for row in mark.places().to_dict("records"))
-    titles = [str(part.title) for part in result.exported() if not isinstance(part, str)]
+    titles = [str(part.title) for part in result.listings() if not isinstance(part, str)]
     assert all(f"<caption><span>{title.splitlines()[0][:30]}" in text for title in titles)
     assert result.meta["fingerprint"] in text
 

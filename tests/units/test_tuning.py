@@ -8,7 +8,6 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.studies import read_folder
-from simshuffle.studies.loader import tuning_text
 from tests.small import small
 
 exactly = pytest.approx
@@ -59,8 +58,7 @@ def test_memory_is_that_of_all_batches_that_are_held(decoding):
 def test_the_answer_is_the_smallest_setting_that_stalls_nothing(decoding, tmp_path, capsys):
     answer = decoding.derived["answers"].iloc[0]
     assert (answer["workers"], answer["prefetch"], answer["binds"]) == (4, 4, "loop")
-    said = [part for part in tuning_text.parts(decoding.tables["settings"], decoding.derived[
-        "answers"]) if isinstance(part, str)]  # fmt: skip
+    said = decoding.verdict()
     assert any("4 workers, 4 batches ahead: nothing stalls" in line for line in said)
     assert any("as the scenario has it, 2 workers, 4 batches ahead" in line for line in said)
     assert any("num_workers=4, prefetch_factor=1" in line for line in said)

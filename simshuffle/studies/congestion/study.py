@@ -98,6 +98,7 @@ STUDY: Study[list[Job]] = Study(
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
     figures=_figures,
+    verdict=lambda result: text.verdict(result.all_tables),
     parts=lambda result: text.parts(result.all_tables, result.meta),
     as_json=_as_json,
     says=_Says,

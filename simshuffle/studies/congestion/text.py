@@ -120,6 +120,27 @@ def _decides(rows: pd.DataFrame, name: str) -> Table:
     return _DECIDES.listing(shown, title, columns, names=2)
 
 
+def verdict(tables: Tables) -> Iterator[str]:
+    """Each question's answer on the most ranks, and for which routings and seeds it is."""
+    judged, names = tables["routings"], routings(tables)
+    if judged.empty:
+        return
+    of_routing = dict(groups(tables["verdicts"], "world_size", "a", "b"))
+    size = judged["world_size"].max()
+    for row in judged[judged["world_size"] == size].to_dict("records"):
+        question = f"{row['a']} or {row['b']} on {size:,} ranks"
+        if row["winner"] == "differs":
+            yield f"{question}: that depends on the routing."
+            continue
+        found = of_routing[row["world_size"], row["a"], row["b"]]["verdict"].unique()
+        yield f"{question}: {_winner(row)} ({', '.join(found)})."
+    seeds = tables["times"]["seed"].nunique()
+    yield (
+        f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
+        f" {', '.join(names)}; accuracy is not in it."
+    )
+
+
 def verdict_lines(tables: Tables) -> Iterator[str]:
     """For each question a line; for each world size the verdict, and below it what each model
     says."""

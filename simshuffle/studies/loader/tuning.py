@@ -244,6 +244,10 @@ def _answers(result: Result) -> Any:
     return answers(result.tables["settings"])
 
 
+def _verdict(result: Result) -> Iterator[str]:
+    return tuning_text.verdict(result.tables["settings"], result.derived["answers"])
+
+
 def _parts(result: Result) -> Iterator[Any]:
     return tuning_text.parts(result.tables["settings"], result.derived["answers"])
 
@@ -260,6 +264,7 @@ STUDY: Study[Sequence[TuningCell]] = Study(
         "tuning": tuning_chart(result.tables["settings"], result.derived["answers"])
     },
     one_figure=True,
+    verdict=_verdict,
     parts=_parts,
     again=f"{__name__}:again",
 )

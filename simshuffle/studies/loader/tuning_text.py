@@ -32,9 +32,7 @@ REMEDIES = {
 
 
 def parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str | Table]:
-    """All of it, in order: the answer first."""
-    for row in answers.to_dict("records"):
-        yield from _answer(row, settings[settings["run"] == row["run"]])
+    """All of it but the verdict, in order."""
     threads = ("threads",) * bool((settings["threads"] > 1).any())
     setting = ("workers", *threads, "prefetch", "samples_per_s", "waiting")
     more = ("stall_s", "first_s", "memory_nbytes", "binds")
@@ -49,6 +47,13 @@ def parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str | Table
         " shared resource that does not bind count nothing. Memory is that of batches: each worker"
         " is a process beside it."
     )
+
+
+def verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str]:
+    """What each run needs, and what that rests on."""
+    for row in answers.to_dict("records"):
+        yield from _answer(row, settings[settings["run"] == row["run"]])
+    yield "Rests on one seed, and on decode and step times as the scenario gives them."
 
 
 def _answer(row: Row, of: pd.DataFrame) -> Iterator[str]:

@@ -163,6 +163,7 @@ STUDY: Study[Hiding] = Study(
     stored=HIDING,
     documents=("scenario.yaml",),
     figures=_figures,
+    verdict=lambda result: text.hidden(result.tables),
     parts=lambda result: text.of_hiding(result.tables),
     faults=_faults,
     again="simshuffle.studies.mechanisms.verb:hiding_again",

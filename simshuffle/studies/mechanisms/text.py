@@ -70,6 +70,21 @@ def _range(table: pd.DataFrame) -> pd.Series[str]:
     return low + " to " + high
 
 
+def hidden(tables: Tables) -> Iterator[str]:
+    """How much of the samples can be exchanged behind other work on the most ranks, what ends it,
+    and what that rests on."""
+    limits = tables["limits"]
+    for row in limits[limits["world_size"] == limits["world_size"].max()].to_dict("records"):
+        share = f"{100 * row['exchange_fraction']:.3g} %"
+        end = row["bottleneck"].removeprefix("host work: ")
+        ends = f"; what ends it is {end}" if end else ""
+        yield (
+            f"On {row['world_size']:,} ranks other work hides the exchange of {share} of the"
+            f" samples ({row['way']}){ends}."
+        )
+    yield "Rests on one seed and the routing of the scenario; accuracy is not in it."
+
+
 def of_hiding(tables: Tables) -> Iterator[str | Table]:
     """All of a search, in order."""
     limits = tables["limits"]

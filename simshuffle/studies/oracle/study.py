@@ -82,6 +82,7 @@ STUDY: Study[Oracle] = Study(
         "recommended": Derived(RECOMMENDED, lambda result: recommended(result.tables["points"])),
     },
     figures=_figures,
+    verdict=lambda result: text.verdict(result.derived["recommended"], result.meta["says"]),
     parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
     facts=lambda of, outcomes, tables: {"says": said(of)},
     says=_Says,

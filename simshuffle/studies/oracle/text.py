@@ -40,7 +40,6 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     yield _scales(points, best)
     if any(not row["clear"] for row in _told(best)):
         yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
-    yield from recommendation(best, says)
     chosen = chosen_scale(best, points)
     here = points[(points["world_size"] == chosen) & points["feasible"]]
     if len(here):
@@ -65,8 +64,13 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     yield "Rests on:\n" + "\n".join(f"- {each}" for each in says["assumptions"])
 
 
-def recommendation(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
-    """The best of all scales in words, and what to do where nothing fits."""
+def verdict(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
+    """The best of all scales in words, what to do where nothing fits, and what that rests on."""
+    yield from _recommendation(best, says)
+    yield "Rests on closed forms and the assumptions that are listed; accuracy is not in it."
+
+
+def _recommendation(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
     whole, *others = best.to_dict("records")
     if not whole["strategy"]:
         yield _none(whole, says)

@@ -27,6 +27,7 @@ from simshuffle.studies.simulation.intervals import Means, lengths, means, measu
 from simshuffle.studies.simulation.result import SimulationResult
 from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
 from simshuffle.studies.simulation.tables import STORED, STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
+from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
@@ -194,8 +195,7 @@ def _as_json(result: Result) -> Any:
         {**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]}
         for row in rows(result.tables["epochs"])
     ]
-    summaries = {name: rows(table) for name, table in result.derived.items()}
-    return {"epochs": epochs, **summaries} if summaries else epochs
+    return {"epochs": epochs, **{name: rows(table) for name, table in result.derived.items()}}
 
 
 def _compared(result: Result) -> Tables:
@@ -281,6 +281,7 @@ STUDY: Study[Runs] = Study(
     documents=("scenario.yaml",),
     figures=_figures,
     one_figure=True,
+    verdict=verdict,
     parts=_parts,
     as_json=_as_json,
     compared=_compared,

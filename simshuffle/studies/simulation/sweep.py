@@ -20,7 +20,7 @@ from simshuffle.scenario.reading import exchange_located
 from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.fields import scenario_of
-from simshuffle.studies.simulation import text
+from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.cell import RunCell, reported
 from simshuffle.studies.simulation.intervals import lengths, measures, over_seeds, summary
 from simshuffle.studies.simulation.measure import measure_name, measure_problems
@@ -296,11 +296,7 @@ def _parts(result: Result) -> Iterable[str | Table]:
         cells = [text.spread(*_reach(row, measure)) for measure in shown]
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
     notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]
-    notes.append(
-        text.about_interval(over_seeds(seeds))
-        if seeds > 1
-        else "One seed: how far the times vary by chance is not known; --seeds tells."
-    )
+    notes += [text.about_interval(over_seeds(seeds))] if seeds > 1 else []
     lost = result.meta["lost"]
     notes += [f"Not simulated: {name}: {why}" for name, why in lost.items()]
     return [table, *notes]
@@ -309,6 +305,21 @@ def _parts(result: Result) -> Iterable[str | Table]:
 def _reach(row: pd.Series[Any], measure: str) -> tuple[float, float]:
     """The mean, and half its interval."""
     return row["mean", measure], (row["high", measure] - row["low", measure]) / 2
+
+
+def _verdict(result: Result) -> Iterable[str]:
+    """That on the runs, as on those of `simshuffle.studies.simulation.study`."""
+    table = result.tables["sweep"].rename(columns={"label": "run"})
+    if table.duplicated(["run", "epoch", "seed"]).any():
+        return []  # a label of one's own, which does not tell runs apart
+    whole = result.derived["summary"].query("measure == 'epoch_s'").set_index(["label", "epoch"])
+    half = (whole["high"] - whole["mean"]).fillna(0.0)
+    first = table.drop_duplicates(["run", "epoch"])
+    measured = ["epoch_s", "samples_per_s", "staging_s"]
+    mean = table.groupby(["run", "epoch"], sort=False)[measured].mean().reset_index(drop=True)
+    epochs = first.reset_index(drop=True)
+    epochs[measured] = mean
+    return verdict.of_sweep(epochs, half, int(whole["seeds"].max()))
 
 
 def _compared(result: Result) -> Tables:
@@ -355,6 +366,7 @@ STUDY: Study[Sweep] = Study(
     leading=_leading,
     figures=_figures,
     one_figure=True,
+    verdict=_verdict,
     parts=_parts,
     compared=_compared,
     says=_Says,

@@ -18,7 +18,7 @@ from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
-from simshuffle.studies.time_to_accuracy.text import parts, report
+from simshuffle.studies.time_to_accuracy.text import parts, report, verdict
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Request, Result, Study
 
@@ -116,6 +116,7 @@ STUDY: Study[Join] = Study(
     documents=("scenario.yaml",),
     texts={"report.txt": _report},
     figures=_figures,
+    verdict=lambda result: verdict(Tables(**result.tables)),
     parts=lambda result: [_report(result)],
     exported=lambda result: parts(Tables(**result.tables), result.meta),
     as_json=_json,

@@ -219,6 +219,17 @@ def _mixed(row: Row) -> list[str]:
 # ------------------------------------------------------------------------------------------ targets
 
 
+def verdict(tables: Tables) -> Iterator[str]:
+    """What is fastest to the highest accuracy that was asked for, and what that rests on."""
+    if tables.targets.empty:
+        return
+    target = tables.targets["target"].max()
+    rows = tables.targets[tables.targets["target"] == target]
+    yield f"To {100 * target:.1f} % accuracy:"
+    yield from _fastest(tables, rows)
+    yield f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
+
+
 def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
     """What is fastest to each target, and a table of all settings that reached it."""
     for target, rows in tables.targets.groupby("target", sort=False):
