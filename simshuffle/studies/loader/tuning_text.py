@@ -33,6 +33,7 @@ REMEDIES = {
 
 def parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str | Table]:
     """All of it but the verdict, in order."""
+    yield from map(_keys, answers.to_dict("records"))
     threads = ("threads",) * bool((settings["threads"] > 1).any())
     setting = ("workers", *threads, "prefetch", "samples_per_s", "waiting")
     more = ("stall_s", "first_s", "memory_nbytes", "binds")
@@ -87,10 +88,14 @@ def _answer(row: Row, of: pd.DataFrame) -> Iterator[str]:
     if row["memory_nbytes"] > SCARCE * best["host_nbytes"]:
         host = readable(best["host_nbytes"], Dimension.NBYTES, 3)
         yield f"{run}: these batches take {memory} of the {host} of a host's memory."
+
+
+def _keys(row: Row) -> str:
+    """How to ask for a setting."""
     keys = " ".join(f"--set workload.loader.{name}={row[name]}" for name in SETTING)
     ahead, rest = divmod(row["prefetch"], row["workers"])
     torch = f"in PyTorch num_workers={row['workers']}, prefetch_factor={ahead}; here "
-    yield f"{run}: {torch if row['threads'] == 1 and not rest else ''}{keys}"
+    return f"{row['run']}: {torch if row['threads'] == 1 and not rest else ''}{keys}"
 
 
 def _setting(row: Row) -> str:
