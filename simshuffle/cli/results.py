@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.cli.show import show as show_result
 from simshuffle.studies.fields import any_of, result_folders, scenario_names
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Result
 
 app = typer.Typer()
 verbs = typer.Typer()
@@ -71,6 +74,11 @@ def compare(
         print_parts(found.parts(), to)
 
 
+def _booked(result: Result, labels: str | None) -> Result:
+    """The result with waiting booked so; as it was asked for of None."""
+    return result if labels is None else replace(result, meta={**result.meta, "labels": labels})
+
+
 @command(
     verbs,
     "Results",
@@ -93,9 +101,7 @@ def plot(
     For a paper or slides, also of several results: simshuffle figure."""
     from simshuffle.studies import read_folder
 
-    result = read_folder(folder)
-    if labels is not None:
-        result = replace(result, meta={**result.meta, "labels": labels})
+    result = _booked(read_folder(folder), labels)
     if result.meta.get("state") == "unfinished":
         say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
     if out is None:
@@ -112,18 +118,21 @@ def plot(
     verbs,
     "Results",
     "simshuffle results show results/quickstart",
-    "simshuffle results show results/quickstart --to latex",
+    "simshuffle results show results/quickstart --to latex --labels cause",
 )
 def show(
     folder: ResultFolder,
+    labels: LabelsOption = None,
     json: AsJson = False,
     to: To = None,
 ) -> None:
-    """Print the tables of a result folder again. Simulates nothing."""
+    """Print the tables of a result folder again. Simulates nothing.
+
+    Seconds of runs are sums alone in LaTeX and Markdown; by label with --labels."""
     from simshuffle.studies import read_folder
 
     check_format(json, to)
-    show_result(read_folder(folder), folder, json=json, to=to)
+    show_result(_booked(read_folder(folder), labels), folder, json=json, to=to)
 
 
 @command(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from simshuffle.figures.kinds import Given, nothing
-from simshuffle.figures.runs import last_epochs, lines_of, shown, wide
+from simshuffle.figures.runs import SAMPLES, last_epochs, lines_of, shown, wide
 from simshuffle.results import report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
 from simshuffle.results.report import Booking
@@ -83,7 +83,10 @@ def over(across: str, measure: str, *, ideal: bool = False) -> Callable[[Sequenc
         ]
         values = rows.rename(columns={measure: "mean"})
         values = values.assign(label=values["line"], epoch=1, measure=measure)
-        return sweep_chart(values, axes, measure, ideal=ideal)
+        found = last_epochs(given)
+        drawn = lines_of(found, across).isin(rows["line"])
+        samples = wide(found[drawn], SAMPLES, ["run"])[SAMPLES]
+        return sweep_chart(values, axes, measure, samples=samples, ideal=ideal)
 
     return chart
 

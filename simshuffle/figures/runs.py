@@ -13,9 +13,11 @@ import pandas as pd
 from simshuffle.figures.kinds import Given
 from simshuffle.results import report
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
-from simshuffle.studies.simulation.intervals import Means, means, measures, summary
+from simshuffle.studies.simulation.intervals import Means, means, measures, samples_of, summary
 from simshuffle.studies.simulation.tables import label_column
 
+SAMPLES = "samples"
+"""A measure of `last_epochs` beside those of all runs: how many samples an epoch has."""
 Pair = tuple[pd.DataFrame, pd.DataFrame]
 """Epochs and breakdown, as `simshuffle.results.report` makes them, with or without seeds."""
 
@@ -55,7 +57,7 @@ def last_epochs(given: Sequence[Given]) -> pd.DataFrame:
     """
     parts = []
     for _, (epochs, breakdown) in renamed(given):
-        table = measures(epochs, breakdown)
+        table = measures(epochs, breakdown).assign(**{SAMPLES: samples_of(epochs)})
         table = table[table["epoch"] == table.groupby("run")["epoch"].transform("max")]
         keys = ["run", "strategy", "world_size", "exchange_fraction"]
         texts = [n for n in table if n not in keys and not pd.api.types.is_numeric_dtype(table[n])]

@@ -22,7 +22,7 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.intervals import Means
+from simshuffle.studies.simulation.intervals import Means, samples_of
 from simshuffle.studies.simulation.measure import WHOLE_EPOCH
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
@@ -50,7 +50,7 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
     """
     of = means_of(result)
     yield _breakdown(result, of)
-    if scaled := _scaling(_last(of)):
+    if scaled := _scaling(of):
         yield scaled
     yield _network(result, runs)
     if tail := _tail(result):
@@ -58,12 +58,9 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
     yield _storage(result, of)
 
 
-def _scaling(epochs: pd.DataFrame) -> Section | None:
-    """Seconds of the last epoch by ranks; None where all have the same number of ranks.
-
-    Args:
-        epochs: columns series, world_size, epoch_s, of the last epochs.
-    """
+def _scaling(of: Means) -> Section | None:
+    """Seconds of the last epoch by ranks; None where all have the same number of ranks."""
+    epochs = _last(of)
     if epochs["world_size"].nunique() < 2:
         return None
     axes: list[Swept] = [
@@ -71,8 +68,12 @@ def _scaling(epochs: pd.DataFrame) -> Section | None:
         {"name": "line", "key": "line", "numbers": False},
     ]
     rows = epochs.assign(line=epochs["series"], label=epochs["series"], mean=epochs["epoch_s"])
-    rows = rows.assign(measure=WHOLE_EPOCH, epoch=1, low=float("nan"), high=float("nan"))
-    return Section("Scaling", figure(sweep_chart(rows, axes), "Time per epoch by ranks."))
+    half = float("nan")
+    if of.half is not None:
+        half = of.half["epoch_s"].loc[pd.MultiIndex.from_frame(rows[["run", "epoch"]])].to_numpy()
+    rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
+    chart_of = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
+    return Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
 
 
 def _breakdown(result: Result, of: Means) -> Section:

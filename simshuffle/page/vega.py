@@ -182,7 +182,8 @@ def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there
     elif mark.kind == "line":
         shown |= {"type": "line", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
         if look.marker:
-            shown["point"] = {"size": 25, "filled": filled, "shape": SHAPES[look.marker]}
+            size = max(25, round(2.8 * look.size**2))
+            shown["point"] = {"size": size, "filled": filled, "shape": SHAPES[look.marker]}
     elif mark.kind == "point":
         shown |= {"type": "point", "filled": filled, "size": 8 + 6 * look.size**2}
         shown |= {"shape": SHAPES.get(look.marker, "circle")}

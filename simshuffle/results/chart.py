@@ -260,13 +260,14 @@ def log_axis(
 def apart(
     values: Sequence[float], log: bool, text: Callable[[Any], str] = plain
 ) -> dict[float, str]:
-    """Ticks at those values, without those that would stand on one another; the last one stays."""
-    values = sorted(map(float, values))
-    texts = [plain(value) for value in values]
+    """Ticks at those values, without the texts that would stand on others; the last one stays."""
+    values = sorted(map(float, set(values)))
+    texts = [text(value) for value in values]
     places = np.log(values) if log else np.array(values)
     room = max(map(len, texts)) * LETTER * np.ptp(places)
-    shown = [len(values) - 1]
-    for number in range(len(values) - 2, -1, -1):
-        if places[shown[-1]] - places[number] >= room:
-            shown.append(number)
-    return {values[number]: texts[number] for number in reversed(shown)}
+    found, last = {values[-1]: texts[-1]}, places[-1]
+    for value, place, of in list(zip(values, places, texts, strict=True))[-2::-1]:
+        shown = last - place >= room
+        found[value] = of if shown else ""
+        last = place if shown else last
+    return dict(sorted(found.items()))

@@ -221,7 +221,7 @@ def test_no_number_stands_beside_the_strip_of_those_that_hide_nothing(least):
 
 def swept(labels, axes, **columns):
     summary = pd.DataFrame({"label": labels, "epoch": 2, "measure": "epoch_s", **columns})
-    summary = summary.assign(mean=4.0, low=3.9, high=4.1)
+    summary = summary.assign(seeds=3, mean=4.0, low=3.9, high=4.1)
     return laid_out(sweep_chart(summary, axes))
 
 
@@ -261,6 +261,69 @@ def test_a_sweep_shows_another_measure_and_leaves_out_0_where_values_lie_close()
     wider = sweep_chart(of.assign(mean=[0.1, 0.2]), [ranks], "epoch_s/iterations")
     assert laid_out(wider).axes[0].get_ylim()[0] == pytest.approx(0)
     assert list(faults(figure)) == []
+
+
+def scaling(times, ranks=(16, 32, 64), **more):
+    """The figure of these times per epoch over ranks, a line each."""
+    rows = [
+        {"label": f"{name} @{m}", "world_size": m, "exchange": name, "mean": float(seconds)}
+        for name, of in times.items()
+        for m, seconds in zip(ranks, of, strict=True)
+    ]
+    few = {"epoch": 2, "measure": "epoch_s", "seeds": 1, "low": np.nan, "high": np.nan}
+    axes = [
+        axis("world_size", "world_size", numbers=True),
+        axis("exchange", "workload.exchange", numbers=False),
+    ]
+    return sweep_chart(pd.DataFrame(rows).assign(**{**few, **more}), axes, samples=[1024.0, 960.0])
+
+
+def test_ranks_are_on_a_logarithmic_axis_whose_ticks_are_those_that_were_swept():
+    chart = scaling({"local": (4, 2, 1)})
+    assert chart.panels[0].x.log
+    (ax,) = laid_out(chart).axes
+    assert ax.get_xscale() == "log"
+    assert [*ax.get_xticks()] == [16, 32, 64]
+    assert [*ax.get_xticks(minor=True)] == []
+    ranks = (4, 6, 8, 12, 16, 2000, 2048)
+    (ax,) = laid_out(scaling({"local": range(7, 0, -1)}, ranks)).axes
+    assert tuple(ax.get_xticks()) == ranks  # where two are close, one has no text
+    assert [t.get_text() for t in ax.get_xticklabels()][-2:] == ["", "2048"]
+    assert not scaling({"local": [4]}, [16]).panels[0].x.log
+
+
+def test_one_seed_has_no_intervals_and_the_figure_says_what_it_is_of():
+    one, three = scaling({"a": (4, 2, 1)}), scaling({"a": (4, 2, 1)}, seeds=3, low=0.9, high=4.1)
+    assert [kinds for kinds, _ in one.legend_keys()] == [{"line"}]
+    assert laid_out(one).axes[0].containers == []
+    assert one.note == "An epoch has 960 to 1,024 samples. One seed, so no intervals."
+    assert len(laid_out(three).axes[0].containers) == 1
+    assert "Mean and 95 % interval of 3 seeds." in three.note
+    for chart in (one, three):
+        assert "interval" not in chart.caption
+        assert list(faults(chart)) == []
+
+
+def test_curves_that_lie_on_each_other_are_said_to_and_are_seen_as_rings():
+    """On an axis from 0 to 1.08 x 4 s, curves are on each other up to 1 % of it, 43 ms. c is 40 ms
+    from a and b at once, which is 2.0 % of 2.04 s; d is apart at the last of three points."""
+    times = {"a": (4, 3, 2), "b": (4, 3, 2), "c": (4, 3, 2.04), "d": (4, 3, 1)}
+    chart = scaling(times)
+    assert chart.note.endswith(
+        "On each other: a, b and c (at most 2\u00a0% apart); a and d (at 67\u00a0% of the points)."
+    )
+    assert [round(look.size, 1) for look in chart.looks.values()] == [7.8, 6.2, 4.6, 3]
+    assert scaling({"a": (4, 3, 2), "b": (4, 3, 2)}).note.endswith(
+        "On each other: a and b (equal)."
+    )
+    assert scaling({"a": (0, 0, 0), "b": (0, 0, 0)}).note.endswith("a and b (equal).")
+    alone = scaling({"a": (4, 3, 2), "b": (3, 2, 1)})
+    assert "each other" not in alone.note
+    assert {look.size for look in alone.looks.values()} == {3}
+
+
+def test_a_figure_whose_axis_leaves_out_0_says_so():
+    assert "The axis leaves out 0." in scaling({"a": (1.00, 0.99, 0.98)}).note
 
 
 def test_lines_of_a_legend_look_as_they_are_drawn():

@@ -29,7 +29,7 @@ def test_any_two_schedules_stand_side_by_side_under_their_names():
         f"partial_local_shuffle:exchange_fraction=0.1{of}" for of in ("", ",schedule=authors")
     ]
     request = asked(over={"workload.exchange": exchanges}, seeds=2)
-    cells = sweep.STUDY.stages[0](request.values, {})
+    cells = cells_of(request)
     assert [cell.scenario.label() for cell in cells.values()] == [
         *["partial-0.1 streamlined @8"] * 2,
         *["partial-0.1 authors @8"] * 2,
@@ -39,7 +39,32 @@ def test_any_two_schedules_stand_side_by_side_under_their_names():
 
 def test_a_value_that_is_given_twice_is_no_other_value():
     request = asked(over={"world_size": [2, 2, 4]})
-    assert len(sweep.STUDY.stages[0](request.values, {})) == 2
+    assert len(cells_of(request)) == 2
+
+
+@pytest.mark.parametrize("given", [small(), "quickstart"])
+def test_what_a_kind_requires_may_come_by_the_axis_alone(given):
+    key = "workload.exchange.exchange_fraction"
+    options = SweepOptions(
+        scenario=given,
+        set={"workload.exchange": "partial_local_shuffle"},
+        over={key: [0.3, 0.1]},
+    )
+    request = sweep.request(options)
+    exchanges = [cell.scenario.workload.exchange for cell in cells_of(request).values()]
+    assert [(of.kind, of.fraction) for of in exchanges] == [
+        ("partial_local_shuffle", 0.3),
+        ("partial_local_shuffle", 0.1),
+    ]
+
+
+def test_what_no_axis_brings_is_still_required():
+    with pytest.raises(InputError, match="exchange_fraction: is required"):
+        asked(set={"workload.exchange": "partial_local_shuffle"}, over={"world_size": [2, 4]})
+
+
+def cells_of(request):
+    return sweep.STUDY.stages[0](request.values, {})
 
 
 def test_the_measure_of_the_figure_is_a_column_or_one_over_a_number_of_something():

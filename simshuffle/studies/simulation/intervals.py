@@ -72,9 +72,13 @@ def lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         epochs: a row for each epoch and seed, with ``epoch_s`` and ``samples_per_s``.
         keys: columns that tell rows apart, among them run and epoch.
     """
-    samples = (epochs["samples_per_s"] * epochs["epoch_s"]).round()
-    table = epochs.assign(run=epochs["run"].astype(str), samples=samples)
+    table = epochs.assign(run=epochs["run"].astype(str), samples=samples_of(epochs))
     return table.groupby(keys, sort=False)[["samples", "iterations", "samples_per_s"]].mean()
+
+
+def samples_of(epochs: pd.DataFrame) -> pd.Series[float]:
+    """(rows of ``epochs``,) how many samples each of them has."""
+    return (epochs["samples_per_s"] * epochs["epoch_s"]).round()
 
 
 def over_seeds(seeds: int) -> str:

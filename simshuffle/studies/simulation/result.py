@@ -6,6 +6,7 @@ from functools import cached_property
 
 import pandas as pd
 
+from simshuffle.results.export import html
 from simshuffle.results.timeline import Timeline
 from simshuffle.study.study import Result
 
@@ -17,6 +18,10 @@ class SimulationResult(Result):
     ``meta`` has versions, fingerprint, and for each run its hosts, storage per host, staging time
     and samples/s; of several seeds these two are means.
     """
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it: all that a terminal shows."""
+        return html(self.parts())
 
     @cached_property
     def timeline(self) -> Timeline:

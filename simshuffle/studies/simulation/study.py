@@ -158,11 +158,22 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
+    return [*text.tables(means_of(result), labels_of(result.meta)), *_notes(result)]
+
+
+def _exported(result: Result) -> Iterable[str | Table]:
+    """Tables that fit a page: sums alone, unless labels are asked for."""
+    of = means_of(result)
+    first = text.seconds_table(of, result.meta.get("labels"))
+    return [first, *text.bytes_tables(of), *_notes(result)]
+
+
+def _notes(result: Result) -> list[str]:
     of = means_of(result)
     about = [] if of.epoch_half is None else [text.about_interval(of.about)]
     about += [] if of.half is None else [EVERY_INTERVAL]
     kept = text.about_timeline(timeline_of(result.meta))
-    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result), *kept]
+    return [*about, *text.notes(result), *kept]
 
 
 def means_of(result: Result) -> Means:
@@ -283,6 +294,7 @@ STUDY: Study[Runs] = Study(
     one_figure=True,
     verdict=verdict,
     parts=_parts,
+    exported=_exported,
     as_json=_as_json,
     compared=_compared,
     facts=_facts,

@@ -22,7 +22,13 @@ from simshuffle.spec.overrides import combination_name, grid, outermost_first, s
 from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.cell import RunCell, reported
-from simshuffle.studies.simulation.intervals import lengths, measures, over_seeds, summary
+from simshuffle.studies.simulation.intervals import (
+    lengths,
+    measures,
+    over_seeds,
+    samples_of,
+    summary,
+)
 from simshuffle.studies.simulation.measure import measure_name, measure_problems
 from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
@@ -61,7 +67,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     """
     if problems := measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
-    scenario, over = scenario_of(options.scenario, options.set), options.over
+    scenario, over = _base(options), options.over
     followed = {key: values for key, values in scenario.sweep.items() if key not in over}
     axes = {key: list(values) for key, values in {**followed, **over}.items()}
     if EXCHANGE in axes:
@@ -82,6 +88,19 @@ def request(options: SweepOptions) -> Request[Sweep]:
     given = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
     asked = {"axes": about, **given}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
+
+
+def _base(options: SweepOptions) -> Scenario:
+    """The scenario, which may lack what every run gets from ``over``: it has the first values of
+    those keys then."""
+    try:
+        return scenario_of(options.scenario, options.set)
+    except InputError as error:
+        wrong = {problem.path for problem in error.problems}
+        missing = {key: values[0] for key, values in options.over.items() if key in wrong}
+        if not missing:
+            raise
+        return scenario_of(options.scenario, {**options.set, **missing})
 
 
 def _names(keys: Sequence[str]) -> dict[str, str]:
@@ -258,7 +277,8 @@ def _summary(result: Result) -> pd.DataFrame:
 
 def _figures(result: Result) -> dict[str, Chart]:
     axes, measure = result.meta["axes"], result.meta["measure"]
-    return {"sweep": sweep_chart(_measured(result), axes, measure)}
+    samples = samples_of(result.tables["sweep"])
+    return {"sweep": sweep_chart(_measured(result), axes, measure, samples=samples)}
 
 
 def _measured(result: Result) -> pd.DataFrame:

@@ -3,7 +3,8 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,6 @@ from simshuffle.results.chart import (
     apart,
     key,
     log_axis,
-    with_lines,
 )
 from simshuffle.results.style import BRIGHT
 from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name
@@ -33,6 +33,13 @@ MOST_LINES = 12
 NARROW = 0.9
 """Share of the largest value that the smallest is at least where an axis leaves out 0, so that
 lines can be told apart."""
+NEAR = 0.01
+"""Share of the axis by which curves are apart at most where they lie on each other: half a
+marker."""
+MOSTLY = 0.5
+"""Share of the points from which on a curve lies on another for the most part."""
+RINGS = 3
+"""Curves that are seen as rings around the points of those that lie on them, at most."""
 IDEAL = Look("ideal (dotted)", "#555555", dash=":", width=0.8)
 
 
@@ -41,6 +48,7 @@ def sweep_chart(
     axes: Sequence[Swept],
     measure: str = WHOLE_EPOCH,
     *,
+    samples: Iterable[float] = (),
     ideal: bool = False,
 ) -> Chart:
     """A measure of the last epoch, mean and 95 % interval over seeds.
@@ -49,6 +57,7 @@ def sweep_chart(
         summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
         axes: of the sweep, in their order.
         measure: one of the summary.
+        samples: how many an epoch of each run has; nothing where that is not known.
         ideal: with a dotted line from the first point of each, for half the time with twice the
             value; both axes are logarithmic then.
     """
@@ -62,21 +71,91 @@ def sweep_chart(
     shown = dict(list(lines.items())[:MOST_LINES])
     numbers = bool(swept and swept["numbers"])
     rows = pd.concat([_placed(of, name, across, values, numbers) for name, of in shown.items()])
+    y = _upwards(rows, measure_name(measure), ideal)
+    close = _close(rows, y)
     looks = {
-        name: Look(name, BRIGHT[n % len(BRIGHT)], MARKERS[n % len(MARKERS)], size=3, width=1.0)
+        name: Look(
+            name,
+            BRIGHT[n % len(BRIGHT)],
+            MARKERS[n % len(MARKERS)],
+            size=3 + 1.6 * min(RINGS, sum(share >= MOSTLY for share in close[name].values())),
+            width=1.0,
+        )
         for n, name in enumerate(shown)
     }
-    points: list[Mark] = with_lines(rows)
-    if not numbers:
-        points[-1] = Mark("point", rows)
+    points = [
+        Mark("interval", rows[rows["low"].notna()], y="low", y2="high"),
+        Mark("line" if numbers else "point", rows),
+    ]
     marks = [*_ideal(rows, looks), *points] if ideal else points
-    y = _upwards(rows, measure_name(measure), ideal)
     title = f"{MOST_LINES} of {len(lines)} lines; sweep.parquet has all"
     panel = Panel(marks, _below(swept, values), y, title if len(lines) > MOST_LINES else "")
     if ideal:
         looks = {"ideal": IDEAL, **looks}
-    about = f"{measure_name(measure).capitalize()} of the last epoch: mean and 95 % interval."
-    return Chart([panel], 2.3, looks, about)
+    about = f"{measure_name(measure).capitalize()} of the last epoch."
+    note = " ".join([*_lengths(samples), _seeds(rows), *_cut(y), *_on_each_other(rows, close)])
+    return Chart([panel], 2.3, looks, about, note=note)
+
+
+def _lengths(samples: Iterable[float]) -> list[str]:
+    """How many samples an epoch has."""
+    ends = sorted({round(count) for count in samples})
+    if not ends:
+        return []
+    some = f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
+    return [f"An epoch has {some} samples."]
+
+
+def _cut(y: Axis) -> list[str]:
+    return [] if y.log or y.low is not None else ["The axis leaves out 0."]
+
+
+def _seeds(rows: pd.DataFrame) -> str:
+    """What points and their intervals are of."""
+    least, most = int(rows["seeds"].min()), int(rows["seeds"].max())
+    if most == 1:
+        return "One seed, so no intervals."
+    some = f"{most}" if least == most else f"{least} to {most}"
+    return f"Mean and 95 % interval of {some} seeds."
+
+
+def _close(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
+    """For each line those drawn after it, and the share of its points at which they lie on each
+    other."""
+    wide = rows.pivot_table("y", "x", "look", sort=False)
+    low, high = (wide.min(axis=None), wide.max(axis=None)) if y.low is None else (y.low, y.high)
+    places = wide
+    if y.log:
+        places, low, high = np.log(wide.where(wide > 0)), math.log(low), math.log(high)
+    names = list(wide)
+    return {
+        name: {
+            other: float(((places[name] - places[other]).abs() <= NEAR * (high - low)).sum())
+            / max(1, int((wide[name].notna() | wide[other].notna()).sum()))
+            for other in names[number + 1 :]
+        }
+        for number, name in enumerate(names)
+    }
+
+
+def _on_each_other(rows: pd.DataFrame, close: dict[str, dict[str, float]]) -> list[str]:
+    """Which curves cannot be told apart, and by how much they differ; and which lie on another for
+    the most part."""
+    said, left = [], list(close)
+    while left:
+        first, *others = left
+        group = [first, *(name for name in others if close[first][name] == 1)]
+        left = [name for name in left if name not in group]
+        if len(group) > 1:
+            at = rows[rows["look"].isin(group)].groupby("x")["y"]
+            apart_by = float((1 - at.min() / at.max()).fillna(0.0).max())
+            much = f"at most {math.ceil(1000 * apart_by - 1e-6) / 10:g}\u00a0% apart"
+            names = f"{', '.join(group[:-1])} and {group[-1]}"
+            said.append(f"{names} ({much if apart_by else 'equal'})")
+        if half := [name for name in left if close[first][name] >= MOSTLY]:
+            share = f"{100 * close[first][half[0]]:.0f}\u00a0%"
+            said.append(f"{first} and {half[0]} (at {share} of the points)")
+    return [f"On each other: {'; '.join(said)}."] if said else []
 
 
 def _across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
@@ -166,5 +245,7 @@ def _below(axis: Swept | None, values: Sequence[Any]) -> Axis:
     if not axis["numbers"]:
         names = {float(place): str(value) for place, value in enumerate(values)}
         return Axis(title, ticks=names, turned=20)
-    log = min(values) > 0 and max(values) / min(values) >= WIDE_RANGE
+    least, most = min(values), max(values)
+    # ranks are doubled, not added
+    log = least > 0 and most / least >= (1.01 if axis["name"] == "world_size" else WIDE_RANGE)
     return Axis(title, log, ticks=apart(values, log))

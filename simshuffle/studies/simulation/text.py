@@ -19,10 +19,23 @@ from simshuffle.study.study import Result
 SOURCES = ("nbytes_pfs", "nbytes_ssd", "nbytes_memory", "nbytes_peer")
 
 
+BEHIND = {"EXCHANGE": "exchange", "GE+WU": "allreduce"}
+"""What may be hidden behind other work, by its label."""
+WORK: dict[str, list[tuple[bool, str]]] = {
+    "own work": [
+        *((False, label) for label in report.LABELS if label != "EXCHANGE"),
+        (True, report.SLOWING),
+    ],
+    "exchange": [(False, "EXCHANGE")],
+    "waiting": [(True, label) for label in report.LABELS if label != report.SLOWING],
+}
+"""What an epoch adds up to, as whether it is waiting, and the label."""
+
+
 def tables(of: Means, labels: report.Booking = "cause") -> list[Table]:
     """Seconds by label, and bytes by source; a row for every epoch. Of one seed, both fit 100
     columns. Then what an object store is asked, if there is one."""
-    return [_seconds_table(of, labels), *bytes_tables(of)]
+    return [seconds_table(of, labels), *bytes_tables(of)]
 
 
 def bytes_tables(of: Means) -> list[Table]:
@@ -49,32 +62,31 @@ def _epoch(number: int) -> str:
     return "1 cold" if number == 1 else str(number)
 
 
-def _seconds_table(of: Means, labels: report.Booking) -> Table:
+def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
+    """Seconds of every epoch: by label, booked as ``labels`` says; of None in sums alone, which fit
+    a page."""
     over = f"ranks and {of.seeds} seeds" if of.seeds > 1 else "ranks"
-    if labels == "cause":
-        title = f"Seconds per epoch, mean over {over}: own work, and waiting for ranks that do it"
+    parts = report.shown(of.breakdown, labels or "cause")
+    seconds = _seconds(parts)
+    kinds = {(waits, label) for *_, waits, label in seconds}
+    columns, behind = WORK, []
+    if labels is None:
+        slowed = " (slowed by allreduce)" * ((True, report.SLOWING) in kinds)
+        about = f": own work{slowed}, exchange, and waiting for other ranks"
     else:
-        title = f"Seconds per epoch, mean over {over}, waiting booked as in the authors' timers"
-    parts = report.shown(of.breakdown, labels)
-    kinds = parts[["waiting", "label"]].drop_duplicates()
-    columns = [
-        (waits, label)
-        for waits in (False, True)
-        for label in report.LABELS
-        if ((kinds["waiting"] == waits) & (kinds["label"] == label)).any()
-    ]
-    heads = [_head(label) if waits else label for waits, label in columns]
-    behind = [name for name in ("exchange", "allreduce") if _is_shown(of.epochs, name)]
+        about = ": own work, and waiting for ranks that do it"
+        if labels == "paper":
+            about = ", waiting booked as in the authors' timers"
+        both = [(waits, label) for waits in (False, True) for label in report.LABELS]
+        columns = {_head(*kind): [kind] for kind in both if kind in kinds}
+        behind = [name for name in BEHIND.values() if _is_shown(of.epochs, name)]
     hidden = [f"{name}\nhidden" for name in behind]
-    table = new_table(title, ["run"], ["epoch", "total", *heads, *hidden])
-    keys = zip(
-        parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
-    )
-    seconds = dict(zip(keys, parts["seconds"], strict=True))
+    title = f"Seconds per epoch, mean over {over}{about}"
+    table = new_table(title, ["run"], ["epoch", "total", *columns, *hidden])
     half = of.epoch_half
     for row in of.epochs.to_dict("records"):
-        run, epoch = str(row["run"]), int(row["epoch"])
-        values = [seconds.get((run, epoch, *column), 0.0) for column in columns]
+        key = run, epoch = str(row["run"]), int(row["epoch"])
+        values = [sum(seconds.get((*key, *kind), 0.0) for kind in own) for own in columns.values()]
         values += [report.hidden(row, name) for name in behind]
         reach = 0.0 if half is None else float(half[run, epoch])
         exact = half is None or (reach == 0 and of.seeds == 1)
@@ -83,8 +95,35 @@ def _seconds_table(of: Means, labels: report.Booking) -> Table:
     return table
 
 
-def _head(cause: str) -> str:
-    return f"slowed by\n{cause}" if cause == report.SLOWING else f"wait for\n{cause}"
+def labels_table(of: Means) -> Table:
+    """Seconds of every epoch by label and cause, a row for each label."""
+    seconds = _seconds(report.by_cause(of.breakdown))
+    title = "The same by label: own work, what other ranks wait for, and what is hidden"
+    numbers = ["epoch", "own work", "wait for it", "slowed by it", "hidden"]
+    table = new_table(title, ["run", "label"], numbers)
+    for row in of.epochs.to_dict("records"):
+        run, epoch = str(row["run"]), int(row["epoch"])
+        for label in report.LABELS:
+            own, caused = (seconds.get((run, epoch, waits, label), 0.0) for waits in (False, True))
+            split = (0.0, caused) if label == report.SLOWING else (caused, 0.0)
+            hidden = report.hidden(row, BEHIND[label]) if label in BEHIND else 0.0
+            if any(values := (own, *split, hidden)):
+                table.add_row(run, label, _epoch(epoch), *map(number, values))
+    return table
+
+
+def _seconds(parts: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """Of the breakdown as it is shown, by run, epoch, whether it is waiting, and label."""
+    keys = zip(
+        parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
+    )
+    return dict(zip(keys, parts["seconds"], strict=True))
+
+
+def _head(waits: bool, label: str) -> str:
+    if not waits:
+        return label
+    return f"slowed by\n{label}" if label == report.SLOWING else f"wait for\n{label}"
 
 
 def _is_shown(epochs: pd.DataFrame, name: str) -> bool:
