@@ -8,8 +8,7 @@ between them while ranks compute that have loaded all they may, which is rare wh
 Single iterations may differ much: what one takes longer, the next ones take less.
 
 In the middle the idle time of an iteration is a stationary series, as the iterations of
-`simshuffle.sim.steady` are. At both ends together it is between none and twice what was seen, so
-that no epoch is shorter than what is asked over the rate of the server.
+`simshuffle.sim.steady` are. At both ends together it is between none and twice what was seen.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from simshuffle.lowering.reads import ReadChains
 from simshuffle.plan.resources import LinkTable
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.steady import BEGIN, FEWEST_BATCHES, MARGIN, MOST_GROWTH, MeanError, Window
+from simshuffle.sim.steady import BEGIN, FEWEST_BATCHES, MeanError, Window
 from simshuffle.spec.arrays import Floats
 
 BUSY = 0.5
@@ -58,16 +57,16 @@ class Served:
         rest = (self.factor - 1.0) * asked + left_out * float(idle.mean())
         spread = math.hypot(
             middle.reach(left_out, iterations),
-            MeanError.of(self.asked[:-1]).reach(left_out, iterations),
+            MeanError.around_trend(self.asked[:-1]).reach(left_out, iterations),
         )
         edges = max(self.seconds - asked - float(idle.sum()), 0.0)
-        low, high, away = _alike(lengths[first : simulated - 1 - cycle], rest / left_out)
+        low, high, away = _alike(lengths[BEGIN:-1], rest / left_out)
         half_width = spread + left_out * away + edges
         return Window(
             iterations,
             simulated,
-            first=first + low + 1,
-            last=first + high,
+            first=BEGIN + low + 1,
+            last=BEGIN + high,
             half_width=half_width,
             settled=middle.settled,
             mean_half_width=half_width / (self.seconds + rest),

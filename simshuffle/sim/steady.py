@@ -227,6 +227,16 @@ class MeanError:
         quantile = _student(CONFIDENCE, degrees)
         return cls(count, variance, quantile, settled=apart <= most + ROUNDING)
 
+    @classmethod
+    def around_trend(cls, values: Floats) -> MeanError:
+        """Of independent values around means that change slowly, and are known: by what neighbours
+        differ (J. von Neumann, "Distribution of the ratio of the mean square successive difference
+        to the variance", Annals of Mathematical Statistics 12, 1941)."""
+        steps = np.diff(values)
+        # as many as two thirds of the differences are worth
+        quantile = _student(CONFIDENCE, max(2.0 * len(steps) / 3.0, 1.0))
+        return cls(len(values), float(steps @ steps) / (2.0 * len(steps)), quantile, settled=True)
+
 
 def _student(confidence: float, degrees: float) -> float:
     """How many standard errors an interval reaches to either side."""
