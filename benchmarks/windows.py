@@ -38,7 +38,13 @@ OUTSIDE = ROOT / "docs" / "data" / "windows-outside.csv"
 KEPT = ROOT / "results" / "windows.jsonl"
 METHOD = "".join(
     (ROOT / "simshuffle" / name).read_text(encoding="utf-8")
-    for name in ("plan/thinning.py", "sim/rest.py", "sim/steady.py", "sim/window.py")
+    for name in (
+        "plan/thinning.py",
+        "sim/rest.py",
+        "sim/served.py",
+        "sim/steady.py",
+        "sim/window.py",
+    )
 )
 """Sources on which windows rest, and whole epochs do not."""
 COLUMNS = {

@@ -201,6 +201,13 @@ class ReadChains:
         self._group = records["group"]
         self._after, self._after_seq = records["after"], records["after_seq"]
         self._batches = [TransferBatch(*own, *edges) for own in zip(records, routes, strict=True)]
+        self._routes = routes
+
+    def work_on(self, link: int) -> Floats:
+        """(iterations,) what the batches of all ranks need of a link, in its units, before
+        `end`."""
+        crosses = (self._routes == link).any(axis=2)
+        return np.asarray((self.filled[..., 0] * crosses[:, None, :]).sum(axis=(0, 2)))
 
     def batch(
         self, rank: int, iteration: int, group: int, after: tuple[int, int] = (NONE, 0)

@@ -382,6 +382,14 @@ class Resources:
         shared = np.full(self.world_size, self.store_bandwidth, np.int32)
         return np.stack([shared, self.store_host[self.host_of]], axis=1)
 
+    @property
+    def servers(self) -> list[int]:
+        """The links of the servers of file system and object store, which all ranks share."""
+        pfs = [self.pfs_bandwidth, self.pfs_open]
+        if self.cluster.object_store is None:
+            return pfs
+        return [*pfs, self.store_bandwidth, self.store_requests]
+
     def slot_of(self, rank: int) -> int:
         """The PCIe slot of a rank's GPU."""
         return int(self.gpu_of[rank]) * self.cluster.host.pcie_slots // self.cluster.host.gpus

@@ -33,6 +33,7 @@ from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.served import Served, ServerWatch
 from simshuffle.sim.simulation import Simulation
 from simshuffle.sim.staging import NOTHING, Staged, stage
 from simshuffle.spec.arrays import Floats
@@ -81,7 +82,9 @@ class Machine:
         iterations done."""
         env, recorder = self._env, self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
-        epoch = Epoch(self._simulation, plan, loaders, nbytes, progress, thinning)
+        watch = self._watch(plan, loaders, thinning)
+        told = progress if watch is None else watch.telling(progress)
+        epoch = Epoch(self._simulation, plan, loaders, nbytes, told, thinning)
         begin = env.now
         if recorder is not None:
             recorder.begin(begin)
@@ -96,7 +99,17 @@ class Machine:
             begin=begin,
             end=env.now,
             measured_spread=epoch.measured_spread,
+            served=None if watch is None else watch.served(),
         )
+
+    def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
+        """Of an epoch of which iterations are left out; none where another pass reads as well."""
+        if not thinning.left_out or plan.inference is not None:
+            return None
+        resources, chains = self._simulation.resources, loaders.chains
+        factor = thinning.read_factor(int(plan.training.samples.sum()))
+        clock = self._simulation.clock
+        return ServerWatch(clock, resources.links, resources.servers, chains, factor)
 
     def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
         """The staging before the first epoch."""
@@ -126,6 +139,7 @@ class SimulatedEpoch:
     begin: float
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
+    served: Served | None = None  # what the servers did, if iterations were left out
 
     def seconds(self) -> Floats:
         """(iterations, phases) s, see `seconds_by_iteration`."""

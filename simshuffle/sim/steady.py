@@ -84,6 +84,7 @@ class Window:
     pass_known: bool = True  # whether the end of an inference pass is known to the tolerance
     # whether a batch may take longer to load than those ahead last, though none did
     late: bool = False
+    longer: int = 0  # iterations to simulate next, where that is known; else 0
 
     @property
     def steady(self) -> int:
@@ -97,6 +98,8 @@ class Window:
 
     def needed(self, tolerance: float) -> int:
         """Iterations to simulate next, if these do not do."""
+        if self.longer:
+            return self.longer
         others = self.simulated - self.steady
         if math.isfinite(self.mean_half_width):
             more = MARGIN * self.steady * (self.mean_half_width / tolerance) ** 2
@@ -149,9 +152,7 @@ def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> 
     whole = MeanError.of(lengths, cycle)
     phases = [MeanError.of(column, cycle) for column in part.T if column.any()]
     left_out, unseen = iterations - simulated, UNSEEN * seen.step / len(part)
-    # of the mean that stands for others, and of how the epoch itself strays about its own mean
-    spread = math.sqrt((left_out**2 / len(part) + iterations) * whole.variance)
-    reach = max(whole.quantile * spread, left_out * unseen)
+    reach = max(whole.reach(left_out, iterations), left_out * unseen)
     half_width = max(unseen, *(each.half_width for each in (whole, *phases)))
     length = float(lengths.mean())
     measured = NORMAL * math.sqrt(2.0) * seen.measured_spread
@@ -206,6 +207,11 @@ class MeanError:
         """Of the interval of the mean."""
         return self.quantile * math.sqrt(self.variance / self.count)
 
+    def reach(self, left_out: int, iterations: int) -> float:
+        """Half the interval of the sum over an epoch of ``iterations``, for ``left_out`` of which
+        the mean stands: of that mean, and of how the epoch itself strays about its own."""
+        return self.quantile * math.sqrt((left_out**2 / self.count + iterations) * self.variance)
+
     @classmethod
     def of(cls, values: Floats, cycle: int = 1) -> MeanError:
         """From means of batches of whole cycles."""
@@ -220,6 +226,16 @@ class MeanError:
         most = _student(SETTLED, known) * error
         quantile = _student(CONFIDENCE, degrees)
         return cls(count, variance, quantile, settled=apart <= most + ROUNDING)
+
+    @classmethod
+    def around_trend(cls, values: Floats) -> MeanError:
+        """Of independent values around means that change slowly, and are known: by what neighbours
+        differ (J. von Neumann, "Distribution of the ratio of the mean square successive difference
+        to the variance", Annals of Mathematical Statistics 12, 1941)."""
+        steps = np.diff(values)
+        # as many as two thirds of the differences are worth
+        quantile = _student(CONFIDENCE, max(2.0 * len(steps) / 3.0, 1.0))
+        return cls(len(values), float(steps @ steps) / (2.0 * len(steps)), quantile, settled=True)
 
 
 def _student(confidence: float, degrees: float) -> float:

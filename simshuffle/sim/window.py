@@ -59,11 +59,14 @@ def windows(
             report = reporter(progress, (epoch - first_epoch) * each, count * each)
             simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
             del plan, nbytes, report  # the next one needs their room
-            window = _window(scenario, simulated, thinning, whole)
-            if not thinning.left_out or window.does(tolerance):
+            window, *others = _windows(scenario, simulated, thinning, whole)
+            if does := [each for each in (window, *others) if each.does(tolerance)]:
+                window = does[0]
+            if not thinning.left_out or does:
                 break
             earlier += simulated.end - simulated.begin
-            spent, size = spent + window.simulated, window.needed(tolerance)
+            spent += window.simulated
+            size = min(each.needed(tolerance) for each in (window, *others))
             if window.late or spent + size >= whole or size >= WORTH_LEAVING_OUT * whole:
                 because = _reason(window, tolerance)
         if because:
@@ -76,11 +79,13 @@ def windows(
         del simulated
 
 
-def _window(
+def _windows(
     scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
-) -> Window:
+) -> list[Window]:
+    """What iterations that are alike say of the whole epoch, and what the servers say if ranks wait
+    for one."""
     if not thinning.left_out:
-        return Window(whole, whole)
+        return [Window(whole, whole)]
     workload = scenario.workload
     overlap, loading = workload.allreduce.overlap, simulated.loading()
     seen = Seen(
@@ -90,7 +95,12 @@ def _window(
         simulated.measured_spread,
         overlap.cycle if isinstance(overlap, Horovod) else 0.0,
     )
-    return window_of(seen, whole, workload.loader, scenario.time_tolerance)
+    found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
+    if simulated.served is not None:
+        lengths = seen.seconds.sum(axis=1)
+        by_server = simulated.served.window(lengths, whole, workload.loader)
+        found += [] if by_server is None else [by_server]
+    return found
 
 
 def _reason(window: Window, tolerance: float) -> str:

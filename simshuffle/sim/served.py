@@ -1,0 +1,127 @@
+"""Epochs in which all ranks wait for one server, from a window: what it has to serve says how long
+they last.
+
+A server with work to do serves at its full rate. So an epoch lasts as long as serving all that is
+asked of it, and as long as it is idle meanwhile. What is asked is known without simulating. Idle it
+is at both ends, before the first requests and while the last batches are decoded and computed; and
+between them while ranks compute that have loaded all they may, which is rare where reading binds.
+Single iterations may differ much: what one takes longer, the next ones take less.
+
+In the middle the idle time of an iteration is a stationary series, as the iterations of
+`simshuffle.sim.steady` are. At both ends together it is between none and twice what was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.lowering.reads import ReadChains
+from simshuffle.plan.resources import LinkTable
+from simshuffle.scenario.workload import Loader
+from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.steady import BEGIN, FEWEST_BATCHES, MeanError, Window
+from simshuffle.spec.arrays import Floats
+
+BUSY = 0.5
+"""Share of a window from which on a server may be what ranks wait for."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a server did in an epoch of which n iterations were simulated."""
+
+    asked: Floats  # (n,) s of its whole capacity that the batches of each iteration need
+    idle: Floats  # (n,) s of its capacity that were not used during each iteration
+    seconds: float  # s that the epoch of n iterations lasted
+    factor: float  # how many times as much is asked in all iterations
+
+    def window(self, lengths: Floats, iterations: int, loader: Loader) -> Window | None:
+        """What it says of an epoch of ``iterations``; ``lengths`` are (n,) s of those simulated.
+        None if the server is not what ranks wait for."""
+        simulated, asked = len(lengths), float(self.asked.sum())
+        if asked < BUSY * self.seconds:
+            return None
+        cycle, first = loader.at_once, max(loader.prefetch, BEGIN)
+        # no rank has asked for its last batch yet
+        idle = self.idle[first : simulated - loader.prefetch]
+        if len(idle) < FEWEST_BATCHES * cycle:
+            least = first + FEWEST_BATCHES * cycle + loader.prefetch
+            return Window(
+                iterations, simulated, settled=False, mean_half_width=math.inf, longer=least
+            )
+        left_out, middle = iterations - simulated, MeanError.of(idle, cycle)
+        rest = (self.factor - 1.0) * asked + left_out * float(idle.mean())
+        spread = math.hypot(
+            middle.reach(left_out, iterations),
+            MeanError.around_trend(self.asked[:-1]).reach(left_out, iterations),
+        )
+        edges = max(self.seconds - asked - float(idle.sum()), 0.0)
+        low, high, away = _alike(lengths[BEGIN:-1], rest / left_out)
+        half_width = spread + left_out * away + edges
+        return Window(
+            iterations,
+            simulated,
+            first=BEGIN + low + 1,
+            last=BEGIN + high,
+            half_width=half_width,
+            settled=middle.settled,
+            mean_half_width=half_width / (self.seconds + rest),
+            cycle=cycle,
+        )
+
+
+def _alike(lengths: Floats, mean: float) -> tuple[int, int, float]:
+    """The iterations [low, high) whose mean is closest to ``mean`` (s), and how far it is away (s):
+    one after the other, at least half of all. They stand for what is left out: so each that is has
+    compute of its own, and together they last as long as the server says."""
+    sums, count = np.concatenate([[0.0], np.cumsum(lengths)]), len(lengths)
+    found = (math.inf, 0, count)
+    for size in range((count + 1) // 2, count + 1):
+        away = np.abs((sums[size:] - sums[:-size]) / size - mean)
+        low = int(away.argmin())
+        found = min(found, (float(away[low]), low, low + size))
+    return found[1], found[2], found[0]
+
+
+class ServerWatch:
+    """Notes what the one of the servers ``links`` does of which the batches of ``chains`` ask
+    most; ``factor`` as of `Served`."""
+
+    def __init__(
+        self,
+        clock: NetworkClock,
+        table: LinkTable,
+        links: Sequence[int],
+        chains: ReadChains,
+        factor: float,
+    ) -> None:
+        self._clock, self._factor = clock, factor
+        asked = {link: chains.work_on(link) / table.capacity[link] for link in links}
+        self._link = max(links, key=lambda link: float(asked[link].sum()))
+        self._asked, self._capacity = asked[self._link], float(table.capacity[self._link])
+        self._noted: list[tuple[float, float]] = []
+        self._note()
+
+    def telling(self, progress: Callable[[int], None]) -> Callable[[int], None]:
+        """What is to be called after each iteration; it tells ``progress`` the same."""
+
+        def told(done: int) -> None:
+            self._note()
+            progress(done)
+
+        return told
+
+    def _note(self) -> None:
+        env, network = self._clock.env, self._clock.network
+        network.settle(env.now)
+        self._noted.append((env.now, float(network.links["work"][self._link]) / self._capacity))
+
+    def served(self) -> Served:
+        """What it did in the epoch that is over now."""
+        at, busy = np.diff(np.array(self._noted), axis=0).T
+        seconds = self._clock.env.now - self._noted[0][0]
+        return Served(self._asked, at - busy, seconds, self._factor)

@@ -1,0 +1,129 @@
+"""Epochs in which all ranks wait for one server: what it serves says how long they last, by hand
+and against the whole epoch."""
+
+import numpy as np
+import pytest
+
+from simshuffle.results import report
+from simshuffle.scenario.workload import Loader
+from simshuffle.sim.served import Served
+from simshuffle.sim.simulate import simulate
+from tests.small import small
+
+SATURATED = {
+    "workload__exchange": "global_shuffle:source=pfs",
+    "workload__jitter": {"compute": 0.05, "read": 0.0},
+    "workload__dataset__num_samples": 8 * 10 * 400,
+    "workload__dataset__sample_size": {"mean": "100 kB", "std": "50 kB"},
+    "cluster__parallel_file_system__open_rate": "500 /s",
+    "time_tolerance": 0.01,
+}
+
+
+def both(**values):
+    """The epochs of a scenario with its tolerance, and whole."""
+    scenario = small(**values)
+    whole = scenario.model_copy(update={"time_tolerance": 0.0})
+    return report.epochs(simulate(scenario)), report.epochs(simulate(whole))
+
+
+def test_an_epoch_lasts_as_long_as_its_opens_over_their_rate_and_an_edge():
+    """32,000 files at 500 a second: 64 s. At the beginning the server is busy at once; after the
+    last open a batch is read and decoded, and up to 4 iterations are computed: 0.7 s at most."""
+    window, whole = both(**SATURATED)
+    low, high = window["epoch_low_s"].item(), window["epoch_high_s"].item()
+    assert low == pytest.approx(64.0, abs=0.2)
+    assert low <= whole["epoch_s"].item() <= high <= 1.02 * low
+    assert 64.0 < whole["epoch_s"].item() < 64.7
+    assert window["iterations_simulated"].item() < 100
+    assert window["file_opens"].item() == pytest.approx(32_000)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"cluster__parallel_file_system__background_load": 0.5},
+        {"workload__jitter": {"compute": 0.05, "read": 0.1}},
+        {"workload__exchange": "local_shuffle:source=pfs"},
+        {"workload__loader": {"workers": 1, "prefetch": 2}},
+        {"workload__loader": {"workers": 4, "prefetch": 8, "threads": 4}},
+        {"cluster__parallel_file_system__latency_spread": 1.0},
+        {"cluster__memory__page_cache": "200 MB", "epochs": 2},
+        {
+            "cluster__parallel_file_system__open_rate": "1 M/s",
+            "cluster__parallel_file_system__read_bandwidth": "50 MB/s",
+        },
+        {"workload__dataset__samples_per_file": 10},
+        {"workload__jitter": {"compute": 0.5, "read": 0.0}},
+    ],
+    ids=lambda values: " ".join(f"{key.split('__')[-1]}={value}" for key, value in values.items()),
+)
+def test_the_whole_epoch_lies_in_the_interval(values):
+    window, whole = both(**{**SATURATED, **values})
+    assert (window["iterations_simulated"] < 0.75 * window["iterations"]).all()
+    assert (window["epoch_low_s"] <= whole["epoch_s"]).all()
+    assert (window["epoch_high_s"] >= whole["epoch_s"]).all()
+    assert (window["epoch_high_s"] <= 1.03 * window["epoch_low_s"]).all()
+    # what is left out counts with compute of its own
+    assert window["accelerator_utilisation"].to_numpy() == pytest.approx(
+        whole["accelerator_utilisation"].to_numpy(), rel=0.03
+    )
+
+
+# ------------------------------------------------------------------------------- windows by hand
+
+
+LOADER = Loader(workers=1, prefetch=2)
+
+
+def served(lengths, asked, factor=10.0, idle=None):
+    idle = lengths - asked if idle is None else idle
+    return Served(asked, idle, float(lengths.sum()), factor)
+
+
+def test_what_is_left_out_takes_as_long_as_serving_it():
+    """20 iterations of 1 s, with 18.5 s of work for the server, which is idle in the last two; 10
+    times as much is asked in 200. So 166.5 s are left out, which 180 iterations of 1 s are not; and
+    the 1.5 s of the edge may be none, or 3 s."""
+    lengths, idle = np.ones(20), np.r_[np.zeros(18), 0.5, 1.0]
+    window = served(lengths, np.full(20, 0.925), idle=idle).window(lengths, 200, LOADER)
+    assert window.half_width == pytest.approx(1.5 + 180.0 - 166.5)
+    assert window.settled and window.simulated == 20 and window.iterations == 200
+
+
+def test_the_iterations_that_stand_for_others_have_the_mean_of_what_the_server_needs():
+    """Long and short ones by turns, as workers deliver together, and 1 s of each asked for: as
+    many of both stand for others."""
+    lengths = np.tile([1.9, 0.1], 12)
+    window = served(lengths, np.ones(24), idle=np.zeros(24)).window(lengths, 240, LOADER)
+    chosen = lengths[window.first - 1 : window.last]
+    assert chosen.mean() == pytest.approx(1.0) and window.steady >= 11
+    assert window.half_width == pytest.approx(0.0, abs=1e-9)
+    assert window.does(0.01)
+
+
+def test_a_server_with_time_to_spare_says_nothing():
+    lengths = np.ones(20)
+    assert served(lengths, 0.4 * lengths).window(lengths, 200, LOADER) is None
+
+
+def test_too_few_iterations_between_the_edges_ask_for_six_cycles():
+    """2 at each end, and 6 of one worker."""
+    lengths = np.ones(8)
+    window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER)
+    assert not window.does(0.5) and window.needed(0.01) == 10
+
+
+def test_idle_time_between_the_edges_goes_on():
+    """A tenth of every iteration."""
+    lengths = np.ones(20)
+    window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER)
+    assert window.half_width == pytest.approx(0.4)  # what the edges of 4 iterations were idle
+    assert window.does(0.01)
+
+
+def test_an_idle_time_that_grows_is_not_settled():
+    lengths = np.ones(30)
+    asked = np.r_[np.full(15, 1.0), np.full(15, 0.5)]
+    assert not served(lengths, asked).window(lengths, 300, LOADER).does(0.1)
