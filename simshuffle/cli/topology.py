@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,6 +111,20 @@ def import_(
         say(f"  {'tables':10} {routes.name}: every host port is reached, without circles")
     for path in written:
         typer.echo(f"Written: {path}")
+    _say_what_next(out, alone)
+
+
+def _say_what_next(out: Path, alone: bool) -> None:
+    """Print a command that goes on from the file that was written."""
+    from simshuffle.new.imported import first_run
+
+    if alone:
+        command, told = shlex.join(["simshuffle", "machine", "show", str(out)]), ""
+    else:
+        command, told = first_run(out)
+    if told:
+        say(told)
+    typer.echo(f"Next: {command}")
 
 
 def _stem(out: Path, routes: Path | None) -> str:
