@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import simshuffle
 from simshuffle.cli import main
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.topology.cabling import usual
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "fabrics"
@@ -67,3 +71,65 @@ def test_rings_that_are_left_out_are_those_of_the_hcas_whatever_the_machine():
     assert small.workload.allreduce_on(small.cluster).rings == 1
     given = scenario.with_values({"workload.allreduce.rings": 1})
     assert given.workload.allreduce_on(given.cluster).rings == 1
+
+
+# ------------------------------------------------------------------------- slow cables of a run
+
+
+RUNS = ["--set", "world_size=8", "--set", "epochs=1", "--set", "workload.dataset.num_samples=2000"]
+
+
+def epochs_of(folder):
+    """Seconds of each epoch, and what is said of slow cables, by run."""
+    result = simshuffle.read(folder)
+    seconds = result.tables["epochs"].set_index("run")["epoch_s"].to_dict()
+    return seconds, {run: of.get("slow_cables") for run, of in result.meta["runs"].items()}
+
+
+def test_a_run_says_how_many_slow_cables_it_uses_and_why_a_mended_one_is_the_same(here, capsys):
+    """One of the 20 cables of the rack is slow: between a leaf switch and a spine switch. A ring
+    over the hosts stays on the rail of each leaf switch; an exchange does not."""
+    told = {}
+    for name, words in (("as_is", []), ("mended", ["--mended"])):
+        assert main(["machine", "import", str(RACK), "--out", f"{name}.yaml", *words]) == 0
+        command = ["run", "quickstart", "--set", f"cluster={name}.yaml", *RUNS, "--out", name]
+        assert main(command) == 0
+        told[name] = " ".join(capsys.readouterr().out.split())
+    (before, slow), (after, none) = epochs_of("as_is"), epochs_of("mended")
+    assert set(none.values()) == {None}
+    assert {(of["cables"], of["slow"]) for of in slow.values()} == {(20, 1)}
+    assert "Slow cables" not in told["mended"]
+    used = {run: of["used"] for run, of in slow.items()}
+    assert set(used.values()) == {0, 1}
+    for run, count in used.items():
+        assert before[run] == after[run] or count
+    assert "Slow cables: 1 of 20, none in use: mended, the result is the same." in told["as_is"]
+    assert "Slow cables: 1 of 20, 1 (leaf2>spine2#1) in use, full at times," in told["as_is"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        (8, "1 (leaf2>spine2#1) on the ways between ranks and to their files."),
+        (2, "none on a way between ranks or to their files: mended, the result is the same."),
+    ],
+)
+def test_check_says_how_many_slow_cables_a_run_may_use(ranks, told, here, capsys):
+    """Two ranks fill one host, and read what is not on its SSD from spine1."""
+    assert main(["machine", "import", str(RACK), "--out", "m.yaml"]) == 0
+    command = ["check", "quickstart", "--set", "cluster=m.yaml", "--set", f"world_size={ranks}"]
+    assert main(command) == 0
+    assert f"Slow cables: 1 of 20, {told}" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)[0]["slow_cables"]
+    assert (about["cables"], about["slow"], about["used"]) == (20, 1, int(ranks == 8))
+
+
+def test_a_network_made_by_rule_has_no_slow_cables(capsys):
+    assert main(["check", "quickstart"]) == 0
+    assert "Slow" not in capsys.readouterr().out
+
+
+def test_usual_is_what_most_cables_of_a_group_carry():
+    found = usual(np.array([7, 7, 7, 2, 2]), np.array([5.0, 9.0, 5.0, 3.0, 4.0]))
+    assert found.tolist() == [5.0, 5.0, 5.0, 4.0, 4.0]  # of two that are as common the larger
