@@ -38,6 +38,12 @@ Routes = Annotated[
         help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
     ),
 ]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help='Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
+    ),
+]
 LinkBandwidth = Annotated[
     str | None,
     typer.Option(
@@ -66,6 +72,7 @@ def import_(
         typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
     ],
     routes: Routes = None,
+    names: Names = None,
     link_bandwidth: LinkBandwidth = None,
     links_up: LinksUp = None,
     name: Annotated[
@@ -85,6 +92,7 @@ def import_(
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
     from simshuffle.fabrics.imported import Missing
     from simshuffle.fabrics.lfts import check_ways, read_tables
+    from simshuffle.fabrics.names import read_names
     from simshuffle.fabrics.reading import read_fabric
     from simshuffle.new.files import check_place, write_together
     from simshuffle.new.imported import fabric_file, machine_files, tables_file
@@ -94,7 +102,8 @@ def import_(
     ends = [name.removeprefix(stem) for name in (out.name, *beside)]
     check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
     _check_name(name)
-    fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up))
+    known = read_names(names) if names else {}
+    fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up, known))
     fabric = fabric.mended() if mended else fabric
     tables = None
     if routes is not None:

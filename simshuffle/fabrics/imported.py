@@ -30,10 +30,12 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Missing:
-    """What a file may not say of its links."""
+    """What a file may not say."""
 
     bandwidth: float | None = None  # bytes/s of each
     links_up: int | None = None  # from each switch to the one above
+    # names of nodes by GUID, or by what the file calls them
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

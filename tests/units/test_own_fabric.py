@@ -12,8 +12,12 @@ import pytest
 
 import simshuffle
 from simshuffle.cli import main
+from simshuffle.fabrics.ibnetdiscover import fabric_of
+from simshuffle.fabrics.imported import Missing
+from simshuffle.fabrics.names import read_names
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.topology.cabling import usual
+from simshuffle.topology.custom import Custom
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "fabrics"
@@ -133,3 +137,81 @@ def test_a_network_made_by_rule_has_no_slow_cables(capsys):
 def test_usual_is_what_most_cables_of_a_group_carry():
     found = usual(np.array([7, 7, 7, 2, 2]), np.array([5.0, 9.0, 5.0, 3.0, 4.0]))
     assert found.tolist() == [5.0, 5.0, 5.0, 4.0, 4.0]  # of two that are as common the larger
+
+
+# ------------------------------------------------------------------------------- node-name maps
+
+
+MAP = """\
+# switches, and the hosts by one adapter each or both
+0x2c5eab0300000a00 "gpu leaf A"   # a switch
+0xe09d730300000010\t"gpu-01"
+0xe09d730300000021 "gpu-01"       # by the GUID of a port
+e09d7303000000a0 'login mlx5_1'
+"node2 mlx5_0" "gpu-02"
+"node2 mlx5_1" "gpu-02 mlx5_9"
+node3 gpu-03
+"""
+
+
+def hosts_of(fabric):
+    return [node.name for node in fabric.of_kind("host")]
+
+
+def test_a_node_name_map_names_hosts_switches_and_adapters(here):
+    """By GUID of a node or of its port, by an adapter's description, by a host: 10, 20 and 30."""
+    (here / "map").write_text(MAP, encoding="utf-8")
+    names = read_names(here / "map")
+    assert names["2c5eab0300000a00"] == "gpu leaf A"
+    fabric = fabric_of(rack_text(), "x", Missing(names=names))
+    assert hosts_of(fabric) == ["gpu-01", "gpu-02", "gpu-03", "login", "node4"]
+    adapters = {cable.adapter for cable in fabric.cables if "gpu-02" in cable.ends}
+    assert adapters == {"mlx5_0", "mlx5_9"}
+    assert "gpu_leaf_A" in {node.name for node in fabric.of_kind("switch")}
+    as_it_is = fabric_of(rack_text(), "x", Missing())
+    assert [cable.ports for cable in fabric.cables] and len(fabric.cables) == len(as_it_is.cables)
+
+
+def test_names_of_nameless_adapters_make_hosts_and_tables_fit_them(here, capsys):
+    """A dump in which no adapter has a name but its model, and the map beside it."""
+    nameless = re.sub(r'"(node\d|login) mlx5_\d"', '"MT4123 ConnectX6"', rack_text())
+    (here / "net.txt").write_text(nameless, encoding="utf-8")
+    guids = re.findall(r'\nCa\s+1 "H-(\w+)"\s+# "(\w+) mlx5_\d"', rack_text())
+    lines = [f'0x{guid} "{name}"' for guid, name in guids]
+    assert len(lines) == 9
+    (here / "map").write_text("\n".join(lines), encoding="utf-8")
+    command = ["machine", "import", "net.txt", "--routes", str(DUMP), "--out", "m.yaml"]
+    assert main([*command, "--names", "map"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    network = Custom(kind="custom", path="m-fabric.json").graph()
+    hosts = [name for name, kind in network.nodes(data="kind") if kind == "host"]
+    assert hosts == ["node1", "node2", "node3", "node4"]
+    assert main(shlex.split(last)[2:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "told"),
+    [
+        ('0x10 "a"\nnonsense\n', "line 2", "must be a GUID"),
+        ('0x10 "a\n', "line 1", "must be a GUID"),
+        ('0x10 "a"\n0x0010 "b"\n', "line 2", "every node once"),
+        ("# none\n", "", "must hold names"),
+        ('0x10 "a"\n', "--names", "must name some of the 16 nodes"),
+    ],
+)
+def test_a_map_that_does_not_fit_is_refused(text, path, told, here, capsys):
+    (here / "map").write_text(text, encoding="utf-8")
+    command = ["machine", "import", str(RACK), "--names", "map", "--out", "m.yaml"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert path in error
+    assert [each.name for each in here.iterdir()] == ["map"]
+
+
+def test_a_map_is_for_dumps_with_guids(here, capsys):
+    (here / "map").write_text('0x10 "a"\n', encoding="utf-8")
+    (here / "topology.conf").write_text("SwitchName=s0 Nodes=a[1-2]\n", encoding="utf-8")
+    command = ["machine", "import", "topology.conf", "--names", "map", "--out", "m.yaml"]
+    assert main([*command, "--link-bandwidth", "25 GB/s"]) == 2
+    assert "--names: names nodes by GUID" in capsys.readouterr().err
