@@ -83,7 +83,7 @@ def bench_of(scenario: Scenario) -> Bench:
     return Bench(
         scenario.name,
         scenario.cluster,
-        scenario.workload.allreduce,
+        scenario.workload.allreduce_on(scenario.cluster),
         scenario.network,
         scenario.seed,
         scenario.world_size,
@@ -132,6 +132,7 @@ def bench(name: str, chosen: Chosen) -> Bench:
     if chosen.algorithm:
         plain = _named(chosen.algorithm)
     allreduce = _allreduce(completed(plain, cluster), chosen.allreduce or {})
+    allreduce = allreduce.over(cluster.hcas_per_domain)
     made = Bench(label, cluster, allreduce, of.network, of.seed, world_size)
     if problems := _problems(made):
         raise ScenarioError(problems, name)
@@ -140,8 +141,8 @@ def bench(name: str, chosen: Chosen) -> Bench:
 
 def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
-    NCCL's table, a ring or channel for each HCA, and as bus bandwidths what the NVLink of a GPU,
-    and all HCAs and PCIe slots of a host, or of a scale-up domain, carry."""
+    NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
+    host, or of a scale-up domain, carry."""
     kinds = {
         get_args(k.model_fields["kind"].annotation)[0]: k for k in get_args(get_args(Allreduce)[0])
     }
@@ -152,7 +153,6 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
     between = cluster.hosts_per_domain * min(cables, host.pcie_slots * host.pcie_bandwidth)
     known: dict[str, Any] = {
-        record.one_for_each_hca: cluster.hosts_per_domain * host.hcas,
         "intra_host_bus_bandwidth": f"{host.nvlink_bandwidth!r} B/s",
         "inter_host_bus_bandwidth": f"{between!r} B/s",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from simshuffle.allreduce.overlap import NoOverlap, Overlap
 from simshuffle.spec.interpolation import BandwidthBySize
@@ -26,6 +26,11 @@ class AllreduceAlgorithm(Sourced):
 
     order: HostOrder = "sorted"
     overlap: Overlap = NoOverlap(kind="none")
+
+    def over(self, hcas: int) -> Self:
+        """The same over so many HCAs of a host, if it does not say over how many."""
+        key = self.one_for_each_hca
+        return self if getattr(self, key) else self.model_copy(update={key: hcas})
 
 
 class Paced(AllreduceAlgorithm):

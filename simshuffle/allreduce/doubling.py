@@ -17,18 +17,18 @@ from simshuffle.allreduce.steps import (
     rail_of,
     with_folding,
 )
-from simshuffle.spec.record import Count
+from simshuffle.spec.record import OneEach
 
 
 class Stepwise(Dependent):
     """Each step by itself: no pipeline. The GPUs of a host share ``rails`` HCAs.
 
     Attributes:
-        rails: HCAs that the GPUs of a host share; at most ``cluster.host.hcas``.
+        rails: HCAs that the GPUs of a host share; at most, and by default, ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "rails"
-    rails: Count
+    rails: OneEach
 
     @abstractmethod
     def steps(self, host_of: NDArray[np.int32]) -> Steps:

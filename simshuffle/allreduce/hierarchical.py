@@ -11,7 +11,7 @@ from simshuffle.allreduce.doubling import halving_doubling_sends, halving_doubli
 from simshuffle.allreduce.grid import Grid
 from simshuffle.allreduce.ring import ring_sends, ring_steps
 from simshuffle.allreduce.steps import Dependent, Sends, Steps
-from simshuffle.spec.record import Count
+from simshuffle.spec.record import OneEach
 
 STEPS = {"ring": ring_steps, "halving_doubling": halving_doubling_steps}
 SENDS = {"ring": ring_sends, "halving_doubling": halving_doubling_sends}
@@ -27,13 +27,14 @@ class Hierarchical(Dependent):
     halving and doubling. Inside hosts and around the ring bytes move as in a pipeline.
 
     Attributes:
-        leaders: leaders of a host, each with an HCA of its own; at most ``cluster.host.hcas``.
+        leaders: leaders of a host, each with an HCA of its own; at most, and by default,
+            ``cluster.host.hcas``.
         among_hosts: how the leaders of all hosts sum.
     """
 
     one_for_each_hca: ClassVar[str] = "leaders"
     kind: Literal["hierarchical"]
-    leaders: Count
+    leaders: OneEach
     among_hosts: Literal["ring", "halving_doubling"]
 
     def steps(self, host_of: NDArray[np.int32]) -> Steps:

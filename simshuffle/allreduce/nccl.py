@@ -16,7 +16,7 @@ from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
 from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.record import Count, Fraction, Seconds, Spec, whole_as_float
+from simshuffle.spec.record import Fraction, OneEach, Seconds, Spec, whole_as_float
 
 TREE_BANDWIDTH = 0.9
 """Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in v2.11)."""
@@ -134,8 +134,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
     are left out: slower trees below 128 MB, and trees of at most 80 GB/s (v2.7 only).
 
     Attributes:
-        channels: rings, or pairs of trees, that share the bytes, each on an HCA; at most
-            ``cluster.host.hcas``.
+        channels: rings, or pairs of trees, that share the bytes, each on an HCA; at most, and by
+            default, ``cluster.host.hcas``.
         intra_host_bus_bandwidth: what a rank sends over all HCAs together at most on rings inside a
             host; trees get 0.9 of it. May be a curve over the bytes of the allreduce.
         inter_host_bus_bandwidth: the same for several hosts.
@@ -147,7 +147,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
 
     one_for_each_hca: ClassVar[str] = "channels"
     kind: Literal["nccl"]
-    channels: Count
+    channels: OneEach
     intra_host_bus_bandwidth: BandwidthBySize
     inter_host_bus_bandwidth: BandwidthBySize
     plateau: Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)] = PLATEAU

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.steps import Sends, Steps
-from simshuffle.spec.record import Count
+from simshuffle.spec.record import OneEach
 
 
 class Ring(Paced):
@@ -21,12 +21,13 @@ class Ring(Paced):
     where the ring leaves the host and ``intra_host_latency`` elsewhere.
 
     Attributes:
-        rings: that share the bytes, each on an HCA of its own; at most ``cluster.host.hcas``.
+        rings: that share the bytes, each on an HCA of its own; at most, and by default,
+            ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "rings"
     kind: Literal["ring"]
-    rings: Count
+    rings: OneEach
 
     def steps(self, host_of: NDArray[np.int32]) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send: 2 (M-1) steps, of all rings together."""

@@ -13,7 +13,7 @@ from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.grid import Grid
 from simshuffle.allreduce.steps import Sends, Steps, dependent_flows
-from simshuffle.spec.record import Count
+from simshuffle.spec.record import OneEach
 
 
 class Sharp(Paced):
@@ -33,7 +33,8 @@ class Sharp(Paced):
     both take one of them.
 
     Attributes:
-        rails: HCAs of a host that the bytes are spread over; at most ``cluster.host.hcas``.
+        rails: HCAs of a host that the bytes are spread over; at most, and by default,
+            ``cluster.host.hcas``.
         radix: hosts or switches below a switch; 'inter_host_latency' is that of a level of
             switches.
     """
@@ -45,7 +46,7 @@ class Sharp(Paced):
 
     one_for_each_hca: ClassVar[str] = "rails"
     kind: Literal["sharp"]
-    rails: Count
+    rails: OneEach
     radix: Annotated[int, Field(ge=2, le=4096)] = 18
 
     def levels(self, hosts: int) -> int:

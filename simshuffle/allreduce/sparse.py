@@ -14,7 +14,7 @@ from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.doubling import recursive_doubling_steps
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.steps import Sends, Steps, dependent_flows, rail_of
-from simshuffle.spec.record import Bandwidth, Count, PositiveNBytes, whole_as_float
+from simshuffle.spec.record import Bandwidth, OneEach, PositiveNBytes, whole_as_float
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +31,8 @@ class Sparse(Paced):
     to accuracy is not modelled.
 
     Attributes:
-        rails: HCAs of a host that the bytes are spread over; at most ``cluster.host.hcas``.
+        rails: HCAs of a host that the bytes are spread over; at most, and by default,
+            ``cluster.host.hcas``.
         density: share of the gradients that a rank sends: above 0, at most 1.
         selection_bandwidth: bytes of gradients a second from which the largest are found.
         value_size: of a gradient.
@@ -47,7 +48,7 @@ class Sparse(Paced):
 
     one_for_each_hca: ClassVar[str] = "rails"
     kind: Literal["sparse"]
-    rails: Count
+    rails: OneEach
     density: Annotated[float, BeforeValidator(whole_as_float)] = 0.001
     selection_bandwidth: Bandwidth
     value_size: PositiveNBytes = 4.0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simshuffle.allreduce.grid import Grid
 from simshuffle.allreduce.ring import ring_sends, ring_steps
 from simshuffle.allreduce.steps import Dependent, Sends, Steps, rail_of
-from simshuffle.spec.record import Count
+from simshuffle.spec.record import Count, OneEach
 
 
 class Torus(Dependent):
@@ -23,13 +23,13 @@ class Torus(Dependent):
     carries an equal number of the places' shares. Rings are pipelines, one after the other.
 
     Attributes:
-        rails: HCAs that the GPUs of a host share; at most ``cluster.host.hcas``.
+        rails: HCAs that the GPUs of a host share; at most, and by default, ``cluster.host.hcas``.
         hosts_per_row: hosts of a row.
     """
 
     one_for_each_hca: ClassVar[str] = "rails"
     kind: Literal["torus"]
-    rails: Count
+    rails: OneEach
     hosts_per_row: Count = 1
 
     def _grid(self, host_of: NDArray[np.int32]) -> Grid:

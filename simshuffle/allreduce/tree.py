@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.flows import AllreduceFlows
 from simshuffle.allreduce.steps import Steps
-from simshuffle.spec.record import Count
+from simshuffle.spec.record import OneEach
 
 
 class Tree(Paced):
@@ -27,13 +27,13 @@ class Tree(Paced):
     ``intra_host_latency``.
 
     Attributes:
-        channels: pairs of trees that share the bytes, each on an HCA; at most
+        channels: pairs of trees that share the bytes, each on an HCA; at most, and by default,
             ``cluster.host.hcas``.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
     kind: Literal["tree"]
-    channels: Count
+    channels: OneEach
 
     def steps(self, host_of: NDArray[np.int32]) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send, of all channels together: a level of the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +38,12 @@ Routes = Annotated[
         help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
     ),
 ]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help='Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
+    ),
+]
 LinkBandwidth = Annotated[
     str | None,
     typer.Option(
@@ -65,6 +72,7 @@ def import_(
         typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
     ],
     routes: Routes = None,
+    names: Names = None,
     link_bandwidth: LinkBandwidth = None,
     links_up: LinksUp = None,
     name: Annotated[
@@ -84,6 +92,7 @@ def import_(
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
     from simshuffle.fabrics.imported import Missing
     from simshuffle.fabrics.lfts import check_ways, read_tables
+    from simshuffle.fabrics.names import read_names
     from simshuffle.fabrics.reading import read_fabric
     from simshuffle.new.files import check_place, write_together
     from simshuffle.new.imported import fabric_file, machine_files, tables_file
@@ -93,7 +102,8 @@ def import_(
     ends = [name.removeprefix(stem) for name in (out.name, *beside)]
     check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
     _check_name(name)
-    fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up))
+    known = read_names(names) if names else {}
+    fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up, known))
     fabric = fabric.mended() if mended else fabric
     tables = None
     if routes is not None:
@@ -110,6 +120,20 @@ def import_(
         say(f"  {'tables':10} {routes.name}: every host port is reached, without circles")
     for path in written:
         typer.echo(f"Written: {path}")
+    _say_what_next(out, alone)
+
+
+def _say_what_next(out: Path, alone: bool) -> None:
+    """Print a command that goes on from the file that was written."""
+    from simshuffle.new.imported import first_run
+
+    if alone:
+        command, told = shlex.join(["simshuffle", "machine", "show", str(out)]), ""
+    else:
+        command, told = first_run(out)
+    if told:
+        say(told)
+    typer.echo(f"Next: {command}")
 
 
 def _stem(out: Path, routes: Path | None) -> str:

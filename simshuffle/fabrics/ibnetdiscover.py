@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from simshuffle.errors import TopologyError
+from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabrics.imported import (
     Cable,
     ImportedFabric,
@@ -19,6 +20,7 @@ from simshuffle.fabrics.imported import (
     refuse,
     unique_names,
 )
+from simshuffle.fabrics.names import adapter_name, host_name, name_of, switch_name
 from simshuffle.fabrics.rates import LANE_GBIT, bandwidth_of
 
 TOOL = "ibnetdiscover"
@@ -32,9 +34,6 @@ _PORT = re.compile(
 )
 _GUID = re.compile(r"(switch|ca|rt)guid=(?:0x)?([0-9a-fA-F]+)")
 _PASSED = ("vendid=", "devid=", "sysimgguid=", "Chassis ", "Non-Chassis ", "#")
-_ADAPTER = re.compile(
-    r"(\S+)\s+((?:mlx|hfi|qib|mthca|ib|roce|ocrdma|bnxt|hca)[\w-]*)", re.IGNORECASE
-)
 _AGGREGATION = re.compile(r"Aggregation Node|SHARP", re.IGNORECASE)
 
 
@@ -73,7 +72,7 @@ def begins(text: str) -> bool:
 
 def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
     """The fabric of a file's text; ``source`` is what errors call the file, ``missing`` is for
-    cables without width and speed.
+    cables without width and speed, and names nodes.
 
     Adapters whose descriptions name the same host ('node7 mlx5_0', 'node7 mlx5_1') are one host;
     one with a word alone ('Hca7') is a host of its own. Hosts have the number of adapter ports that
@@ -94,7 +93,30 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
             number: port for number, port in record.ports.items() if port.peer[0] not in routers
         }
     left_out = [f"routers: {len(routers)}"] if routers else []
+    if missing.names:
+        _name(records, missing.names, source)
     return _Fabric(records, source, missing.bandwidth, left_out).imported().checked()
+
+
+def _name(records: dict[str, _Record], names: Mapping[str, str], source: str) -> None:
+    """Describe nodes as a node-name map does.
+
+    Raises:
+        TopologyError: the map names none of them.
+    """
+    named = 0
+    for record in records.values():
+        guids = [record.guid, *(port.guid for port in record.ports.values())]
+        label = name_of(names, record.label, guids, switch=record.kind == "Switch")
+        if label is not None and not record.aggregates:
+            record.label, named = label, named + 1
+    if not named:
+        rule = f"must name some of the {len(records)} nodes of {source}"
+        found, remedy = (
+            f"{len(names)} other names",
+            "Take the map of this fabric, with GUIDs of nodes.",
+        )
+        raise TopologyError(Problem("--names", rule, found, remedy), "command line")
 
 
 def _records(text: str, source: str) -> dict[str, _Record]:
@@ -247,7 +269,7 @@ class _Fabric:
         """Switches, called otherwise than the names ``taken``."""
         found = [(key, record) for key, record in self.records.items() if record.kind == "Switch"]
         found.sort(key=lambda each: opensm_order(each[1].guid))
-        names = unique_names((_switch_name(record.label), record.guid) for _, record in found)
+        names = unique_names((switch_name(record.label), record.guid) for _, record in found)
         nodes = []
         for wanted, (key, record) in zip(names, found, strict=True):
             name = f"{wanted}.{record.guid}" if wanted in taken else wanted
@@ -291,7 +313,7 @@ class _Fabric:
             if record.kind == "Ca":
                 if record.aggregates:
                     aggregation.append(key)
-                elif host := _host_name(record.label):
+                elif host := host_name(record.label):
                     named.setdefault(host, []).append(key)
                 else:
                     nameless.append(key)
@@ -343,16 +365,12 @@ class _Fabric:
                 if (record.kind, here) > (self.records[there[0]].kind, there):
                     continue
                 a, b = self.places[here], self.places[there]
-                adapter = self._adapter(record)
+                adapter = adapter_name(record.label) if record.kind == "Ca" else ""
                 cables.append(
                     Cable((a[0], b[0]), (a[1], b[1]), self._bandwidth(port), port.rate, adapter)
                 )
         cables.sort(key=lambda cable: [(natural(end), cable.ports) for end in cable.ends])
         return cables
-
-    def _adapter(self, record: _Record) -> str:
-        found = _ADAPTER.fullmatch(record.label)
-        return found[2] if found and record.kind == "Ca" else ""
 
     def _bandwidth(self, port: _Port) -> float:
         found = bandwidth_of(port.rate) or self.link_bandwidth
@@ -365,20 +383,3 @@ class _Fabric:
             rule = "every cable needs a width and a speed"
         remedy = "Say what such cables carry with --link-bandwidth, as in '12.5 GB/s'."
         raise refuse(self.source, port.line, rule, repr(port.rate), remedy)
-
-
-def _host_name(label: str) -> str:
-    """The host that a description names; '' if none."""
-    found = _ADAPTER.fullmatch(label)
-    name = found[1] if found else label
-    return name if re.fullmatch(r"[^\s>#]+", name) else ""
-
-
-def _switch_name(label: str) -> str:
-    """A switch's name: of 'MF0;ib5:SX6036/U1' 'ib5', of a director's part 'MF0;d:CS7500/L01/U1'
-    'd/L01/U1'."""
-    found = re.fullmatch(r"MF0;([^:;]+):[^/]+(/.*)?", label)
-    if not found:
-        return label
-    part = found[2] or ""
-    return found[1] if part in {"", "/U1"} else found[1] + part

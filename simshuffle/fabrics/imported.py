@@ -12,9 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.spec.units import Dimension, format_quantity, readable
-from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.cabling import Cabling, usual
 from simshuffle.topology.custom import content_of
 from simshuffle.topology.graph import Sketch, graph_problems
 
@@ -28,10 +30,12 @@ MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Missing:
-    """What a file may not say of its links."""
+    """What a file may not say."""
 
     bandwidth: float | None = None  # bytes/s of each
     links_up: int | None = None  # from each switch to the one above
+    # names of nodes by GUID, or by what the file calls them
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,21 +137,19 @@ class ImportedFabric:
     @cached_property
     def slow_cables(self) -> list[SlowCable]:
         """Cables slower than most of those between the same two levels."""
-        between: dict[tuple[str, str], list[Cable]] = {}
-        for cable in self.cables:
-            a, b = sorted(self.tiers[end] for end in cable.ends)
-            between.setdefault((a, b), []).append(cable)
-        found = []
-        for cables in between.values():
-            usual = Counter(cable.bandwidth for cable in cables).most_common(1)[0][0]
-            called = next(cable.rate for cable in cables if cable.bandwidth == usual)
-            called = called or readable(usual, Dimension.BANDWIDTH)
-            found += [
-                SlowCable(cable, called, usual / cable.bandwidth)
-                for cable in cables
-                if cable.bandwidth < usual
-            ]
-        return found
+        between = [tuple(sorted(self.tiers[end] for end in cable.ends)) for cable in self.cables]
+        number = {pair: i for i, pair in enumerate(dict.fromkeys(between))}
+        rates = np.array([cable.bandwidth for cable in self.cables])
+        most = usual(np.array([number[pair] for pair in between]), rates).tolist()
+        called = {
+            (pair, cable.bandwidth): cable.rate or readable(cable.bandwidth, Dimension.BANDWIDTH)
+            for pair, cable in zip(between, self.cables, strict=True)
+        }
+        return [
+            SlowCable(cable, called[pair, rate], rate / cable.bandwidth)
+            for cable, pair, rate in zip(self.cables, between, most, strict=True)
+            if cable.bandwidth < rate
+        ]
 
     def mended(self) -> ImportedFabric:
         """The same with the usual bandwidth for `slow_cables`; two runs say what they cost."""

@@ -104,7 +104,7 @@ def communicators_of(scenario: Trains, resources: Resources) -> Communicators:
     training."""
     parallelism = scenario.workload.parallelism
     return Communicators(
-        scenario.workload.allreduce,
+        scenario.workload.allreduce_on(scenario.cluster),
         resources,
         parallelism.group_size(resources.world_size),
         stream(scenario.seed, "host_order"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,10 +11,13 @@ from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY, ImportedF
 from simshuffle.new.machine import links_of, scalar
 from simshuffle.new.questions import BY_NAME
 from simshuffle.routing.forwarding_tables import Tables
+from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.spec.units import Dimension, readable
 
 ACCELERATOR = "a100-sxm4-80gb-amp"
 """Has step times for most models of the catalog."""
+EXAMPLE = "quickstart"
+"""The scenario of a first run on a machine."""
 
 HEAD = """\
 # {name}, written by `simshuffle machine import`.
@@ -93,6 +97,27 @@ def machine_files(
         head += DEFAULT_ROUTING
     given = "given" if gpus is not None else "estimate: one for each adapter port"
     return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
+
+
+def first_run(machine: Path) -> tuple[str, str]:
+    """The command of a first run on a machine's file, which is tried up to the check of its
+    scenario; and what to know of it, '' if nothing.
+
+    Raises:
+        InputError: there is no run on it.
+    """
+    cluster = machine_of(str(machine))
+    values: dict[str, object] = {
+        "cluster": str(machine),
+        "world_size": min(load_scenario(EXAMPLE).world_size, cluster.num_gpus),
+    }
+    told = ""
+    if cluster.host.accelerator not in load_scenario(EXAMPLE).workload.model.accelerators:
+        values["cluster.host.accelerator"] = ACCELERATOR
+        told = f"{EXAMPLE} has no step times of {cluster.host.accelerator}: those of {ACCELERATOR}."
+    load_scenario(EXAMPLE, values).runs()
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    return shlex.join(["simshuffle", "run", EXAMPLE, *words]), told
 
 
 def _host(hcas: int, gpus: int, given: str, accelerator: str) -> str:

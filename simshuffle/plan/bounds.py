@@ -249,7 +249,7 @@ def _alone(scenario: Scenario, nbytes: float) -> float:
     cluster, domains = scenario.cluster, scenario.cluster.topology.domains
     host_of = cluster.host_of(scenario.world_size)
     domain_of = cluster.domain_of(scenario.world_size)
-    flows = scenario.workload.allreduce.flows(domain_of, nbytes)
+    flows = scenario.workload.allreduce_on(cluster).flows(domain_of, nbytes)
     if flows is None:
         return 0.0
     bandwidth = np.full(len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth))

@@ -158,7 +158,7 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     workload, ranks = scenario.workload, scenario.world_size
     if ranks > MOST_RANKS:
         return AllreduceEffort()
-    algorithm = workload.allreduce
+    algorithm = workload.allreduce_on(scenario.cluster)
     flows = algorithm.flows(scenario.cluster.domain_of(ranks), workload.model.gradient_size)
     if flows is None:
         return AllreduceEffort()

@@ -28,7 +28,8 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
     domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
-    of_one = allreduce_packets(workload.allreduce, domain_of, workload.model.gradient_size, mtu)
+    allreduce = workload.allreduce_on(cluster)
+    of_one = allreduce_packets(allreduce, domain_of, workload.model.gradient_size, mtu)
     out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:

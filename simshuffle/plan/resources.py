@@ -316,6 +316,11 @@ class Resources:
         """The ports of all ranks, each once."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
+    @property
+    def host_ports(self) -> Ints32:
+        """The ports of all HCAs of the hosts with ranks, ascending."""
+        return np.unique(self._endpoint)
+
     def afresh(self) -> Resources:
         """The same, with routes as if none had been asked for yet."""
         out = copy(self)

@@ -16,7 +16,9 @@ from simshuffle.plan.findings import extrapolated, warnings
 from simshuffle.plan.holding import held_in, most_held, offers
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
 from simshuffle.plan.resources import routing
+from simshuffle.plan.slow_cables import on_the_ways
 from simshuffle.results.console import new_table
+from simshuffle.results.slow_cables import slow_cables_on_the_ways
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 
@@ -72,6 +74,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing(cluster).describe(),
+        **on_the_ways(scenario),
         "storage_nbytes": most_held(scenario),
         "storage_on": {"ssd": "SSD"}.get(where, where),
         "capacity_nbytes": cluster.capacity(where),
@@ -126,7 +129,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     if any(row["exchange"] for row in rows):
         parts.append(_exchange_table(rows))
     parts += [_needs_table(rows), ABOUT_EFFORT, *offer_lines(rows), *routing_lines(rows)]
-    return parts + warning_lines(rows)
+    return [*parts, *slow_cable_lines(rows), *warning_lines(rows)]
 
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
@@ -226,6 +229,16 @@ def routing_lines(rows: Sequence[Row]) -> list[str]:
     """A line for each routing, with the runs that use it if not all do."""
     said = _said(rows, lambda row: [row["routing"]])
     return [f"Routing: {text}{of}." for text, of in said]
+
+
+def slow_cable_lines(rows: Sequence[Row]) -> list[str]:
+    """A line for each way in which runs stand to slow cables, with the runs if not all do so."""
+
+    def told(row: Row) -> list[str]:
+        about = row.get("slow_cables")
+        return [] if about is None else [slow_cables_on_the_ways(about)]
+
+    return [f"{text}{of}." for text, of in _said(rows, told)]
 
 
 def warning_lines(rows: Sequence[Row]) -> list[str]:

@@ -165,14 +165,15 @@ def _placement_problems(cluster: Cluster, world_size: int) -> list[Problem]:
 
 def allreduce_problems(cluster: Cluster, allreduce: Allreduce) -> list[Problem]:
     """More rings or channels than HCAs of a host, or of a scale-up domain."""
-    key, hcas = allreduce.one_for_each_hca, cluster.host.hcas * cluster.hosts_per_domain
+    key, hcas = allreduce.one_for_each_hca, cluster.hcas_per_domain
     count = getattr(allreduce, key)
-    if count <= hcas:
+    if count is None or count <= hcas:
         return []
     owners = "hosts" if cluster.hosts_per_domain == 1 else "scale-up domains"
     rule = f"each of the {key} has an HCA of its own; the {owners} have {hcas}"
     path = f"workload.allreduce.{key}"
-    return [Problem(path, rule, str(count), f"Use at most {hcas} {key}.")]
+    remedy = f"Use at most {hcas} {key}, or leave it out: one for each HCA."
+    return [Problem(path, rule, str(count), remedy)]
 
 
 def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) -> list[Problem]:

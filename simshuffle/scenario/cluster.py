@@ -144,6 +144,11 @@ class Cluster(Spec):
         """Hosts of a scale-up domain but maybe the last; 1 if there are none."""
         return 1 if self.topology.domains is None else self.topology.domains.hosts
 
+    @property
+    def hcas_per_domain(self) -> int:
+        """HCAs of a scale-up domain; of a host if there are none."""
+        return self.hosts_per_domain * self.host.hcas
+
     def domains_for(self, world_size: int) -> int:
         """Scale-up domains of so many ranks on consecutive hosts; hosts if there are none."""
         return -(-self.hosts_for(world_size) // self.hosts_per_domain)

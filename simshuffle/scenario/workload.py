@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import Exchange, Source
 from simshuffle.parallelism import AnyParallelism, Data
+from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.tokens import Tokens, problem
 from simshuffle.spec.arrays import Floats
@@ -321,6 +322,11 @@ class Workload(Spec):
         if self.local_batch_size > self.dataset.num_samples:
             raise PydanticCustomError("batch", "local_batch_size exceeds the number of samples")
         return self
+
+    def allreduce_on(self, cluster: Cluster) -> Allreduce:
+        """The allreduce, with a ring, channel, leader or rail for each HCA if it does not say how
+        many."""
+        return self.allreduce.over(cluster.hcas_per_domain)
 
     @property
     def source(self) -> Source | Literal["memory"]:

@@ -58,7 +58,7 @@ class Machine:
             NetworkClock(self._env, network)
             if recorder is None
             else recorder.clock(self._env, network, resources),
-            Allreduces(workload.allreduce, resources, rng("host_order")),
+            Allreduces(workload.allreduce_on(scenario.cluster), resources, rng("host_order")),
             None if by_data else Division(scenario, resources),
             recorder,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -138,6 +138,12 @@ NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
 """A number without unit, not negative."""
 Count = Annotated[int, Field(ge=1, le=2**53)]
 """A whole number, at least 1."""
+if TYPE_CHECKING:
+    OneEach = int
+else:
+    OneEach = Annotated[Count | None, Field(default=None)]
+    """How many of what has an HCA each, or None for one for each HCA of a host, which is put in its
+    place before it is used."""
 MOST_HOSTS = 200_000
 """Hosts of a topology; larger ones would fill the memory before anything is simulated."""
 Few = Annotated[int, Field(ge=1, le=4096)]

@@ -54,6 +54,11 @@ class Interconnect(Spec, ABC):
         and then down; else None."""
         return None
 
+    @property
+    def uneven(self) -> bool:
+        """Whether cables between the same two levels may carry unlike much."""
+        return False
+
     @abstractmethod
     def build(self, graph: Graph) -> None:
         """Add all nodes and links of the network to ``graph``; see `simshuffle.topology.graph`.

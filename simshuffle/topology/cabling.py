@@ -107,6 +107,14 @@ class Cabling:
         return steps
 
     @cached_property
+    def usual(self) -> NDArray[np.float64]:
+        """(cables,) bytes/s that most of the cables between the same two tiers carry."""
+        number = {tier: i for i, tier in enumerate(dict.fromkeys(self.tiers))}
+        tier = np.array([number[of] for of in self.tiers])
+        lower, upper = np.sort(tier[self.ends], axis=1).T
+        return usual(lower * len(number) + upper, self.bandwidth)
+
+    @cached_property
     def neighbours(self) -> tuple[Ints, Ints]:
         """Where those of each node begin in the second array, (nodes + 1,), and the nodes at the
         other end of its cables, one for each cable."""
@@ -119,6 +127,18 @@ class Cabling:
         """(nodes,) a number that is the same for those of the nodes ``among``, (nodes,), which
         cables between them join; each other node has a number of its own."""
         return parts(len(self.names), self.ends[among[self.ends].all(axis=1)])
+
+
+def usual(group: NDArray[np.integer], bandwidth: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n,) for each cable what most of its ``group``, (n,), carry of ``bandwidth``, (n,) bytes/s:
+    the most of what is as common."""
+    _, group = np.unique(group, return_inverse=True)
+    rates, rate = np.unique(bandwidth, return_inverse=True)
+    of, count = np.unique(group * len(rates) + rate, return_counts=True)
+    order = np.lexsort((of, count))  # the last of each group is what most carry
+    most = np.zeros(group.max(initial=-1) + 1, int)
+    most[of[order] // len(rates)] = of[order] % len(rates)
+    return np.asarray(rates[most[group]])
 
 
 def _coordinates(nodes: list[dict[str, Any]]) -> Ints | None:

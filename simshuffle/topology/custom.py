@@ -71,6 +71,11 @@ class Custom(Interconnect):
         """Links of the host with the fewest; raises as `num_hosts`."""
         return self._size()[1]
 
+    @property
+    def uneven(self) -> bool:
+        """It may, as in a file every link has a bandwidth of its own."""
+        return True
+
     def _size(self) -> tuple[int, int]:
         """Hosts, and links of the host with the fewest; read again when the file was changed."""
         try:

@@ -421,7 +421,9 @@ def test_data_parallelism_takes_what_an_allreduce_after_the_backward_pass_takes(
 ) -> None:
     resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
     among = communicators_of(scenario, resources)
-    alone = Allreduces(scenario.workload.allreduce, resources, scenario.rng("host_order"))
+    alone = Allreduces(
+        scenario.workload.allreduce_on(scenario.cluster), resources, scenario.rng("host_order")
+    )
     step = scenario.workload.parallelism.step(job_of(scenario))
     costs = step.costs(among.seconds)
     gradient = alone.seconds(scenario.workload.model.gradient_size, Fluid())

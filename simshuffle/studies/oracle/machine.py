@@ -145,7 +145,8 @@ class Machine:
     @cached_property
     def _communicators(self) -> Communicators:
         rng = stream(self._scenario.seed, "host_order")
-        return Communicators(self._scenario.workload.allreduce, self._resources, 1, rng)
+        allreduce = self._scenario.workload.allreduce_on(self._scenario.cluster)
+        return Communicators(allreduce, self._resources, 1, rng)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
         """Who sends to whom; the same for strategies with groups of the same size."""

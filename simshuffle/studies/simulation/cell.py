@@ -19,6 +19,7 @@ from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.findings import extrapolated
 from simshuffle.plan.holding import held_in
 from simshuffle.plan.resources import routing
+from simshuffle.plan.slow_cables import SlowCables
 from simshuffle.results import ranks, report
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import stacked
@@ -117,9 +118,10 @@ class RunCell(NetworkCell):
         self._hold_little()
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
-        held = 0.0
+        held, slow = 0.0, SlowCables(scenario.cluster)
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             _give_back()  # before tables are made of it
+            slow.carried(timeline.links)
             seconds = report.phase_seconds(timeline)
             groups = in_groups(scenario, seconds)
             held = max(held, float(timeline.sources["nbytes_cached"].max()))
@@ -131,7 +133,10 @@ class RunCell(NetworkCell):
             del timeline  # the next epoch needs its room
             _give_back()
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
-        about = {"label": scenario.label(), "facts": {**facts(scenario, held), **groups}}
+        about = {
+            "label": scenario.label(),
+            "facts": {**facts(scenario, held), **groups, **slow.facts()},
+        }
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now
         return outcome

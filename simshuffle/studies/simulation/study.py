@@ -262,6 +262,7 @@ class _Run(TypedDict):
     staged_to: str | None
     staging_s: float
     routing: NotRequired[str]
+    slow_cables: NotRequired[dict[str, Any]]
     extrapolated: NotRequired[list[str]]
 
 

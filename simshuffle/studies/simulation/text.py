@@ -11,6 +11,7 @@ from rich.table import Table
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
+from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.intervals import Means
 from simshuffle.studies.simulation.tables import STORED
@@ -163,6 +164,7 @@ def notes(result: Result) -> list[str]:
         lines += [
             f"{run}: {storage} {where} of a host, {staging}{routing}.",
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
+            *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
     return lines + windows(result.tables["sources"])

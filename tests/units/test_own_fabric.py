@@ -1,0 +1,217 @@
+"""From what tools say of a fabric to a number: the import's last line, names, older adapters."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simshuffle
+from simshuffle.cli import main
+from simshuffle.fabrics.ibnetdiscover import fabric_of
+from simshuffle.fabrics.imported import Missing
+from simshuffle.fabrics.names import read_names
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.topology.cabling import usual
+from simshuffle.topology.custom import Custom
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data" / "fabrics"
+RACK = DATA / "rack.ibnet"
+DUMP = DATA / "rack-lfts.dump"
+
+
+def rack_text():
+    return RACK.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def one_hca(text):
+    """The rack with one adapter of each host that names it."""
+    return re.sub(r'"node(\d) mlx5_1"', r'"MT4123 number \1"', text)
+
+
+# --------------------------------------------------------------------- a first run, and its rings
+
+
+@pytest.mark.parametrize("hcas", [1, 2])
+@pytest.mark.parametrize("words", [[], ["--accelerator", "h900"]])
+def test_the_last_line_of_an_import_is_a_command_that_works(hcas, words, here, capsys):
+    text = rack_text() if hcas == 2 else one_hca(rack_text())
+    (here / "net.txt").write_text(text, encoding="utf-8")
+    (here / "my machines").mkdir()
+    out = "my machines/mine.yaml"
+    assert main(["machine", "import", "net.txt", "--out", out, *words]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("Next: simshuffle run quickstart --set 'cluster=my machines/mine.yaml'")
+    _, *command = shlex.split(last.removeprefix("Next: "))
+    assert main(command) == 0
+
+
+def test_after_the_network_alone_it_is_shown(here, capsys):
+    assert main(["machine", "import", str(RACK), "--out", "net.json"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "Next: simshuffle machine show net.json"
+    assert main(shlex.split(last)[2:]) == 0
+
+
+def test_rings_that_are_left_out_are_those_of_the_hcas_whatever_the_machine():
+    """ABCI has 2 HCAs a host, small-fat-tree 1; as a sweep over machines asks."""
+    scenario = load_scenario("quickstart", {"world_size": 8, "workload.exchange": "local_shuffle"})
+    assert "rings" not in (ROOT / "scenarios/quickstart.yaml").read_text(encoding="utf-8")
+    runs = scenario.combinations({"cluster.host.hcas": [1, 2]})
+    found = [run.workload.allreduce_on(run.cluster).rings for run in runs.values()]
+    assert found == [1, 2]
+    small = scenario.with_values({"cluster": "small-fat-tree"})
+    assert small.workload.allreduce_on(small.cluster).rings == 1
+    given = scenario.with_values({"workload.allreduce.rings": 1})
+    assert given.workload.allreduce_on(given.cluster).rings == 1
+
+
+# ------------------------------------------------------------------------- slow cables of a run
+
+
+RUNS = ["--set", "world_size=8", "--set", "epochs=1", "--set", "workload.dataset.num_samples=2000"]
+
+
+def epochs_of(folder):
+    """Seconds of each epoch, and what is said of slow cables, by run."""
+    result = simshuffle.read(folder)
+    seconds = result.tables["epochs"].set_index("run")["epoch_s"].to_dict()
+    return seconds, {run: of.get("slow_cables") for run, of in result.meta["runs"].items()}
+
+
+def test_a_run_says_how_many_slow_cables_it_uses_and_why_a_mended_one_is_the_same(here, capsys):
+    """One of the 20 cables of the rack is slow: between a leaf switch and a spine switch. A ring
+    over the hosts stays on the rail of each leaf switch; an exchange does not."""
+    told = {}
+    for name, words in (("as_is", []), ("mended", ["--mended"])):
+        assert main(["machine", "import", str(RACK), "--out", f"{name}.yaml", *words]) == 0
+        command = ["run", "quickstart", "--set", f"cluster={name}.yaml", *RUNS, "--out", name]
+        assert main(command) == 0
+        told[name] = " ".join(capsys.readouterr().out.split())
+    (before, slow), (after, none) = epochs_of("as_is"), epochs_of("mended")
+    assert set(none.values()) == {None}
+    assert {(of["cables"], of["slow"]) for of in slow.values()} == {(20, 1)}
+    assert "Slow cables" not in told["mended"]
+    used = {run: of["used"] for run, of in slow.items()}
+    assert set(used.values()) == {0, 1}
+    for run, count in used.items():
+        assert before[run] == after[run] or count
+    assert "Slow cables: 1 of 20, none in use: mended, the result is the same." in told["as_is"]
+    assert "Slow cables: 1 of 20, 1 (leaf2>spine2#1) in use, full at times," in told["as_is"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        (8, "1 (leaf2>spine2#1) on the ways between ranks and to their files."),
+        (2, "none on a way between ranks or to their files: mended, the result is the same."),
+    ],
+)
+def test_check_says_how_many_slow_cables_a_run_may_use(ranks, told, here, capsys):
+    """Two ranks fill one host, and read what is not on its SSD from spine1."""
+    assert main(["machine", "import", str(RACK), "--out", "m.yaml"]) == 0
+    command = ["check", "quickstart", "--set", "cluster=m.yaml", "--set", f"world_size={ranks}"]
+    assert main(command) == 0
+    assert f"Slow cables: 1 of 20, {told}" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    about = json.loads(capsys.readouterr().out)[0]["slow_cables"]
+    assert (about["cables"], about["slow"], about["used"]) == (20, 1, int(ranks == 8))
+
+
+def test_a_network_made_by_rule_has_no_slow_cables(capsys):
+    assert main(["check", "quickstart"]) == 0
+    assert "Slow" not in capsys.readouterr().out
+
+
+def test_usual_is_what_most_cables_of_a_group_carry():
+    found = usual(np.array([7, 7, 7, 2, 2]), np.array([5.0, 9.0, 5.0, 3.0, 4.0]))
+    assert found.tolist() == [5.0, 5.0, 5.0, 4.0, 4.0]  # of two that are as common the larger
+
+
+# ------------------------------------------------------------------------------- node-name maps
+
+
+MAP = """\
+# switches, and the hosts by one adapter each or both
+0x2c5eab0300000a00 "gpu leaf A"   # a switch
+0xe09d730300000010\t"gpu-01"
+0xe09d730300000021 "gpu-01"       # by the GUID of a port
+e09d7303000000a0 'login mlx5_1'
+"node2 mlx5_0" "gpu-02"
+"node2 mlx5_1" "gpu-02 mlx5_9"
+node3 gpu-03
+"""
+
+
+def hosts_of(fabric):
+    return [node.name for node in fabric.of_kind("host")]
+
+
+def test_a_node_name_map_names_hosts_switches_and_adapters(here):
+    """By GUID of a node or of its port, by an adapter's description, by a host: 10, 20 and 30."""
+    (here / "map").write_text(MAP, encoding="utf-8")
+    names = read_names(here / "map")
+    assert names["2c5eab0300000a00"] == "gpu leaf A"
+    fabric = fabric_of(rack_text(), "x", Missing(names=names))
+    assert hosts_of(fabric) == ["gpu-01", "gpu-02", "gpu-03", "login", "node4"]
+    adapters = {cable.adapter for cable in fabric.cables if "gpu-02" in cable.ends}
+    assert adapters == {"mlx5_0", "mlx5_9"}
+    assert "gpu_leaf_A" in {node.name for node in fabric.of_kind("switch")}
+    as_it_is = fabric_of(rack_text(), "x", Missing())
+    assert [cable.ports for cable in fabric.cables] and len(fabric.cables) == len(as_it_is.cables)
+
+
+def test_names_of_nameless_adapters_make_hosts_and_tables_fit_them(here, capsys):
+    """A dump in which no adapter has a name but its model, and the map beside it."""
+    nameless = re.sub(r'"(node\d|login) mlx5_\d"', '"MT4123 ConnectX6"', rack_text())
+    (here / "net.txt").write_text(nameless, encoding="utf-8")
+    guids = re.findall(r'\nCa\s+1 "H-(\w+)"\s+# "(\w+) mlx5_\d"', rack_text())
+    lines = [f'0x{guid} "{name}"' for guid, name in guids]
+    assert len(lines) == 9
+    (here / "map").write_text("\n".join(lines), encoding="utf-8")
+    command = ["machine", "import", "net.txt", "--routes", str(DUMP), "--out", "m.yaml"]
+    assert main([*command, "--names", "map"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    network = Custom(kind="custom", path="m-fabric.json").graph()
+    hosts = [name for name, kind in network.nodes(data="kind") if kind == "host"]
+    assert hosts == ["node1", "node2", "node3", "node4"]
+    assert main(shlex.split(last)[2:]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "told"),
+    [
+        ('0x10 "a"\nnonsense\n', "line 2", "must be a GUID"),
+        ('0x10 "a\n', "line 1", "must be a GUID"),
+        ('0x10 "a"\n0x0010 "b"\n', "line 2", "every node once"),
+        ("# none\n", "", "must hold names"),
+        ('0x10 "a"\n', "--names", "must name some of the 16 nodes"),
+    ],
+)
+def test_a_map_that_does_not_fit_is_refused(text, path, told, here, capsys):
+    (here / "map").write_text(text, encoding="utf-8")
+    command = ["machine", "import", str(RACK), "--names", "map", "--out", "m.yaml"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert path in error
+    assert [each.name for each in here.iterdir()] == ["map"]
+
+
+def test_a_map_is_for_dumps_with_guids(here, capsys):
+    (here / "map").write_text('0x10 "a"\n', encoding="utf-8")
+    (here / "topology.conf").write_text("SwitchName=s0 Nodes=a[1-2]\n", encoding="utf-8")
+    command = ["machine", "import", "topology.conf", "--names", "map", "--out", "m.yaml"]
+    assert main([*command, "--link-bandwidth", "25 GB/s"]) == 2
+    assert "--names: names nodes by GUID" in capsys.readouterr().err
