@@ -14,6 +14,7 @@ from simshuffle.page.markup import Section, bullets, chart, paragraph, tables
 from simshuffle.page.network import MOST_ROWS, drawing, loads
 from simshuffle.page.network_chart import network_spec
 from simshuffle.page.vega import figure
+from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
 from simshuffle.results.report import lasting
@@ -82,7 +83,8 @@ def _breakdown(result: Result, of: Means) -> Section:
     left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
     drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
     seconds = text.tables(of, labels)[0]
-    notes = [] if of.epoch_half is None else [text.about_interval(of.about)]
+    notes = [report.legend(of.breakdown, labels)]
+    notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
     return Section("Where the time goes", drawn + tables([seconds, *notes]))
 
 

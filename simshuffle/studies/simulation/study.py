@@ -3,6 +3,7 @@ reported; with several seeds, means and intervals are shown."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NotRequired, get_args
@@ -161,7 +162,9 @@ def _parts(result: Result) -> Iterable[str | Table]:
     about = [] if of.epoch_half is None else [text.about_interval(of.about)]
     about += [] if of.half is None else [EVERY_INTERVAL]
     kept = text.about_timeline(timeline_of(result.meta))
-    return [*text.tables(of, labels_of(result.meta)), *about, *text.notes(result), *kept]
+    seconds, *others = text.tables(of, labels := labels_of(result.meta))
+    legend = textwrap.fill(report.legend(of.breakdown, labels), 100)
+    return [seconds, legend, *others, *about, *text.notes(result), *kept]
 
 
 def means_of(result: Result) -> Means:
@@ -205,7 +208,7 @@ def _compared(result: Result) -> Tables:
     shown = means_of(result)
     whole = shown.epochs.assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
     parts = report.by_cause(shown.breakdown)
-    parts["label"] = parts["label"].where(~parts["waiting"], "waiting for " + parts["label"])
+    parts["label"] = list(map(report.part_name, parts["label"], parts["waiting"]))
     both = pd.concat([of[[*keys, "seconds"]] for of in (whole, parts)])
     both = both.astype({"run": str, "label": str})
     sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()

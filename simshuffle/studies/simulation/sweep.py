@@ -299,7 +299,7 @@ def _parts(result: Result) -> Iterable[str | Table]:
     notes.append(
         text.about_interval(over_seeds(seeds))
         if seeds > 1
-        else "One seed: how far the times vary by chance is not known; --seeds tells."
+        else "One seed only: --seeds 5 would show how much the times vary by chance."
     )
     lost = result.meta["lost"]
     notes += [f"Not simulated: {name}: {why}" for name, why in lost.items()]

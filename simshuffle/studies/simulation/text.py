@@ -63,7 +63,7 @@ def _seconds_table(of: Means, labels: report.Booking) -> Table:
         for label in report.LABELS
         if ((kinds["waiting"] == waits) & (kinds["label"] == label)).any()
     ]
-    heads = [_head(label) if waits else label for waits, label in columns]
+    heads = ["\n".join(report.part_name(label, waits).rsplit(" ", 1)) for waits, label in columns]
     behind = [name for name in ("exchange", "allreduce") if _is_shown(of.epochs, name)]
     hidden = [f"{name}\nhidden" for name in behind]
     table = new_table(title, ["run"], ["epoch", "total", *heads, *hidden])
@@ -81,10 +81,6 @@ def _seconds_table(of: Means, labels: report.Booking) -> Table:
         total = number(row["epoch_s"]) if exact else spread(row["epoch_s"], reach)
         table.add_row(run, _epoch(epoch), total, *map(number, values))
     return table
-
-
-def _head(cause: str) -> str:
-    return f"slowed by\n{cause}" if cause == report.SLOWING else f"wait for\n{cause}"
 
 
 def _is_shown(epochs: pd.DataFrame, name: str) -> bool:
@@ -113,16 +109,15 @@ def notes(result: Result) -> list[str]:
     """Storage, staging, routing and what is extrapolated: a line a run at least."""
     lines = []
     for run, meta in result.meta["runs"].items():
-        storage = readable(meta["storage_per_host_nbytes"], Dimension.NBYTES)
-        where = "in the memory" if meta["staged_to"] == "memory" else "on the SSD"
-        staging = (
-            f"staged in {readable(meta['staging_s'], Dimension.SECONDS, 3)}"
-            if meta["staging_s"]
-            else "nothing to stage"
-        )
+        held, seconds = meta["storage_per_host_nbytes"], meta["staging_s"]
+        where = "in memory" if meta["staged_to"] == "memory" else "on its SSD"
+        storage = f"a host holds {readable(held, Dimension.NBYTES)} {where}"
+        if seconds:
+            took = readable(seconds, Dimension.SECONDS, 3)
+            storage += f", copied there in {took} before the first epoch"
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
-            f"{run}: {storage} {where} of a host, {staging}{routing}.",
+            f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
         ]
@@ -134,19 +129,19 @@ def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:
     if about is None:
         return
     if about["ranks"] == 1:
-        yield f"{about['strategy']}: all ranks go through a step together."
+        yield f"{about['strategy']}: all ranks take each step together."
         return
     seconds = ", ".join(
         f"{number(about[name])} s {does}"
         for name, does in (
             ("sent_s", "of sending within the group"),
-            ("bubble_s", "of bubble"),
+            ("bubble_s", "idle in the pipeline's bubble"),
             ("wait_s", "of waiting for its batch"),
         )
         if about[name]
     )
     yield (
-        f"{about['strategy']}, {about['ranks']} ranks a group: FW+BW of the last epoch has"
+        f"{about['strategy']}, {about['ranks']} ranks a group: FW+BW of the last epoch contains"
         f" {seconds}."
     )
 
@@ -161,11 +156,15 @@ def windows(sources: pd.DataFrame) -> list[str]:
             counts = left_out["iterations_simulated"]
             low, high, whole = counts.min(), counts.max(), left_out["iterations"].max()
             some = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            lines.append(f"{run}: {some} of {whole:,} iterations of an epoch simulated.")
+            lines.append(
+                f"{run}: {some} of {whole:,} iterations of an epoch were simulated; their mean"
+                " stands for the others."
+            )
         for reason, epochs in table.groupby("whole_because", observed=True, sort=False):
             if why := str(reason):
-                numbers = ", ".join(str(epoch) for epoch in sorted(set(epochs["epoch"])))
-                lines.append(f"{run}: all iterations of epoch {numbers}, because {why}.")
+                *most, last = (str(epoch) for epoch in sorted(set(epochs["epoch"])))
+                which = f"epochs {', '.join(most)} and {last}" if most else f"epoch {last}"
+                lines.append(f"{run}: all iterations of {which} were simulated, because {why}.")
     return lines
 
 
@@ -173,6 +172,8 @@ def about_timeline(kept: Kept) -> list[str]:
     """Of which ranks the timeline is, and how to get the others; nothing where it is of all."""
     if kept == "full":
         return []
-    whose = "of a sample of ranks, iterations.parquet has the means of all"
-    what = whose if kept == "ranks" else "empty, iterations.parquet has the means of all ranks"
-    return [f"timeline.parquet is {what}; --timeline full keeps every rank."]
+    what = "has a sample of the ranks only" if kept == "ranks" else "is empty"
+    return [
+        f"timeline.parquet {what}; --timeline full keeps every rank. iterations.parquet has the"
+        " means of all ranks."
+    ]
