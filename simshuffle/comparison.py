@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.results import side_by_side
+from simshuffle.results import report, side_by_side
 from simshuffle.results.console import terminal_text
 from simshuffle.results.export import html
 from simshuffle.results.table_io import rows as rows_of
@@ -83,6 +83,8 @@ class Comparison:
         yield from self.notes
         for name, table in self.tables.items():
             yield from side_by_side.values(name, table)
+            if "label" in table and (said := report.about(map(str, table["label"].unique()))):
+                yield said
         if not self.versions.empty:
             yield side_by_side.differences("What computed it", self.versions)
         yield from (f"{letter}: {_made(side)}" for letter, side in self._sides() if side.result)

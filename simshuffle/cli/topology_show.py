@@ -159,7 +159,7 @@ def _tables(
     first = new_table(None, ["what", "found"])
     for name, text in told.items():
         first.add_row(name, text)
-    title = f"{pattern}: messages over a link, and what each can send at the same time"
+    title = f"{pattern}: messages that share a link, and what each of them gets"
     second = new_table(title, ["links"], ["count", "mean", "most", "each message"])
     for row in loads.itertuples():
         rate = readable(row.full_at, Dimension.BANDWIDTH) if row.most else "-"

@@ -14,6 +14,7 @@ from simshuffle.page.markup import Section, bullets, chart, paragraph, tables
 from simshuffle.page.network import MOST_ROWS, drawing, loads
 from simshuffle.page.network_chart import network_spec
 from simshuffle.page.vega import figure
+from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
 from simshuffle.results.report import lasting
@@ -84,7 +85,8 @@ def _breakdown(result: Result, of: Means) -> Section:
     said = " ".join(result.verdict()) + left_out * (len(bars) < whole)
     drawn = figure(chart_of, "Seconds of an epoch.", said)
     seconds = text.tables(of, labels)[0]
-    notes = [] if of.epoch_half is None else [text.about_interval(of.about)]
+    notes = [report.legend(of.breakdown, labels)]
+    notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
     return Section("Where the time goes", drawn + tables([seconds, *notes]))
 
 

@@ -31,15 +31,15 @@ SHOWN = {OPENS: "opens", PFS: "PFS", SSD: "SSD", DECODE: "decode"}
 SHOWN_OF_STORE = {REQUESTS: "requests", STORE: "store"}
 """Those of an object store, where a run reads from one."""
 COMPUTE = {
-    "given": "as the step times say",
-    "hooks": "more for hooks (overlap.hooks)",
+    "given": "from the step times",
+    "hooks": "for hooks (overlap.hooks)",
     "jitter": "of waiting for the slowest rank (jitter.compute)",
-    "slowed": "or more while gradients travel (overlap.slowdown; in no bound)",
+    "slowed": "or more of slow-down while gradients travel (overlap.slowdown; not in the bounds)",
 }
 """What a part of the compute of an iteration is."""
 ABOUT = (
-    "Seconds are lower bounds in the mean, each resource by itself; the simulation adds contention"
-    " and waiting. The last epoch is shown."
+    "Each number is the least time that one resource alone needs, on average; the simulation adds"
+    " contention and waiting. The last epoch is shown."
 )
 ABOUT_EFFORT = (
     "Simulation: one core of this kind of machine, without compiling; right within a factor of 2."
@@ -140,7 +140,7 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
         shown = {key: both[key] for key in both if any(of.get(key) for of in used)}
     numbers = ["compute", "allreduce", "exchange", *shown.values(), "epoch"]
     table = new_table(
-        "Bounds (s): an iteration's compute, allreduce and exchange; an epoch's reading",
+        "At least (s): compute, allreduce and exchange of an iteration; reading of an epoch",
         ["run"],
         numbers,
     )
@@ -154,7 +154,7 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
 
 
 def _exchange_table(rows: Sequence[Row]) -> Table:
-    table = new_table("Exchange after an iteration (ms)", ["run"])
+    table = new_table("Exchange after an iteration: samples, messages, and ms", ["run"])
     for name in ("samples", "messages"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("barrier before")
@@ -207,7 +207,7 @@ def compute_lines(rows: Sequence[Row]) -> list[str]:
         ]
         return [", ".join(parts)]
 
-    return [f"Compute of an iteration, in the mean: {text}{of}." for text, of in _said(rows, split)]
+    return [f"Compute of an average iteration: {text}{of}." for text, of in _said(rows, split)]
 
 
 def offer_lines(rows: Sequence[Row]) -> list[str]:
@@ -220,7 +220,7 @@ def offer_lines(rows: Sequence[Row]) -> list[str]:
 
     return [
         f"{head}: {text}{of}."
-        for head, fits in (("Fits, and is not among the runs", True), ("Does not fit", False))
+        for head, fits in (("Would also fit on the hosts", True), ("Would not fit", False))
         for text, of in _said(rows, partial(told, fits=fits))
     ]
 

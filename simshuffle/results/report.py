@@ -3,6 +3,7 @@ waited for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,15 @@ LABELS = {
 }
 """The papers' labels and the phases in each. The authors' timers book waiting for other ranks where
 it happens; `breakdown` says what for."""
+
+MEANINGS = {
+    "I/O": "waiting for the rank's own batch",
+    "FW+BW": "forward and backward pass",
+    "IMPT": "measuring importance",
+    "GE+WU": "gradient exchange (allreduce) and weight update",
+    "EXCHANGE": "exchange of samples",
+}
+"""What a label stands for."""
 
 WHOLE = "epoch"
 """Beside the labels: the whole epoch, to which they add up."""
@@ -223,6 +233,32 @@ def shown(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
     """The breakdown as tables and figures show it: columns as of `by_cause`; booked as in the
     papers nothing is called waiting."""
     return by_cause(table) if labels == "cause" else booked(table).assign(waiting=False)
+
+
+def part_name(label: str, waits: bool) -> str:
+    """A column of a table or a piece of a bar: a label, or waiting for it."""
+    if not waits:
+        return label
+    return f"slowed by {label}" if label == SLOWING else f"wait for {label}"
+
+
+def legend(table: pd.DataFrame, labels: Booking = "cause") -> str:
+    """What the labels of a breakdown stand for: of those that have any time."""
+    parts = shown(table, labels)
+    kinds = parts.loc[parts["seconds"] > 0, ["label", "waiting"]].drop_duplicates()
+    return about(map(part_name, kinds["label"], kinds["waiting"]))
+
+
+def about(names: Iterable[str]) -> str:
+    """What labels stand for, by themselves or in the names of waiting for them."""
+    text = "\n".join(names)
+    known = [f"{label}: {means}" for label, means in MEANINGS.items() if label in text]
+    said = f"{'; '.join(known)}." if known else ""
+    if "wait for" in text:
+        said += " Waiting for one of them: for other ranks that are still at it."
+    if "slowed" in text:
+        said += f" Slowed by {SLOWING}: the backward pass, while gradients travel."
+    return said
 
 
 def booked(table: pd.DataFrame) -> pd.DataFrame:

@@ -56,7 +56,7 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
     if len(shown):
         yield _side_by_side(name, shown, keys)
     same = len(table) - len(differ)
-    text = f"{name}: {same} of {len(table)} values are the same to the last bit"
+    text = f"{name}: {same} of {len(table)} values are the same, bit for bit"
     if differ["difference"].notna().any():
         most = differ.loc[[differ["difference"].abs().idxmax()]].to_dict("records")[0]
         where = ", ".join(str(most[key]) for key in keys)

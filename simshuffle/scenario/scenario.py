@@ -39,7 +39,7 @@ class Scenario(Spec):
 
     ``time_tolerance`` 0 simulates every iteration. With 1 %, an epoch is simulated until the mean
     of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
-    stands for the iterations that are left out. Where they do not become alike, all are simulated.
+    stands for the iterations that are left out. Where they keep changing, all are simulated.
 
     Attributes:
         name: of the scenario, also in the name of the result folder.

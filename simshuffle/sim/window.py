@@ -14,12 +14,12 @@ from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.steady import Seen, Window, window_of
 from simshuffle.spec.arrays import Floats
 
-TOO_LONG = "so many are needed"
-NOT_ALIKE = "they do not become alike"
-TOO_DIFFERENT = "they differ too much"
-IMPORTANCE_UNKNOWN = "ranks differ too much in measuring importance"
-LATE = "a batch may come late"
-"""Why all iterations are simulated, after 'All iterations, because'."""
+TOO_LONG = "the epoch is too short to leave any out"
+NOT_ALIKE = "they keep changing in the course of the epoch"
+TOO_DIFFERENT = "they vary too much for a few to stand for all"
+IMPORTANCE_UNKNOWN = "the time to measure importance varies too much between ranks"
+LATE = "a rare late batch could be missed"
+"""Why all iterations are simulated, after 'All iterations were simulated, because'."""
 
 
 def why_whole(scenario: Scenario) -> str:

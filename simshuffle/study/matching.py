@@ -106,14 +106,14 @@ def matching(a: Asked, b: Asked, pairs: Mapping[str, str]) -> list[str]:
     for keys, names in apart.items():
         more = f" and {len(keys) - MOST_NAMED} other keys" if len(keys) > MOST_NAMED else ""
         differ = f" They differ in {', '.join(keys[:MOST_NAMED])}{more}." if keys else ""
-        notes.append(f"Matched by what they share: {', '.join(names)}.{differ}")
+        notes.append(f"Compared as most alike: {', '.join(names)}.{differ}")
     left: list[set[str]] = [{*a} - {*pairs}, {*b} - {*pairs.values()}]
     if not pairs:
         why = "they are too many to be tried"
         if len(a) * len(b) <= MOST_TRIED:
             of_a, of_b = (", ".join(dict.fromkeys(starmap(_strategy, x.items()))) for x in (a, b))
             why = f"they have no strategy in common (A: {of_a}; B: {of_b})"
-        notes.append(f"No run of A is matched with one of B, so no values are compared: {why}.")
+        notes.append(f"No run of A is like one of B, so no values are compared: {why}.")
     for letter, of, alone in zip("AB", (a, b), left, strict=True):
         if alone:
             notes.append(_only(letter, "runs", [name for name in of if name in alone]))

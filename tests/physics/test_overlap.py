@@ -226,6 +226,9 @@ def test_slowdown_is_caused_by_gradients() -> None:
     assert row["seconds"].tolist() == pytest.approx(
         report.epochs(simulate(overlapped("ddp:slowdown=0.5")))["slowdown_s"].tolist()
     )
+    assert report.legend(table).endswith(
+        "Slowed by GE+WU: the backward pass, while gradients travel."
+    )
 
 
 def test_jitter_makes_a_bucket_wait_for_the_slowest_rank() -> None:

@@ -25,7 +25,7 @@ from simshuffle.scenario.workload import Loader
 from simshuffle.sim.rest import RestOfPass
 from simshuffle.sim.simulate import simulate
 from simshuffle.sim.steady import MeanError, Seen, window_of
-from simshuffle.sim.window import ThinnedPlans
+from simshuffle.sim.window import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans
 from simshuffle.studies.simulation.study import STUDY
 from tests.drawn import laid_out
 from tests.small import small
@@ -453,7 +453,9 @@ def reasons(**values):
 
 
 def test_an_epoch_that_is_not_longer_than_a_window_is_simulated_whole():
-    assert reasons(workload__dataset__num_samples=8 * 10 * 14) == {"so many are needed"}
+    assert reasons(workload__dataset__num_samples=8 * 10 * 14) == {
+        "the epoch is too short to leave any out"
+    }
 
 
 def test_loaders_that_go_on_into_the_next_epoch_leave_nothing_out():
@@ -482,7 +484,7 @@ def test_iterations_that_differ_much_are_all_simulated():
     found = reasons(
         workload__jitter={"compute": 1.5, "read": 0.0}, workload__dataset__num_samples=8 * 10 * 40
     )
-    assert found <= {"they differ too much", "they do not become alike"}
+    assert found <= {TOO_DIFFERENT, NOT_ALIKE}
 
 
 def test_a_saturated_file_system_is_simulated_whole_or_to_its_interval():
@@ -495,7 +497,7 @@ def test_a_saturated_file_system_is_simulated_whole_or_to_its_interval():
     }
     whole, window, sources = epochs(**values)
     because = sources["whole_because"].item()
-    assert because in ("", "they differ too much", "they do not become alike")
+    assert because in ("", TOO_DIFFERENT, NOT_ALIKE)
     assert (window["iterations_simulated"] == window["iterations"]).item() == bool(because)
     away = abs(window["epoch_s"].item() - whole["epoch_s"].item())
     assert away <= window["epoch_high_s"].item() - window["epoch_s"].item() + 1e-9
@@ -530,12 +532,15 @@ def result():
 
 def test_below_the_tables_stands_how_much_was_simulated(result):
     text = str(result)
-    assert "of 100 iterations of an epoch simulated" in text
+    assert "of 100 iterations of an epoch were simulated" in text
     assert "±" in text and "by Student's t, of the epoch." in text
     whole = simshuffle.run(
         small(**NOISY, workload__loader__across_epochs=True).model_copy(update=WINDOW)
     )
-    assert "all iterations of epoch 1, 2, because loaders go on into the next epoch" in str(whole)
+    assert (
+        "all iterations of epochs 1 and 2 were simulated, because loaders go on into the next epoch"
+        in str(whole)
+    )
 
 
 def test_the_whisker_of_the_figure_is_the_interval_of_the_epoch(result):

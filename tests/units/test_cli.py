@@ -305,6 +305,8 @@ def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatc
         text in printed
         for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "EXCHANGE", "a/b/breakdown.png")
     )
+    assert "GE+WU: gradient exchange (allreduce) and weight update" in " ".join(printed.split())
+    assert "IMPT" not in printed
     assert max(len(line) for line in printed.splitlines() if "a/b" not in line) <= 100
     assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
 

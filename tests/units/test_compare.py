@@ -16,7 +16,7 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.comparison import compare, side
 from simshuffle.errors import InputError
-from simshuffle.results.report import by_cause
+from simshuffle.results.report import by_cause, part_name
 from simshuffle.studies import kinds
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
@@ -67,7 +67,7 @@ def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
         0.4,
     )
     assert found.notes[0] == (
-        "Matched by what they share: 'partial-0.3 streamlined @4' with 'partial-0.4 streamlined"
+        "Compared as most alike: 'partial-0.3 streamlined @4' with 'partial-0.4 streamlined"
         " @4'. They differ in workload.exchange.exchange_fraction."
     )
 
@@ -80,7 +80,7 @@ def test_seconds_stand_beside_each_other_with_their_difference(folders: dict[str
         for row in of.result.tables["epochs"].to_dict("records"):
             assert found.loc[(row["run"], row["epoch"], "epoch"), letter] == row["epoch_s"]
         for row in by_cause(of.result.tables["breakdown"]).to_dict("records"):
-            label = f"waiting for {row['label']}" if row["waiting"] else row["label"]
+            label = part_name(row["label"], row["waiting"])
             assert found.loc[(row["run"], row["epoch"], label), letter] == row["seconds"]
     row = found.loc[("partial-0.3 streamlined @4", 2, "epoch")]
     assert row["b"] > row["a"]
@@ -97,7 +97,8 @@ def test_a_result_differs_from_itself_in_nothing(
     assert main(["compare", folders["base"], folders["base"]]) == 0
     out = capsys.readouterr().out
     assert "What was asked is the same." in out
-    assert "seconds: 22 of 22 values are the same to the last bit." in out
+    assert "seconds: 22 of 22 values are the same, bit for bit." in out
+    assert "GE+WU: gradient exchange (allreduce) and weight update" in out
 
 
 def test_runs_at_other_world_sizes_are_matched_and_that_is_said(
@@ -109,7 +110,7 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(
     assert list(found.notes) == [
         "Epochs differ in length, samples in iterations: A 160 in 4, B 160 in 8"
         " (local @4, epoch 1); they have the same samples.",
-        "Matched by what they share: 'local @4' with 'local @2', 'partial-0.3 streamlined @4' with"
+        "Compared as most alike: 'local @4' with 'local @2', 'partial-0.3 streamlined @4' with"
         " 'partial-0.3 streamlined @2'. They differ in world_size.",
     ]
     b = side(folders["half"]).result
@@ -293,7 +294,7 @@ def test_what_cannot_be_matched_is_said_with_its_reason_and_differences(
     found = compare(side(folders["base"]), side(other))
     assert found.runs == {}
     assert found.notes[0] == (
-        "No run of A is matched with one of B, so no values are compared: they have no strategy in"
+        "No run of A is like one of B, so no values are compared: they have no strategy in"
         " common (A: local_shuffle, partial_local_shuffle; B: global_shuffle)."
     )
     assert list(found.asked["key"]) == ["world_size", "workload.exchange.kind"]
@@ -339,6 +340,6 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path: Path) -> None:
         sides.append(side(str(engine.run(sweep.STUDY, asked).save(tmp_path / name, draw=False))))
     found = compare(*sides)
     assert list(found.asked["key"]) == ["sweep.world_size"]
-    (pair,) = [note for note in found.notes if note.startswith("Matched")]
+    (pair,) = [note for note in found.notes if note.startswith("Compared as")]
     assert "'partial-0.3 streamlined @2' with 'partial-0.3 streamlined @4'" in pair
     assert set(found.tables) == {"rates", "seconds"}

@@ -149,7 +149,7 @@ def test_another_word_is_refused() -> None:
 def test_what_is_printed_says_what_is_kept() -> None:
     found = {kind: str(simshuffle.run(scenario(epochs=1), timeline=kind)) for kind in KINDS}
     assert "--timeline" not in found["full"]
-    assert "of a sample of ranks" in found["ranks"]
+    assert "a sample of the ranks" in found["ranks"]
     assert "--timeline full keeps every rank" in found["ranks"]
     assert "timeline.parquet is empty" in found["none"]
 

@@ -146,7 +146,7 @@ def test_bytes_that_exceed_the_set_many_times_are_explained(tmp_path, capsys, mo
     words = ["--samples", "640", "--shards", "16", "--nodes", "4", "--cache", "0"]
     assert main(["loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Times the bytes of the data set in an epoch: mosaicml_streaming" in out
+    assert "Fetched in an epoch, in sizes of the data set: mosaicml_streaming" in out
     assert "fetches a whole shard for a few samples" in out
     assert main(["loader", "--order", "own:shuffle=global", *words]) == 0
-    assert "Times the bytes" not in capsys.readouterr().out
+    assert "in sizes of the data set" not in capsys.readouterr().out

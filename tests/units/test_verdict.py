@@ -52,8 +52,8 @@ OFFERED = "global_shuffle:source=ssd (2 GB on the SSD of a host, which has"
 @pytest.mark.parametrize(
     ("ssd", "line"),
     [
-        ("1.6 TB", f"Fits, and is not among the runs: {OFFERED} 1.6 TB)."),
-        ("1.2 GB", f"Does not fit: {OFFERED} 1.2 GB: 800 MB too much)."),
+        ("1.6 TB", f"Would also fit on the hosts: {OFFERED} 1.6 TB)."),
+        ("1.2 GB", f"Would not fit: {OFFERED} 1.2 GB: 800 MB too much)."),
     ],
 )
 def test_a_copy_on_every_ssd_is_offered_or_said_to_be_too_large(ssd, line, capsys):
@@ -65,7 +65,7 @@ def test_a_copy_on_every_ssd_is_offered_or_said_to_be_too_large(ssd, line, capsy
     own += ("cluster.ssd.capacity=1.6 TB",)
     alone = checked(capsys, "quickstart", *size[:-2], *own)
     assert "global_shuffle:source=ssd" not in alone
-    assert "Fits, and is not among the runs: local_shuffle (" in alone
+    assert "Would also fit on the hosts: local_shuffle (" in alone
 
 
 def test_strategies_that_hold_samples_in_a_way_of_their_own_are_offered_nothing(capsys):
@@ -88,7 +88,7 @@ def test_check_says_what_compute_is_made_of(capsys):
     printed = checked(capsys, "quickstart", *words)
     (line,) = [each for each in printed.splitlines() if each.startswith("Compute of")]
     assert line.startswith(
-        "Compute of an iteration, in the mean: 40 ms as the step times say, 3 ms more for hooks"
+        "Compute of an average iteration: 40 ms from the step times, 3 ms for hooks"
     )
     assert "while gradients travel" in line
     assert "jitter" not in line

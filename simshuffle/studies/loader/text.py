@@ -29,7 +29,7 @@ def parts(
     known = loaders[loaders["problem"] == ""]
     yield STORED["loaders"].listing(
         known,
-        "Fetched from the remote storage, by all nodes, in the first epoch and in the last",
+        "What all nodes fetch from the remote storage, in the first epoch and in the last",
         (
             *("loader", "unit", "first_requests", "first_nbytes", "last_requests", "last_nbytes"),
             *("hit_rate", "held_nbytes"),
@@ -38,7 +38,7 @@ def parts(
     yield from _again_and_again(known, says)
     yield OF_STORE.listing(
         store,
-        "The same from an object store (--store): at least, by its limits, and its price",
+        "The same from an object store (--store): least seconds, what limits them, and the price",
         ("loader", "first_s", "last_s", "limit", "first_usd", "last_usd"),
     )
     yield _mixing(known, says)
@@ -46,7 +46,7 @@ def parts(
         for row in known.to_dict("records"):
             yield from findings(row, says)
     for row in loaders[loaders["problem"] != ""].to_dict("records"):
-        yield f"{row['loader']}: not on this shape: {row['problem']}"
+        yield f"{row['loader']}: does not work with these shards and ranks: {row['problem']}"
 
 
 def _again_and_again(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
@@ -57,9 +57,9 @@ def _again_and_again(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Iterator
         named = ", ".join(f"{row['loader']} {row['times']:.3g}" for row in many.to_dict("records"))
         unit = " or ".join(many["unit"].unique())
         yield (
-            f"Times the bytes of the data set in an epoch: {named}. A node fetches a whole {unit}"
-            " for a few samples, and drops it before it needs the others: a larger --cache, or an"
-            " order by sample, fetches less."
+            f"Fetched in an epoch, in sizes of the data set: {named}. A node fetches a whole {unit}"
+            " for a few samples and drops it before it needs the others. A larger --cache, or an"
+            " order that fetches sample by sample, fetches less."
         )
 
 

@@ -37,16 +37,16 @@ def parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str | Table
     threads = ("threads",) * bool((settings["threads"] > 1).any())
     setting = ("workers", *threads, "prefetch", "samples_per_s", "waiting")
     more = ("stall_s", "first_s", "memory_nbytes", "binds")
-    title = "Smallest settings that waste nothing"
+    title = "Smallest settings with which loops never wait longer than they must"
     yield ANSWERS.listing(answers, title, ("run", "needed_per_s", *setting, *more[2:]))
     if len(answers) == 1:
         yield SETTINGS.listing(settings, "All settings", (*setting, "stall_every", *more), names=0)
     else:
-        yield "All settings of a run: settings.csv and the figure, or --set sweep={} for one run."
+        yield "settings.csv and the figure have all settings; for one run alone, --set sweep={}."
     yield (
-        "Times are means, varied as the scenario's jitter and sample sizes say; queues before a"
-        " shared resource that does not bind count nothing. Memory is that of batches: each worker"
-        " is a process beside it."
+        "Times vary as the scenario's jitter and sample sizes say. Queues are left out at shared"
+        " resources that are not the bottleneck. Memory is that of batches; the worker processes"
+        " come on top."
     )
 
 
@@ -65,14 +65,14 @@ def _answer(row: Row, of: pd.DataFrame) -> Iterator[str]:
     if row["binds"] == LOOP:
         busy = 100 * best["resource_s"] / best["step_s"]
         yield (
-            f"{run}: {_setting(row)}: nothing stalls, at {found:.4g} samples/s. The batches take"
-            f" {memory} of a host. Of what ranks share, {best['resource']} is busiest, {busy:.2g} %"
-            " of the time."
+            f"{run}: {_setting(row)}: nothing stalls, at {found:.4g} samples/s. The batches of"
+            f" a host take {memory}. The busiest shared resource is {best['resource']}, in use"
+            f" {busy:.2g} % of the time."
         )
     else:
         yield (
             f"{run}: {_setting(row)}: {found:.4g} of the {needed:.4g} samples/s that the loops"
-            f" need; no setting that was tried brings more. What binds: {row['binds']}."
+            f" could take; no setting that was tried gives more. The bottleneck: {row['binds']}."
             f" {REMEDIES.get(row['binds'], 'No setting of the loader changes that.')}"
         )
     for own in of[of["own"]].to_dict("records"):
@@ -82,12 +82,12 @@ def _answer(row: Row, of: pd.DataFrame) -> Iterator[str]:
         stalls = "" if pd.isna(every) else f", a stall every {every:.3g} steps"
         yield (
             f"{run}: as the scenario has it, {_setting(own)}: {own['samples_per_s']:.4g} samples/s;"
-            f" loops wait {100 * own['waiting']:.2g} % of the time{stalls}. What binds:"
+            f" loops wait {100 * own['waiting']:.2g} % of the time{stalls}. The bottleneck:"
             f" {own['binds']}."
         )
     if row["memory_nbytes"] > SCARCE * best["host_nbytes"]:
         host = readable(best["host_nbytes"], Dimension.NBYTES, 3)
-        yield f"{run}: these batches take {memory} of the {host} of a host's memory."
+        yield f"{run}: these batches take {memory} of a host's {host} of memory."
 
 
 def _keys(row: Row) -> str:

@@ -78,7 +78,8 @@ def breakdown_chart(
         panels,
         ROW_INCHES * line_height() * lines + 0.32 * len(panels) + 0.2,
         looks | {"half": interval},
-        "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do.",
+        "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
+        f" {report.legend(table, labels)}",
         shares=True,
     )
 
@@ -118,7 +119,7 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
     whole = pieces.groupby("bar")["seconds"].transform("sum")
     looks = pieces["label"] + pieces["waiting"].map({True: " waits", False: ""})
     tips = [
-        f"{run}, epoch {epoch}\n{part_name(label, waits)}: {number(own)} s,"
+        f"{run}, epoch {epoch}\n{report.part_name(label, waits)}: {number(own)} s,"
         f" {100 * own / of:.3g} % of {number(of)} s"
         for run, epoch, label, waits, own, of in zip(
             *(pieces[name] for name in ("run", "epoch", "label", "waiting", "seconds")),
@@ -127,13 +128,6 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
         )
     ]
     return stacked(pieces.assign(look=looks, tip=tips), "bar", "seconds", ("x", "x2"))
-
-
-def part_name(label: str, waits: bool) -> str:
-    """A piece of a bar, in the words of the terminal."""
-    if not waits:
-        return label
-    return f"slowed by {label}" if label == report.SLOWING else f"wait for {label}"
 
 
 def _panels(panels: list[Panel]) -> list[Panel]:

@@ -3,6 +3,7 @@ reported; with several seeds, means and intervals are shown."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NotRequired, get_args
@@ -32,7 +33,7 @@ from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -158,7 +159,10 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
-    return [*text.tables(means_of(result), labels_of(result.meta)), *_notes(result)]
+    of, labels = means_of(result), labels_of(result.meta)
+    seconds, *others = text.tables(of, labels)
+    legend = textwrap.fill(report.legend(of.breakdown, labels), LINE)
+    return [seconds, legend, *others, *_notes(result)]
 
 
 def _exported(result: Result) -> Iterable[str | Table]:
@@ -216,7 +220,7 @@ def _compared(result: Result) -> Tables:
     shown = means_of(result)
     whole = shown.epochs.assign(label=report.WHOLE, seconds=lambda of: of["epoch_s"])
     parts = report.by_cause(shown.breakdown)
-    parts["label"] = parts["label"].where(~parts["waiting"], "waiting for " + parts["label"])
+    parts["label"] = list(map(report.part_name, parts["label"], parts["waiting"]))
     both = pd.concat([of[[*keys, "seconds"]] for of in (whole, parts)])
     both = both.astype({"run": str, "label": str})
     sums = both.groupby(keys, sort=False)[["seconds"]].sum().reset_index()

@@ -79,7 +79,10 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
         if labels == "paper":
             about = ", waiting booked as in the authors' timers"
         both = [(waits, label) for waits in (False, True) for label in report.LABELS]
-        columns = {_head(*kind): [kind] for kind in both if kind in kinds}
+        heads = {
+            kind: "\n".join(report.part_name(kind[1], kind[0]).rsplit(" ", 1)) for kind in both
+        }
+        columns = {heads[kind]: [kind] for kind in both if kind in kinds}
         behind = [name for name in BEHIND.values() if _is_shown(of.epochs, name)]
     hidden = [f"{name}\nhidden" for name in behind]
     title = f"Seconds per epoch, mean over {over}{about}"
@@ -121,12 +124,6 @@ def _seconds(parts: pd.DataFrame) -> dict[tuple[Any, ...], float]:
     return dict(zip(keys, parts["seconds"], strict=True))
 
 
-def _head(waits: bool, label: str) -> str:
-    if not waits:
-        return label
-    return f"slowed by\n{label}" if label == report.SLOWING else f"wait for\n{label}"
-
-
 def _is_shown(epochs: pd.DataFrame, name: str) -> bool:
     """The exchange always; what few runs have, where it occurs."""
     return name == "exchange" or bool(report.hidden(epochs, name).any())
@@ -153,16 +150,15 @@ def notes(result: Result) -> list[str]:
     """Storage, staging, routing and what is extrapolated: a line a run at least."""
     lines = []
     for run, meta in result.meta["runs"].items():
-        storage = readable(meta["storage_per_host_nbytes"], Dimension.NBYTES)
-        where = "in the memory" if meta["staged_to"] == "memory" else "on the SSD"
-        staging = (
-            f"staged in {readable(meta['staging_s'], Dimension.SECONDS, 3)}"
-            if meta["staging_s"]
-            else "nothing to stage"
-        )
+        held, seconds = meta["storage_per_host_nbytes"], meta["staging_s"]
+        where = "in memory" if meta["staged_to"] == "memory" else "on its SSD"
+        storage = f"a host holds {readable(held, Dimension.NBYTES)} {where}"
+        if seconds:
+            took = readable(seconds, Dimension.SECONDS, 3)
+            storage += f", copied there in {took} before the first epoch"
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
-            f"{run}: {storage} {where} of a host, {staging}{routing}.",
+            f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
             *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
@@ -175,19 +171,19 @@ def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:
     if about is None:
         return
     if about["ranks"] == 1:
-        yield f"{about['strategy']}: all ranks go through a step together."
+        yield f"{about['strategy']}: all ranks take each step together."
         return
     seconds = ", ".join(
         f"{number(about[name])} s {does}"
         for name, does in (
             ("sent_s", "of sending within the group"),
-            ("bubble_s", "of bubble"),
+            ("bubble_s", "idle in the pipeline's bubble"),
             ("wait_s", "of waiting for its batch"),
         )
         if about[name]
     )
     yield (
-        f"{about['strategy']}, {about['ranks']} ranks a group: FW+BW of the last epoch has"
+        f"{about['strategy']}, {about['ranks']} ranks a group: FW+BW of the last epoch contains"
         f" {seconds}."
     )
 
@@ -202,11 +198,15 @@ def windows(sources: pd.DataFrame) -> list[str]:
             counts = left_out["iterations_simulated"]
             low, high, whole = counts.min(), counts.max(), left_out["iterations"].max()
             some = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-            lines.append(f"{run}: {some} of {whole:,} iterations of an epoch simulated.")
+            lines.append(
+                f"{run}: {some} of {whole:,} iterations of an epoch were simulated; their mean"
+                " stands for the others."
+            )
         for reason, epochs in table.groupby("whole_because", observed=True, sort=False):
             if why := str(reason):
-                numbers = ", ".join(str(epoch) for epoch in sorted(set(epochs["epoch"])))
-                lines.append(f"{run}: all iterations of epoch {numbers}, because {why}.")
+                *most, last = (str(epoch) for epoch in sorted(set(epochs["epoch"])))
+                which = f"epochs {', '.join(most)} and {last}" if most else f"epoch {last}"
+                lines.append(f"{run}: all iterations of {which} were simulated, because {why}.")
     return lines
 
 
@@ -214,6 +214,8 @@ def about_timeline(kept: Kept) -> list[str]:
     """Of which ranks the timeline is, and how to get the others; nothing where it is of all."""
     if kept == "full":
         return []
-    whose = "of a sample of ranks, iterations.parquet has the means of all"
-    what = whose if kept == "ranks" else "empty, iterations.parquet has the means of all ranks"
-    return [f"timeline.parquet is {what}; --timeline full keeps every rank."]
+    what = "has a sample of the ranks only" if kept == "ranks" else "is empty"
+    return [
+        f"timeline.parquet {what}; --timeline full keeps every rank. iterations.parquet has the"
+        " means of all ranks."
+    ]
