@@ -312,8 +312,8 @@ class Result:
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows: the verdict, texts and tables."""
-        said = [textwrap.fill(" ".join(self.verdict()), LINE)] if self.study.verdict else []
-        return [*filter(None, said), *self.study.parts(self)]
+        said = [textwrap.fill(of, LINE, subsequent_indent="  ") for of in self.verdict()]
+        return [*said, *self.study.parts(self)]
 
     def listings(self) -> list[str | Table]:
         """What documents show beside the verdict: texts and tables, all tables as such."""
