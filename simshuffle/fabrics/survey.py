@@ -22,7 +22,7 @@ from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.cabling import FAR
 
-_MOST_COUNTED, _FEWEST = 1 << 25, 8
+_WAYS_COUNTED, _FEWEST = 1 << 25, 8
 """Links times leaf switches to which ways are counted, at most, and these switches at least: a few
 seconds, and less than 1 GB."""
 MANY_PORTS = 4096
@@ -84,7 +84,7 @@ class Survey:
     def sample(self) -> Ints:
         """Leaf switches to which distances and ways are counted, from all others: all of them, or
         as many as keep that short, evenly spaced."""
-        most = max(_FEWEST, _MOST_COUNTED // max(len(self.fabric.switches.here), 1))
+        most = max(_FEWEST, _WAYS_COUNTED // max(len(self.fabric.switches.here), 1))
         if len(self.leaves) <= most:
             return self.leaves
         places = np.linspace(0, len(self.leaves) - 1, most).astype(np.int64)

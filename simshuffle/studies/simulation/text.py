@@ -155,7 +155,7 @@ def notes(result: Result) -> list[str]:
         storage = f"a host holds {readable(held, Dimension.NBYTES)} {where}"
         if seconds:
             took = readable(seconds, Dimension.SECONDS, 3)
-            storage += f", copied there in {took} before the first epoch"
+            storage += f", copied there in {took}"
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
             f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
