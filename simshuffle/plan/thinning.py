@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from simshuffle.exchange.schedule import epoch_quota
+from simshuffle.plan.reading_bounds import OPENS, PFS, REQUESTS, STORE, ReadingBounds
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.workload import Loader
 
 LEAST = 12
 """Iterations of the first window."""
@@ -14,6 +18,13 @@ LEAST_SENDINGS = 2.5
 """Iterations of the first window after which samples are sent."""
 TRANSIENT = 2
 """Times that workers load a batch each until those of different ranks are no longer in step."""
+BEGIN = 2
+"""Iterations at the beginning of an epoch that are not like the others, where loaders keep up."""
+FEWEST_BATCHES = 6
+"""Means that an interval rests on at least: fewer say little of their own variance."""
+BINDS = 2.0
+"""How many times as long as its compute a batch has to wait for a server, from which on that is
+what an epoch waits for."""
 WORTH_LEAVING_OUT = 0.75
 """Share of the iterations of an epoch from which on all of them are simulated."""
 
@@ -27,7 +38,33 @@ def first_window(scenario: Scenario) -> int:
     if workload.exchange.inference_pass:
         # the transient, two parts of the rest that are compared, and the last, which may be smaller
         measuring = (TRANSIENT + 2) * workload.loader.at_once + 2
-    return max(LEAST, sending, measuring)
+    least = max(LEAST, sending, measuring)
+    if measuring or _server_seconds(scenario) < BINDS * _compute_seconds(scenario):
+        return least
+    return max(least, served_window(workload.loader, workload.iterations(scenario.world_size)))
+
+
+def served_window(loader: Loader, iterations: int, least: int = 0) -> int:
+    """Iterations of a window of an epoch of so many, in which all ranks wait for one server: at
+    least two turns of the workers between filling the loaders and running them empty. It ends at
+    the same turn as the epoch, so that the last batches come alike."""
+    turns = max(2 * loader.at_once, FEWEST_BATCHES)
+    found = max(max(loader.prefetch, BEGIN) + turns + loader.prefetch, least)
+    return found + (iterations - found) % loader.at_once
+
+
+def _server_seconds(scenario: Scenario) -> float:
+    """What the servers that all ranks share take at least for a batch of each, without caches (s)."""
+    found = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
+    return max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
+
+
+def _compute_seconds(scenario: Scenario) -> float:
+    """What a rank computes for a batch (s)."""
+    workload = scenario.workload
+    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    batch = np.asarray(workload.local_batch_size * workload.mean_work)
+    return float(times.forward_of(batch) + times.backward_of(batch)) + times.update
 
 
 def expected_iterations(scenario: Scenario) -> int:

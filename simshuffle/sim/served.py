@@ -21,13 +21,16 @@ import numpy as np
 
 from simshuffle.lowering.reads import ReadChains
 from simshuffle.plan.resources import LinkTable
+from simshuffle.plan.thinning import BEGIN, FEWEST_BATCHES, served_window
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.sim.steady import BEGIN, FEWEST_BATCHES, MeanError, Window
+from simshuffle.sim.steady import MeanError, Window
 from simshuffle.spec.arrays import Floats
 
 BUSY = 0.5
 """Share of a window from which on a server may be what ranks wait for."""
+EDGES = 0.5
+"""Share by which the idle time at the edges of an epoch may be other than that of a window."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +42,30 @@ class Served:
     seconds: float  # s that the epoch of n iterations lasted
     factor: float  # how many times as much is asked in all iterations
 
-    def window(self, lengths: Floats, iterations: int, loader: Loader) -> Window | None:
-        """What it says of an epoch of ``iterations``; ``lengths`` are (n,) s of those simulated.
-        None if the server is not what ranks wait for."""
+    def window(
+        self, lengths: Floats, iterations: int, loader: Loader, tolerance: float
+    ) -> Window | None:
+        """What it says of an epoch of ``iterations``, more than were simulated, if times may be off
+        by the share ``tolerance``; ``lengths`` are (n,) s of those simulated. None if the server is
+        not what ranks wait for."""
         simulated, asked = len(lengths), float(self.asked.sum())
         if asked < BUSY * self.seconds:
             return None
-        cycle, first = loader.at_once, max(loader.prefetch, BEGIN)
-        # no rank has asked for its last batch yet
-        idle = self.idle[first : simulated - loader.prefetch]
-        if len(idle) < FEWEST_BATCHES * cycle:
-            least = first + FEWEST_BATCHES * cycle + loader.prefetch
-            return Window(
-                iterations, simulated, settled=False, mean_half_width=math.inf, longer=least
-            )
-        left_out, middle = iterations - simulated, MeanError.of(idle, cycle)
+        # all ranks have their first batches, and none has asked for its last one yet
+        idle = self.idle[max(loader.prefetch, BEGIN) : simulated - loader.prefetch]
+        longer = served_window(loader, iterations, 2 * simulated)
+        if len(idle) < FEWEST_BATCHES:
+            longer = served_window(loader, iterations)
+            return Window(iterations, simulated, mean_half_width=math.inf, longer=longer)
+        left_out, middle = iterations - simulated, MeanError.of(idle)
         rest = (self.factor - 1.0) * asked + left_out * float(idle.mean())
         spread = math.hypot(
             middle.reach(left_out, iterations),
             MeanError.around_trend(self.asked[:-1]).reach(left_out, iterations),
         )
-        edges = max(self.seconds - asked - float(idle.sum()), 0.0)
+        edges = EDGES * max(self.seconds - asked - float(idle.sum()), 0.0)
+        if edges > tolerance * (self.seconds + rest):
+            longer = iterations  # they are as long in any window
         low, high, away = _alike(lengths[BEGIN:-1], rest / left_out)
         half_width = spread + left_out * away + edges
         return Window(
@@ -70,7 +76,7 @@ class Served:
             half_width=half_width,
             settled=middle.settled,
             mean_half_width=half_width / (self.seconds + rest),
-            cycle=cycle,
+            longer=longer,
         )
 
 

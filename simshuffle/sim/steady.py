@@ -30,13 +30,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simshuffle.plan.thinning import BEGIN, FEWEST_BATCHES
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import special
 
 CONFIDENCE = 0.95
-FEWEST_BATCHES = 6
-"""Means that an interval rests on at least: fewer say little of their own variance."""
 CATCHES_UP = 2.0
 """Correlation of batch means with the next, in its own standard error, below the negative of which
 what one batch takes longer is what the next ones catch up; above one of it they are alike."""
@@ -51,8 +50,6 @@ SETTLED = 0.99
 MARGIN = 1.3
 """How many times the iterations that a tolerance needs are simulated next, since the variance that
 this rests on is an estimate."""
-BEGIN = 2
-"""Iterations at the beginning of an epoch that are not like the others, where loaders keep up."""
 LAGS = 4
 """Correlations that are summed where they are negative: longer ones are noise."""
 UNSEEN = 3.0

@@ -98,7 +98,9 @@ def _windows(
     found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
     if simulated.served is not None:
         lengths = seen.seconds.sum(axis=1)
-        by_server = simulated.served.window(lengths, whole, workload.loader)
+        by_server = simulated.served.window(
+            lengths, whole, workload.loader, scenario.time_tolerance
+        )
         found += [] if by_server is None else [by_server]
     return found
 

@@ -53,6 +53,7 @@ def test_an_epoch_lasts_as_long_as_its_opens_over_their_rate_and_an_edge():
         {
             "cluster__parallel_file_system__open_rate": "1 M/s",
             "cluster__parallel_file_system__read_bandwidth": "50 MB/s",
+            "workload__dataset__sample_size": {"mean": "100 kB", "std": "20 kB"},
         },
         {"workload__dataset__samples_per_file": 10},
         {"workload__jitter": {"compute": 0.5, "read": 0.0}},
@@ -85,10 +86,10 @@ def served(lengths, asked, factor=10.0, idle=None):
 def test_what_is_left_out_takes_as_long_as_serving_it():
     """20 iterations of 1 s, with 18.5 s of work for the server, which is idle in the last two; 10
     times as much is asked in 200. So 166.5 s are left out, which 180 iterations of 1 s are not; and
-    the 1.5 s of the edge may be none, or 3 s."""
+    the 1.5 s of the edge may be half of that more, or less."""
     lengths, idle = np.ones(20), np.r_[np.zeros(18), 0.5, 1.0]
-    window = served(lengths, np.full(20, 0.925), idle=idle).window(lengths, 200, LOADER)
-    assert window.half_width == pytest.approx(1.5 + 180.0 - 166.5)
+    window = served(lengths, np.full(20, 0.925), idle=idle).window(lengths, 200, LOADER, 0.01)
+    assert window.half_width == pytest.approx(0.5 * 1.5 + 180.0 - 166.5)
     assert window.settled and window.simulated == 20 and window.iterations == 200
 
 
@@ -96,7 +97,7 @@ def test_the_iterations_that_stand_for_others_have_the_mean_of_what_the_server_n
     """Long and short ones by turns, as workers deliver together, and 1 s of each asked for: as
     many of both stand for others."""
     lengths = np.tile([1.9, 0.1], 12)
-    window = served(lengths, np.ones(24), idle=np.zeros(24)).window(lengths, 240, LOADER)
+    window = served(lengths, np.ones(24), idle=np.zeros(24)).window(lengths, 240, LOADER, 0.01)
     chosen = lengths[window.first - 1 : window.last]
     assert chosen.mean() == pytest.approx(1.0) and window.steady >= 11
     assert window.half_width == pytest.approx(0.0, abs=1e-9)
@@ -105,25 +106,27 @@ def test_the_iterations_that_stand_for_others_have_the_mean_of_what_the_server_n
 
 def test_a_server_with_time_to_spare_says_nothing():
     lengths = np.ones(20)
-    assert served(lengths, 0.4 * lengths).window(lengths, 200, LOADER) is None
+    assert served(lengths, 0.4 * lengths).window(lengths, 200, LOADER, 0.01) is None
 
 
-def test_too_few_iterations_between_the_edges_ask_for_six_cycles():
-    """2 at each end, and 6 of one worker."""
+def test_too_few_iterations_between_the_edges_ask_for_six():
+    """And for 2 at each end."""
     lengths = np.ones(8)
-    window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER)
+    window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER, 0.01)
     assert not window.does(0.5) and window.needed(0.01) == 10
 
 
 def test_idle_time_between_the_edges_goes_on():
     """A tenth of every iteration."""
     lengths = np.ones(20)
-    window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER)
-    assert window.half_width == pytest.approx(0.4)  # what the edges of 4 iterations were idle
+    window = served(lengths, 0.9 * lengths).window(lengths, 200, LOADER, 0.01)
+    assert window.half_width == pytest.approx(
+        0.2
+    )  # half of what 4 iterations at the edges were idle
     assert window.does(0.01)
 
 
 def test_an_idle_time_that_grows_is_not_settled():
     lengths = np.ones(30)
     asked = np.r_[np.full(15, 1.0), np.full(15, 0.5)]
-    assert not served(lengths, asked).window(lengths, 300, LOADER).does(0.1)
+    assert not served(lengths, asked).window(lengths, 300, LOADER, 0.01).does(0.1)
