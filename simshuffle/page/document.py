@@ -168,7 +168,7 @@ def _sections(of: Named) -> Iterator[Section]:
 def _figures(result: Result) -> str:
     """The figures of the study."""
     return "".join(
-        vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.", " ".join(result.verdict()))
+        vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
         if chart.rows <= vega.MOST_ROWS
         else _picture(name, chart)
         for name, chart in result.study.figures(result).items()

@@ -82,8 +82,7 @@ def _breakdown(result: Result, of: Means) -> Section:
     whole = len(of.epochs)
     chart_of = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about, bars)
     left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
-    said = " ".join(result.verdict()) + left_out * (len(bars) < whole)
-    drawn = figure(chart_of, "Seconds of an epoch.", said)
+    drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
     seconds = text.tables(of, labels)[0]
     notes = [report.legend(of.breakdown, labels)]
     notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
