@@ -236,7 +236,7 @@ def _fabric(source: str) -> ImportedFabric:
     found = fabric_in(source)
     if found is not None:
         return found
-    return of_network(machine_of(source).topology.sketch(), source)
+    return of_network(machine_of(source).sketch(), source)
 
 
 command(

@@ -105,7 +105,7 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     Raises:
         InputError: there is no such machine or routing.
     """
-    from simshuffle.routing import Fabric, routing_named, routing_of
+    from simshuffle.routing import Fabric, routing_by_levels, routing_named, routing_of
     from simshuffle.scenario.scenario import machine_of
     from simshuffle.topology import Custom
 
@@ -117,7 +117,8 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     else:
         machine = machine_of(source)
         topology, own = machine.topology, machine.routing
-        fabric = Fabric(topology.sketch())
+        fabric = Fabric(machine.sketch())
+        own = own or (routing_by_levels(fabric) if machine.is_cut else None)
     if routing is not None:
         return fabric, routing_named(routing)
     return fabric, own or routing_of(topology, fabric)

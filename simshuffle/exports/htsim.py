@@ -59,8 +59,8 @@ class Connection:
 def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
     """See `Writer.write`."""
     made = program(source.scenario, source.epoch, source.iteration)
-    topology = source.scenario.cluster.topology
-    why = obstacle(topology)
+    topology, faults = source.scenario.cluster.topology, source.scenario.cluster.faults
+    why = "it has faults" if faults else obstacle(topology)
     host = made.host_of if why else host_numbers(source.scenario, made)
     messages, inside = connections(made, host)
     if not messages:

@@ -23,6 +23,6 @@ WRITERS: dict[str, Callable[[ImportedFabric], str]] = {
 
 def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
     """See `Writer.write`."""
-    fabric = of_network(source.scenario.cluster.topology.sketch(), source.reference)
+    fabric = of_network(source.scenario.cluster.sketch(), source.reference)
     path.write_text(WRITERS[options.to](fabric), encoding="utf-8")
     return [f"{name}: {count}" for name, count in fabric.counts().items()]

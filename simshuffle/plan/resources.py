@@ -23,12 +23,17 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
-from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_topology, routing_of
+from simshuffle.routing import (
+    Fabric,
+    Router,
+    RoutingRule,
+    routing_by_levels,
+    routing_by_topology,
+)
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 from simshuffle.storage import ParallelFileSystem
-from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import attach_storage, graph_problems
 
@@ -85,10 +90,10 @@ class Wiring:
 class _Request:
     """A network and the file system attached to it; equal for equal networks."""
 
-    key: str
+    key: str  # of the topology
+    faults: tuple[tuple[str, float], ...]
     link: tuple[float, float, int]
-    topology: Interconnect = field(compare=False)
-    name: str = field(compare=False)
+    cluster: Cluster = field(compare=False)
 
 
 def wiring(cluster: Cluster) -> Wiring:
@@ -101,25 +106,30 @@ def wiring(cluster: Cluster) -> Wiring:
         raise TopologyError(problems, f"topology of {cluster.name}")
     pfs: ParallelFileSystem = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
-    return _wiring(_Request(cluster.topology.key, link, cluster.topology, cluster.name))
+    faults = tuple((cluster.faults or {}).items())
+    return _wiring(_Request(cluster.topology.key, faults, link, cluster))
 
 
 @lru_cache(maxsize=2)
 def _wiring(request: _Request) -> Wiring:
-    sketch = request.topology.sketch()
+    cluster = request.cluster
+    sketch = cluster.sketch()
     if problems := graph_problems(sketch, "cluster.topology"):
-        raise TopologyError(problems, f"topology of {request.name}")
+        raise TopologyError(problems, f"topology of {cluster.name}")
     if all(data["kind"] != "storage" for _, data in sketch.nodes(data=True)):
         bandwidth, latency, links = request.link
         attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
     cabling = Cabling.of(sketch)
     fabric = Fabric(cabling)
-    return Wiring(cabling, fabric, routing_of(request.topology, fabric), racks(cabling))
+    known = None if cluster.is_cut else routing_by_topology(cluster.topology)
+    return Wiring(cabling, fabric, known or routing_by_levels(fabric), racks(cabling))
 
 
 def routing(cluster: Cluster) -> RoutingRule:
     """The routing that runs on a cluster use: the one that it names, or that of its topology;
     raises as `wiring`."""
+    if cluster.routing is None and cluster.is_cut:
+        return wiring(cluster).routing
     known = cluster.routing or routing_by_topology(cluster.topology)
     return known or wiring(cluster).routing
 

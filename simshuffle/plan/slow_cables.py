@@ -30,7 +30,7 @@ class SlowCables:
         self._cable_of: dict[str, int] = {}  # by link: both directions of each cable
         self._used: dict[int, str] = {}
         self._peak = self._mean = 0.0
-        if not cluster.topology.uneven:
+        if not (cluster.faults or cluster.topology.uneven):
             return
         wires = wiring(cluster)
         slow = np.flatnonzero(wires.cabling.bandwidth < wires.cabling.usual).tolist()

@@ -57,9 +57,11 @@ def routing_by_topology(topology: Any) -> RoutingRule | None:
 def routing_of(topology: Any, fabric: Fabric) -> RoutingRule:
     """The routing of a network for which none is named: that of its topology; min-hop for files
     whose switches do not stand in levels."""
-    chosen = routing_by_topology(topology)
-    if chosen is not None:
-        return chosen
+    return routing_by_topology(topology) or routing_by_levels(fabric)
+
+
+def routing_by_levels(fabric: Fabric) -> RoutingRule:
+    """D-mod-K for networks whose switches stand in levels, and min-hop for others."""
     return _DEFAULTS["d_mod_k" if fabric.switches.stand_in_levels() else "min_hop"]
 
 
@@ -96,6 +98,7 @@ __all__ = [
     "SModK",
     "UpDown",
     "Valiant",
+    "routing_by_levels",
     "routing_by_topology",
     "routing_named",
     "routing_of",

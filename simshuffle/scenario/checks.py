@@ -78,7 +78,7 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
     """More ranks than GPUs, more HCAs than links, hosts that cannot be placed on as named, or a
     topology that cannot be used."""
     try:
-        gpus, links = cluster.num_gpus, cluster.topology.links_per_host
+        gpus, links = cluster.num_gpus, cluster.links_per_host
     except InputError as error:
         return [
             p
@@ -91,7 +91,7 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
             )
             for p in error.problems
         ]
-    problems, hcas = [], cluster.host.hcas
+    problems, hcas = _cut_problems(cluster), cluster.host.hcas
     if links != hcas and cluster.topology.hcas_are_rails:
         problems.append(
             Problem(
@@ -113,11 +113,21 @@ def cluster_problems(cluster: Cluster, world_size: int) -> list[Problem]:
     if world_size > gpus:
         rule = (
             f"must not exceed the {gpus} GPUs of {cluster.name}"
-            f" ({cluster.topology.num_hosts} hosts with {cluster.host.gpus})"
+            f" ({cluster.num_hosts} hosts with {cluster.host.gpus})"
         )
         remedy = f"Use at most {gpus} ranks or a larger topology."
         problems.append(Problem("world_size", rule, str(world_size), remedy))
     return problems + _scale_up_problems(cluster) + _placement_problems(cluster, world_size)
+
+
+def _cut_problems(cluster: Cluster) -> list[Problem]:
+    """Hosts that are cut off from the others and not from those of their scale-up domain."""
+    lost = cluster.topology.num_hosts - cluster.num_hosts
+    if not lost or cluster.topology.domains is None:
+        return []
+    rule = "must cut off no host of a scale-up domain, which joins it to others beside the network"
+    remedy = "Name hosts by cluster.placement, or leave a share above 0."
+    return [Problem("cluster.faults", rule, f"{lost} hosts cut off", remedy)]
 
 
 def _scale_up_problems(cluster: Cluster) -> list[Problem]:

@@ -3,6 +3,8 @@ placed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,9 +14,12 @@ from pydantic_core import PydanticCustomError
 from simshuffle.routing import Routing
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.record import Bandwidth, Count, Seconds, Sourced, Spec
+from simshuffle.spec.record import Bandwidth, Count, Fraction, Seconds, Sourced, Spec
 from simshuffle.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.topology import Topology
+from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.faults import with_faults
+from simshuffle.topology.graph import Sketch
 
 PLACEMENTS = ("compact", "scattered", "round_robin")
 """Placements that name no hosts."""
@@ -89,6 +94,9 @@ class Cluster(Spec):
         placement: which hosts ranks fill, one after the other: the first ones ('compact'), these in
             such an order that each leaf switch gets one in turn ('round_robin'), hosts drawn at
             random ('scattered'), or hosts by name: a list, or a node list of Slurm.
+        faults: by the name of a host, a switch (all of its cables) or a cable ('leaf.0>spine.1',
+            with '#1' the second of parallel ones) the share of its bandwidth that is left; 0 cuts
+            it, and hosts that are cut off take no part.
         description: in words.
     """
 
@@ -102,6 +110,7 @@ class Cluster(Spec):
     object_store: ObjectStore | None = None
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
     placement: str | list[str] = "compact"
+    faults: dict[str, Fraction] | None = None
     description: str = ""
 
     @field_validator("placement", mode="before")
@@ -130,10 +139,30 @@ class Cluster(Spec):
         assert self.object_store is not None  # noqa: S101 - see above
         return self.object_store
 
+    def sketch(self) -> Sketch:
+        """The network with its faults; raises a `TopologyError` if it cannot be used."""
+        network = self.topology.sketch()
+        return with_faults(network, self.faults) if self.faults else network
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether cables are missing in the network that its topology has."""
+        return 0.0 in (self.faults or {}).values()
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts that are not cut off; raises as `sketch`."""
+        return _left(self)[0] if self.faults else self.topology.num_hosts
+
+    @property
+    def links_per_host(self) -> int:
+        """Links to switches of the host with the fewest; raises as `sketch`."""
+        return _left(self)[1] if self.faults else self.topology.links_per_host
+
     @property
     def num_gpus(self) -> int:
-        """GPUs of all hosts; raises a `TopologyError` if the topology cannot be used."""
-        return self.topology.num_hosts * self.host.gpus
+        """GPUs of all hosts; raises as `sketch`."""
+        return self.num_hosts * self.host.gpus
 
     def hosts_for(self, world_size: int) -> int:
         """Hosts that so many ranks fill, the last one maybe in part: ceil(M / gpus)."""
@@ -169,3 +198,25 @@ class Cluster(Spec):
         """(M,) number of the scale-up domain of each rank on consecutive hosts; of its host if
         there are none."""
         return self.host_of(world_size) // np.int32(self.hosts_per_domain)
+
+
+@dataclass(frozen=True)
+class _Faulty:
+    """A network with faults; equal for equal ones."""
+
+    key: str  # of its topology
+    faults: tuple[tuple[str, float], ...]
+    cluster: Cluster = field(compare=False)
+
+
+def _left(cluster: Cluster) -> tuple[int, int]:
+    """Hosts that a network with faults has, and links of the host with the fewest."""
+    faults = tuple((cluster.faults or {}).items())
+    return _counted(_Faulty(cluster.topology.key, faults, cluster))
+
+
+@lru_cache(maxsize=64)
+def _counted(network: _Faulty) -> tuple[int, int]:
+    cabling = Cabling.of(network.cluster.sketch())
+    hosts = cabling.of_kind("host")
+    return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())
