@@ -94,7 +94,7 @@ def _source(key: str, said: Sequence[tuple[str, Any]]) -> str:
 
 
 def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
-    """What to know before the results are believed."""
+    """What may make the numbers wrong."""
     said: dict[str, None] = {}
     meta = result.meta
     if meta.get("state") == "unfinished":
@@ -106,10 +106,6 @@ def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
         if isinstance(facts, dict):
             for sentence in facts.get("extrapolated", []):
                 said[f"{run}: extrapolated: {sentence}."] = None
-    if "sources" in result.study.stored:
-        said |= dict.fromkeys(text.windows(result.tables["sources"]))
-    if "timeline" in result.study.stored:
-        said |= dict.fromkeys(text.about_timeline(meta.get("timeline", "full")))
     told: dict[str, list[str]] = {}
     for run, single in list(runs.items())[:MOST_RUNS]:
         with suppress(SimshuffleError):
@@ -118,10 +114,16 @@ def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
     for problem_text, names in told.items():
         whose = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
         said[f"Unusual: {problem_text}{whose}"] = None
-    none = "None: nothing is extrapolated or left out, and no value looks unusual."
+    none = "None: nothing is extrapolated or lost, and no value looks unusual."
     if not runs:
         none = "None."
     return Section("Warnings", bullets(said) if said else paragraph(none))
+
+
+def notes(result: Result) -> Section:
+    """How runs were computed."""
+    kept = text.about_timeline(result.meta.get("timeline", "full"))
+    return Section("Notes", tables([*text.notes(result, extrapolated=False), *kept]))
 
 
 def provenance(meta: Meta) -> Section:

@@ -17,7 +17,6 @@ from simshuffle.page import asked, simulation, vega
 from simshuffle.page.markup import Section, paragraph, tables
 from simshuffle.results import canvas, paper
 from simshuffle.results.chart import Chart
-from simshuffle.studies.simulation import text
 from simshuffle.study.study import Result
 from simshuffle.version import __version__
 
@@ -155,7 +154,7 @@ def _sections(of: Named) -> Iterator[Section]:
     if "breakdown" in result.study.stored:
         yield asked.cautions(result, runs)
         yield from simulation.sections(result, runs)
-        yield Section("Notes", tables(text.notes(result)))
+        yield asked.notes(result)
     else:
         yield Section("Results", tables(result.listings()))
         if drawn := _figures(result):

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.page import charts
-from simshuffle.page.markup import Section, bullets, chart, paragraph, tables
+from simshuffle.page.markup import Section, bullets, chart, details, paragraph, tables
 from simshuffle.page.network import MOST_ROWS, drawing, loads
 from simshuffle.page.network_chart import network_spec
 from simshuffle.page.vega import figure
@@ -83,10 +83,13 @@ def _breakdown(result: Result, of: Means) -> Section:
     chart_of = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about, bars)
     left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
     drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
-    seconds = text.tables(of, labels)[0]
+    booked = "paper" if labels == "paper" else None
     notes = [report.legend(of.breakdown, labels)]
     notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
-    return Section("Where the time goes", drawn + tables([seconds, *notes]))
+    body = drawn + tables([text.seconds_table(of, booked), *notes])
+    if booked is None:
+        body += details("By label and cause", tables([text.labels_table(of)]))
+    return Section("Where the time goes", body)
 
 
 def _last(of: Means) -> pd.DataFrame:

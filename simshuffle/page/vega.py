@@ -19,8 +19,8 @@ MOST_ROWS = 6000
 """Of a figure on a page; one with more is a picture."""
 PIXELS = 125
 """Of an inch of a paper."""
-LEGEND_COLUMNS = 4
-"""So that a legend is no wider than a chart on a narrow screen."""
+LEGEND_COLUMNS, LEGEND_LETTERS = 4, 90
+"""Of a legend at most, so that it is no wider than a chart on a narrow screen."""
 SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond"}
 SHAPES |= {"P": "cross", "X": "cross", "x": "cross", "<": "triangle-left", ">": "triangle-right"}
 STROKE = "M-1,-0.15H1V0.15H-1Z"
@@ -280,7 +280,9 @@ def _legend(chart: Chart) -> Spec | None:
     shapes = [_shape(kinds, look) for kinds, look, _ in keys]
     names = [label for *_, label in keys]
     colours = [_colour(look) for _, look, _ in keys]
-    legend = {"title": chart.legend or None, "columns": LEGEND_COLUMNS, "symbolOpacity": 1}
+    columns = LEGEND_LETTERS // (4 + max(map(len, names)))
+    legend = {"title": chart.legend or None, "symbolOpacity": 1}
+    legend["columns"] = max(1, min(LEGEND_COLUMNS, columns))
     field: dict[str, Any] = {"field": "series", "type": "nominal"}
     values = [{"series": name} for name in names]
     scales = {

@@ -54,7 +54,7 @@ def served_window(loader: Loader, iterations: int, least: int = 0) -> int:
 
 
 def _server_seconds(scenario: Scenario) -> float:
-    """What the servers that all ranks share take at least for a batch of each, without caches (s)."""
+    """What servers that all ranks share take at least for a batch of each, without caches (s)."""
     found = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
     return max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
 

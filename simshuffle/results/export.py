@@ -62,13 +62,11 @@ def captioned(parts: Iterable[str | Table], said: Sequence[str]) -> list[str | T
 
 
 def _content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
-    """Title, headings, rows, and which columns stand at the right: those of numbers. A column after
-    the first that is empty in all rows, or has dashes, which stand for nothing, is left out."""
+    """Title, headings, rows, and which columns stand at the right: those of numbers."""
+    headings = [_plain(str(column.header)) for column in table.columns]
     cells = [[_plain(str(cell)) for cell in column.cells] for column in table.columns]
-    kept = [n for n, of in enumerate(cells) if n == 0 or not of or {*of} - {"", "-"}]
-    headings = [_plain(str(table.columns[n].header)) for n in kept]
-    rows = [list(row) for row in zip(*(cells[n] for n in kept), strict=True)]
-    right = [table.columns[n].justify == "right" for n in kept]
+    rows = [list(row) for row in zip(*cells, strict=True)]
+    right = [column.justify == "right" for column in table.columns]
     return _plain(str(table.title or "")), headings, rows, right
 
 

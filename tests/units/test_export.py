@@ -6,18 +6,24 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import matplotlib as mpl
 import pytest
+from matplotlib.ft2font import FT2Font
 from rich.table import Table
 
+from simshuffle.api import run
 from simshuffle.cli import main
 from simshuffle.cli.results import LabelsOption
 from simshuffle.cli.show import To
 from simshuffle.results.console import new_table
 from simshuffle.results.export import FORMATS, exported
 from simshuffle.results.report import Booking
+from simshuffle.study.study import Result
+from tests.small import small
 
 NASTY = r"a_b & 50% of #1 {x} $y$ ^2 ~z \cmd <t> |v| [k] *s* `c`"
 
@@ -115,6 +121,98 @@ def test_a_row_with_fewer_cells_is_filled_up() -> None:
     short.add_row("x", "1", "2")
     assert "    x &  &  \\\\\n" in exported([short], "latex")
     assert "| x |  |  |\n" in exported([short], "markdown")
+
+
+# ---------------------------------------------------------------------------------- tables of runs
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """Runs with and without an exchange, with waiting, and with gradients that slow the backward
+    pass; and their folder."""
+    base = small(
+        workload__jitter={"compute": 0.1, "read": 0.0},
+        workload__allreduce__overlap={"kind": "ddp"},
+        workload__allreduce__inter_host_bus_bandwidth="1 GB/s",
+        epochs=2,
+    )
+    ways = ["local_shuffle", "importance_pair:exchange_fraction=0.3,schedule=authors"]
+    result = run(base.model_copy(update={"sweep": {"workload.exchange": ways}}))
+    return result, result.save(tmp_path_factory.mktemp("runs") / "ran", draw=False)
+
+
+def cells(latex: str) -> list[list[str]]:
+    """The rows of the first table, its headings first."""
+    body = latex.partition("\\begin{tabular}")[2].partition("\\end{tabular}")[0]
+    return [
+        line.strip().removesuffix(" \\\\").split(" & ")
+        for line in body.splitlines()
+        if line.endswith("\\\\")
+    ]
+
+
+def test_a_table_of_runs_for_a_paper_has_sums_that_add_up(ran: tuple[Result, Path]) -> None:
+    heads, *rows = cells(exported(ran[0].exported(), "latex"))
+    assert heads == ["run", "epoch", "total", "own work", "exchange", "waiting"]
+    assert "own work (slowed by allreduce)" in exported(ran[0].exported(), "latex")
+    assert len(rows) == 4
+    for row in rows:
+        total, *parts = (0.0 if cell == "-" else float(cell) for cell in row[2:])
+        assert total == pytest.approx(sum(parts), abs=2e-3)
+    assert [row[4] == "-" for row in rows] == [True, True, False, False]
+    waiting = ran[0].tables["breakdown"]
+    waiting = waiting[(waiting["cause"] != "") & (waiting["cause"] != "GE+WU")]
+    known = waiting.groupby(["run", "epoch"], observed=True, sort=False)["seconds"].sum()
+    assert [float(row[5]) for row in rows] == pytest.approx(known.to_list(), abs=1e-3)
+
+
+def test_a_table_of_runs_fits_a_page(ran: tuple[Result, Path]) -> None:
+    """6.5 inches, in the letters of LaTeX at 10 points, with its 6 points on both sides of a
+    cell."""
+    letters = FT2Font(str(Path(mpl.get_data_path()) / "fonts" / "ttf" / "cmr10.ttf"))
+    letters.set_size(10, 72)
+
+    def width(text: str) -> float:
+        letters.set_text(text.replace("\\", ""))
+        return float(letters.get_width_height()[0]) / 64
+
+    def whole(latex: str) -> float:
+        columns = zip(*cells(latex), strict=True)
+        return sum(12 + max(map(width, column)) for column in columns)
+
+    result = ran[0]
+    by_cause = replace(result, meta={**result.meta, "labels": "cause"})
+    assert whole(exported(result.exported(), "latex")) < 6.5 * 72
+    assert whole(exported(by_cause.exported(), "latex")) > 8 * 72
+
+
+def test_a_column_without_anything_is_left_out() -> None:
+    """Nothing is exchanged, waited for or read from a file system, and there are no peers."""
+    result = run(small(world_size=1))
+    first, second = (part for part in result.exported() if isinstance(part, Table))
+    heads = [[str(column.header) for column in of.columns] for of in (first, second)]
+    assert heads == [
+        ["run", "epoch", "total", "own work"],
+        ["run", "epoch", "samples/s", "AU", "SSD"],
+    ]
+
+
+def test_labels_and_causes_are_shown_on_request_and_on_a_terminal(
+    ran: tuple[Result, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*words: str) -> str:
+        assert main(["results", "show", str(ran[1]), *words]) == 0
+        return capsys.readouterr().out
+
+    assert "wait for FW+BW" not in printed("--to", "latex")
+    assert "wait for FW+BW" in printed("--to", "latex", "--labels", "cause")
+    assert "as in the authors' timers" in printed("--to", "markdown", "--labels", "paper")
+    assert "wait for" in printed()
+    assert "wait for" not in printed("--labels", "paper")
+    assert "FW+BW" in ran[0]._repr_html_()
+
+
+# ------------------------------------------------------------------------------------------- texts
 
 
 def test_texts_are_comments_in_latex_whatever_they_hold() -> None:

@@ -15,11 +15,12 @@ import pytest
 from simshuffle.api import read, run
 from simshuffle.cli import main
 from simshuffle.page import network
-from simshuffle.page.asked import sourced
+from simshuffle.page.asked import cautions, notes, sourced
 from simshuffle.page.markup import as_script, tables
 from simshuffle.page.simulation import _over_ranks, sections
 from simshuffle.page.vega import specs
 from simshuffle.page.write import write_page
+from simshuffle.results.chart import Chart, Look, Mark, Panel
 from tests.small import small
 
 EVIL = "<script>alert(1)</script>"
@@ -307,6 +308,41 @@ def test_a_page_is_written_whole_or_not_at_all(folders, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_warnings_are_what_may_be_wrong_and_notes_say_how_it_was_computed(folders):
+    """Of a run of which a part was simulated, whose measured value is used beyond its range, and
+    which has an odd value."""
+    result = read(folders[0])
+    run_of, *_ = result.meta["runs"]
+    facts = {**result.meta["runs"][run_of], "extrapolated": ["used at 8 ranks, measured at 4"]}
+    meta = {**result.meta, "timeline": "ranks", "lost": {"another": "it was killed"}}
+    meta["runs"] = {**meta["runs"], run_of: facts}
+    sources = result.tables["sources"].assign(steady_last=2, iterations_simulated=1)
+    result = replace(result, meta=meta, tables={**result.tables, "sources": sources})
+    odd = {run_of: small(workload__local_batch_size=200)}
+    warned, noted = cautions(result, odd), notes(result)
+    assert (warned.title, noted.title) == ("Warnings", "Notes")
+    for said in ("measured at 4", "Lost: another", "Unusual: workload.local_batch_size"):
+        assert said in warned.body
+        assert said not in noted.body
+    for said in ("iterations of an epoch simulated", "of a sample of ranks", "of a host"):
+        assert said in noted.body
+        assert said not in warned.body
+
+
+def test_a_legend_is_no_wider_than_its_chart():
+    """Four short names in a row, two of 40 letters, one of 90."""
+
+    def columns(*names):
+        looks = {name: Look(name) for name in names}
+        marks = [Mark("line", pd.DataFrame({"x": [1.0], "y": [1.0], "look": [n]})) for n in names]
+        ((_, of),) = specs(Chart([Panel(marks)], 1.0, looks))
+        return of.spec["layer"][0]["encoding"]["color"]["legend"]["columns"]
+
+    assert columns("local", "global") == 4
+    assert columns("local", "x" * 40) == 2
+    assert columns("local", "x" * 90) == 1
+
+
 def shows(spec, row):
     """Whether a chart has a mark with the numbers of a row; a bar's edges are those of its row."""
     upright = "y2" in row and "x2" not in row
@@ -456,6 +492,17 @@ def test_a_heading_sorts_its_table_and_gives_the_order_back(shown):
     head.locator("button").click()
     assert head.get_attribute("aria-sort") is None
     assert column() == first
+
+
+def test_all_tables_fit_a_page_of_1200_pixels(shown):
+    assert shown.viewport_size["width"] == 1200
+    shown.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    wide = """boxes => boxes.filter(box => box.scrollWidth > box.clientWidth)
+        .map(box => box.getAttribute('aria-label'))"""
+    boxes = shown.locator("div.box:has(> table)")
+    assert boxes.count() > 12
+    assert boxes.evaluate_all(wide) == []
+    shown.evaluate("document.querySelectorAll('details').forEach(each => { each.open = false; })")
 
 
 def test_a_narrow_page_does_not_scroll_sideways_and_dark_is_dark(shown):

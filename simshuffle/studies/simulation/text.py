@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -18,11 +18,9 @@ from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.study import Result
 
 SOURCES = ("nbytes_pfs", "nbytes_ssd", "nbytes_memory", "nbytes_peer")
-
-
 BEHIND = {"EXCHANGE": "exchange", "GE+WU": "allreduce"}
 """What may be hidden behind other work, by its label."""
-WORK: dict[str, list[tuple[bool, str]]] = {
+WORK = {
     "own work": [
         *((False, label) for label in report.LABELS if label != "EXCHANGE"),
         (True, report.SLOWING),
@@ -50,7 +48,8 @@ def bytes_tables(of: Means) -> list[Table]:
         shown["samples_per_s"] = [spread(speed, half[key]) for speed, key in speeds]
     listing = STORED["epochs"].listing
     title = f"Throughput, accelerator utilisation (AU), and bytes read by source{over}"
-    columns = ("run", "epoch", "samples_per_s", "accelerator_utilisation", *SOURCES)
+    read = [name for name in SOURCES if of.epochs[name].any()]
+    columns = ("run", "epoch", "samples_per_s", "accelerator_utilisation", *read)
     found = [listing(shown, title, columns)]
     if of.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None):
         title = "What the object store is asked in an epoch; dollars with those of staging before"
@@ -70,7 +69,8 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
     parts = report.shown(of.breakdown, labels or "cause")
     seconds = _seconds(parts)
     kinds = {(waits, label) for *_, waits, label in seconds}
-    columns, behind = WORK, []
+    columns: Mapping[str, Sequence[tuple[bool, str]]] = WORK
+    behind: list[str] = []
     if labels is None:
         slowed = " (slowed by allreduce)" * ((True, report.SLOWING) in kinds)
         about = f": own work{slowed}, exchange, and waiting for other ranks"
@@ -79,32 +79,34 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
         if labels == "paper":
             about = ", waiting booked as in the authors' timers"
         both = [(waits, label) for waits in (False, True) for label in report.LABELS]
-        heads = {
-            kind: "\n".join(report.part_name(kind[1], kind[0]).rsplit(" ", 1)) for kind in both
-        }
-        columns = {heads[kind]: [kind] for kind in both if kind in kinds}
-        behind = [name for name in BEHIND.values() if _is_shown(of.epochs, name)]
-    hidden = [f"{name}\nhidden" for name in behind]
-    title = f"Seconds per epoch, mean over {over}{about}"
-    table = new_table(title, ["run"], ["epoch", "total", *columns, *hidden])
+        heads = ["\n".join(report.part_name(of, waits).rsplit(" ", 1)) for waits, of in both]
+        columns = {head: [kind] for head, kind in zip(heads, both, strict=True)}
+        behind = list(BEHIND.values())
+    epochs = [((str(row["run"]), int(row["epoch"])), row) for row in of.epochs.to_dict("records")]
+    values = {
+        head: [sum(seconds.get((*key, *kind), 0.0) for kind in own) for key, _ in epochs]
+        for head, own in columns.items()
+    }
+    values |= {
+        f"{name}\nhidden": [report.hidden(row, name) for _, row in epochs] for name in behind
+    }
     half = of.epoch_half
-    for row in of.epochs.to_dict("records"):
-        key = run, epoch = str(row["run"]), int(row["epoch"])
-        values = [sum(seconds.get((*key, *kind), 0.0) for kind in own) for own in columns.values()]
-        values += [report.hidden(row, name) for name in behind]
-        reach = 0.0 if half is None else float(half[run, epoch])
-        exact = half is None or (reach == 0 and of.seeds == 1)
-        total = number(row["epoch_s"]) if exact else spread(row["epoch_s"], reach)
-        table.add_row(run, _epoch(epoch), total, *map(number, values))
-    return table
+    reach = [0.0 if half is None else float(half[key]) for key, _ in epochs]
+    exact = [half is None or (each == 0 and of.seeds == 1) for each in reach]
+    totals = [
+        number(row["epoch_s"]) if alone else spread(row["epoch_s"], each)
+        for (_, row), each, alone in zip(epochs, reach, exact, strict=True)
+    ]
+    title = f"Seconds per epoch, mean over {over}{about}"
+    lead = {"run": [key[0] for key, _ in epochs], "epoch": [_epoch(key[1]) for key, _ in epochs]}
+    return _table(title, {**lead, "total": totals}, values)
 
 
 def labels_table(of: Means) -> Table:
     """Seconds of every epoch by label and cause, a row for each label."""
     seconds = _seconds(report.by_cause(of.breakdown))
-    title = "The same by label: own work, what other ranks wait for, and what is hidden"
-    numbers = ["epoch", "own work", "wait for it", "slowed by it", "hidden"]
-    table = new_table(title, ["run", "label"], numbers)
+    title = "The same by label: own work, waiting for ranks that do it, and what is hidden"
+    rows = []
     for row in of.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
         for label in report.LABELS:
@@ -112,7 +114,23 @@ def labels_table(of: Means) -> Table:
             split = (0.0, caused) if label == report.SLOWING else (caused, 0.0)
             hidden = report.hidden(row, BEHIND[label]) if label in BEHIND else 0.0
             if any(values := (own, *split, hidden)):
-                table.add_row(run, label, _epoch(epoch), *map(number, values))
+                rows.append((run, label, _epoch(epoch), *values))
+    heads = ("run", "label", "epoch", "own work", "waiting", "slowed by it", "hidden")
+    columns: dict[str, Any] = {name: [row[n] for row in rows] for n, name in enumerate(heads)}
+    lead = {name: columns.pop(name) for name in heads[:3]}
+    return _table(title, lead, columns)
+
+
+def _table(
+    title: str, lead: Mapping[str, Sequence[str]], values: Mapping[str, Sequence[float]]
+) -> Table:
+    """Columns by name: those that say what a row is, texts up to the epoch; and seconds, without
+    columns that have none."""
+    shown = {**lead, **{head: [*map(number, of)] for head, of in values.items() if any(of)}}
+    names = [*lead][: [*lead].index("epoch")]
+    table = new_table(title, names, [head for head in shown if head not in names])
+    for row in zip(*shown.values(), strict=True):
+        table.add_row(*row)
     return table
 
 
@@ -122,11 +140,6 @@ def _seconds(parts: pd.DataFrame) -> dict[tuple[Any, ...], float]:
         parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
     )
     return dict(zip(keys, parts["seconds"], strict=True))
-
-
-def _is_shown(epochs: pd.DataFrame, name: str) -> bool:
-    """The exchange always; what few runs have, where it occurs."""
-    return name == "exchange" or bool(report.hidden(epochs, name).any())
 
 
 def spread(mean: float, half: float) -> str:
@@ -146,8 +159,8 @@ def number(seconds: float) -> str:
     return "-" if seconds == 0 else f"{seconds:,.{max(0, min(3, 4 - len(f'{seconds:.0f}')))}f}"
 
 
-def notes(result: Result) -> list[str]:
-    """Storage, staging, routing and what is extrapolated: a line a run at least."""
+def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
+    """Storage, staging, routing and, if wanted, what is extrapolated: a line a run at least."""
     lines = []
     for run, meta in result.meta["runs"].items():
         held, seconds = meta["storage_per_host_nbytes"], meta["staging_s"]
@@ -161,7 +174,7 @@ def notes(result: Result) -> list[str]:
             f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
-            *(f"  extrapolated: {sentence}." for sentence in meta.get("extrapolated", [])),
+            *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
     return lines + windows(result.tables["sources"])
 
