@@ -123,18 +123,20 @@ def _close(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
     """For each line those drawn after it, and the share of its points at which they lie on each
     other."""
     wide = rows.pivot_table("y", "x", "look", sort=False)
-    low, high = (wide.min(axis=None), wide.max(axis=None)) if y.low is None else (y.low, y.high)
-    places = wide
+    names, values = list(map(str, wide)), wide.to_numpy(float)
+    there = ~np.isnan(values)
+    low, high = (np.nanmin(values), np.nanmax(values)) if y.low is None else (y.low, y.high or 0.0)
     if y.log:
-        places, low, high = np.log(wide.where(wide > 0)), math.log(low), math.log(high)
-    names = list(wide)
+        values = np.log(np.where(values > 0, values, np.nan))
+        low, high = math.log(low), math.log(high)
+
+    def share(one: int, two: int) -> float:
+        near = np.abs(values[:, one] - values[:, two]) <= NEAR * (high - low)
+        return float(near.sum()) / max(1, int((there[:, one] | there[:, two]).sum()))
+
     return {
-        name: {
-            other: float(((places[name] - places[other]).abs() <= NEAR * (high - low)).sum())
-            / max(1, int((wide[name].notna() | wide[other].notna()).sum()))
-            for other in names[number + 1 :]
-        }
-        for number, name in enumerate(names)
+        name: {names[two]: share(one, two) for two in range(one + 1, len(names))}
+        for one, name in enumerate(names)
     }
 
 
