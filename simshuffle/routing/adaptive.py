@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from simshuffle.routing.base import RoutingRule
-from simshuffle.routing.fabric import Choices, Fabric, Ints
+from simshuffle.routing.fabric import Fabric, Ints
 from simshuffle.routing.minimal import check_groups, detours
 from simshuffle.routing.router import Router
 
@@ -58,10 +57,6 @@ class _AdaptiveRouter(Router):
     def afresh(self) -> Router:
         return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours)
 
-    @cached_property
-    def _choices(self) -> Choices:
-        return self.fabric.direct if self.fabric.grouped else self.fabric.shortest
-
     @property
     def diameter(self) -> int:
         way = self.fabric.direct_way if self.fabric.grouped else self.fabric.longest_way
@@ -74,7 +69,7 @@ class _AdaptiveRouter(Router):
         out = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
             return out
-        fabric, of = self.fabric, self._choices
+        fabric = self.fabric
         least_loaded(
             np.ascontiguousarray(src, np.int32),
             np.ascontiguousarray(dst, np.int32),
@@ -84,9 +79,7 @@ class _AdaptiveRouter(Router):
             fabric.at,
             fabric.goals,
             fabric.goal_of,
-            of.of,
-            of.first,
-            of.links,
+            fabric.toward,
             fabric.entered,
             self._load,
             np.empty(out.shape[1], np.int32),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
 from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.routing.steps import line_steps
 
 
 class DimensionOrder(RoutingRule):
@@ -126,7 +127,7 @@ class Grid:
         lines = _lines(fabric, place, shape)
         if (at < 0).any() or lines is None or not _storage_is_linked_to_all(fabric):
             return None
-        steps = [_steps(line) for line in lines]
+        steps = [line_steps(line) for line in lines]
         if any((each < 0).any() for each in steps):
             return None
         pairs = of.here.astype(np.int64) * len(of.nodes) + of.there
@@ -184,17 +185,6 @@ def _storage_is_linked_to_all(fabric: Fabric) -> bool:
     counts = np.diff(of.first)[stored]
     among = ~of.transit[of.here] & ~of.transit[of.there]
     return bool((counts == of.transit.sum()).all() and not among.any())
-
-
-def _steps(line: NDArray[np.bool_]) -> Ints:
-    """(size, size) steps along a line from each coordinate to each; -1 where there is no way."""
-    steps = np.where(np.eye(len(line), dtype=bool), 0, -1).astype(np.int32)
-    reached = np.eye(len(line), dtype=bool)
-    for number in range(1, len(line)):
-        new = (line @ reached) & ~reached
-        steps[new] = number
-        reached |= new
-    return steps
 
 
 def _nearer(line: NDArray[np.bool_], steps: Ints) -> Ints:

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.routing.steps import GROUP_HOP, direct_steps
 from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph, directed_links
 
 Ints = NDArray[np.int32]
 Bools = NDArray[np.bool_]
-GROUP_HOP = 256
-"""What a hop between groups counts, in steps: more than any way within a group."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,21 @@ class Choices:
     begin: NDArray[np.int64]  # (choices + 1,) where the neighbours of each begin in ``starts``
     # of all neighbours of all choices, where their links begin in ``links``
     starts: NDArray[np.int64]
+
+
+class Toward(NamedTuple):
+    """Which of the ways from a switch lead nearer to a goal: those at whose end as many steps less
+    are left to go as they cost. Where few messages go between few of many switches, that takes less
+    than `Choices`."""
+
+    left: NDArray[np.int16]  # (goals, switches) steps to each goal
+    first: Ints  # (switches + 1,) where the ways of each begin
+    there: Ints  # (ways,) the switch at the end of each
+    cost: Ints  # (ways,) steps that each takes
+    transit: Bools  # (switches,) see `SwitchGraph.transit`
+    begin: NDArray[np.int64]  # (ways,) where the links of each begin in ``links``
+    end: NDArray[np.int64]  # (ways,) and end
+    links: Ints  # of all ways, see `Fabric.between`
 
 
 class Fabric:
@@ -141,16 +155,23 @@ class Fabric:
         with at most one hop between groups. Only if it is `grouped`."""
         return self.choices(self._direct_steps, self._ways_cost)
 
-    @property
+    @cached_property
     def direct_way(self) -> int:
         """As `longest_way`, of the ways of `direct`."""
         steps = self._direct_steps
         return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
 
-    @property
+    @cached_property
     def grouped(self) -> bool:
         """Whether the switches stand in groups of which each is linked to all others."""
-        return self.groups is not None and not (self._direct_steps == FAR).any()
+        if self.groups is None:
+            return False
+        across = self._ways_cost > 1
+        pairs = self.groups[np.stack([self.switches.here[across], self.switches.there[across]])]
+        count = len(np.unique(self.groups[self.groups >= 0]))
+        if len(np.unique(pairs[0].astype(np.int64) << 32 | pairs[1])) < count * (count - 1):
+            return False  # as is seen without a table of all pairs of switches
+        return not (self._direct_steps == FAR).any()
 
     @cached_property
     def _ways_cost(self) -> Ints:
@@ -162,20 +183,31 @@ class Fabric:
         return np.where(apart, GROUP_HOP + 1, 1).astype(np.int32)
 
     @cached_property
+    def toward(self) -> Toward:
+        """What leads nearer to goals on ways as of `direct` if the switches are `grouped`, or on
+        shortest ways."""
+        ways = self.switches
+        if self.grouped:
+            steps, cost = self._direct_steps, self._ways_cost
+        else:
+            steps, cost = ways.steps(self.goals), np.ones(len(ways.here), np.int32)
+        begin = self._way.astype(np.int64)
+        return Toward(
+            np.ascontiguousarray(steps.T),
+            ways.first,
+            ways.there,
+            cost,
+            ways.transit,
+            begin,
+            begin + self.parallel,
+            self.between,
+        )
+
+    @cached_property
     def _direct_steps(self) -> NDArray[np.int16]:
         """(switches, goals) steps, and `GROUP_HOP` for the hop between groups; FAR if one is not
         enough."""
-        of, cost = self.switches, self._ways_cost
-        inside, across = np.flatnonzero(cost == 1), np.flatnonzero(cost > 1)
-        steps = np.full((len(of.nodes), len(self.goals)), FAR, np.int16)
-        steps[self.goals, np.arange(len(self.goals))] = 0
-        relax(steps, self, inside, 1)
-        far = steps == FAR
-        begun = np.full_like(steps, FAR)
-        relax(begun, self, across, GROUP_HOP + 1, of_steps=steps)
-        relax(begun, self, inside, 1)
-        np.copyto(steps, begun, where=far)
-        return steps
+        return direct_steps(self.switches, self.goals, self._ways_cost)
 
     @cached_property
     def port_order(self) -> Ints | None:
@@ -257,78 +289,6 @@ class Fabric:
         slot = (number[:, None] >= ends).sum(axis=1)
         place = self._way[ways[rows, slot]] + number - (ends - parallel)[rows, slot]
         return np.asarray(self.between[place])
-
-
-def relax(
-    steps: NDArray[np.integer],
-    fabric: Fabric,
-    ways: NDArray[np.integer],
-    cost: int,
-    *,
-    open_to: Bools | None = None,
-    of_steps: NDArray[np.integer] | None = None,
-) -> None:
-    """Shorten ``steps``, (switches, goals), along ``ways`` until none gets shorter.
-
-    Args:
-        steps: changed in place; FAR where there is no way yet.
-        fabric: the network.
-        ways: numbers of pairs of linked switches, ascending.
-        cost: of each of them.
-        open_to: (switches, goals) where these ways may be taken; None for everywhere.
-        of_steps: what is left to go where a way ends, if it is not ``steps``; then each way is
-            taken once.
-    """
-    of, goals = fabric.switches, fabric.goals
-    if not len(ways):
-        return
-    here, there = of.here[ways], of.there[ways]
-    after = steps if of_steps is None else of_steps
-    width = max(1, (4 << 20) // len(ways))
-    for begin in range(0, len(goals), width):
-        part = slice(begin, begin + width)
-        changed: Bools = np.any(after[:, part] < FAR, axis=1)
-        while True:
-            # a way may shorten others only if what it leads to got shorter
-            taken = changed[there]
-            rows = _relaxed(
-                steps, fabric, here[taken], there[taken], cost, part, open_to=open_to, after=after
-            )
-            if of_steps is not None or not len(rows):
-                break
-            changed = np.zeros(len(steps), bool)
-            changed[rows] = True
-
-
-def _relaxed(
-    steps: NDArray[np.integer],
-    fabric: Fabric,
-    here: Ints,
-    there: Ints,
-    cost: int,
-    part: slice,
-    *,
-    open_to: Bools | None,
-    after: NDArray[np.integer],
-) -> NDArray[np.integer]:
-    """Shorten ``steps`` of the goals ``part`` along ways, once; returns the switches from which
-    something got shorter. See `relax`."""
-    if not len(here):
-        return here
-    transit = fabric.switches.transit[there]
-    first = np.flatnonzero(np.diff(here, prepend=-1))
-    rows = here[first]
-    through: NDArray[np.integer] = np.minimum(after[there, part], FAR - cost)
-    through += steps.dtype.type(cost)
-    # no way leads through the switch of a storage system
-    ends = np.flatnonzero(~transit)
-    through[ends] = np.where(there[ends, None] == fabric.goals[part], through[ends], FAR)
-    least = np.minimum.reduceat(through, first)
-    if open_to is not None:
-        least[~open_to[rows, part]] = FAR
-    found = steps[rows, part]
-    steps[rows, part] = np.minimum(found, least)
-    return rows[(least < found).any(axis=1)]
 
 
 def _kinds(columns: Bools) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.network.compiling import compiled, entry
-from simshuffle.routing.fabric import Ints
+from simshuffle.routing.fabric import Ints, Toward
 
 Longs = NDArray[np.int64]
 
@@ -21,9 +21,7 @@ def least_loaded(
     at: Ints,
     goals: Ints,
     goal_of: Ints,
-    choice: Ints,
-    first: Longs,
-    links: Ints,
+    toward: Toward,
     entered: Ints,
     load: Longs,
     other: Ints,
@@ -37,7 +35,7 @@ def least_loaded(
         detour: (n,) place in ``goals`` of a switch to go by, or -1.
         inject, eject, at, goals, entered: see `Fabric`.
         goal_of: (ports,) the place in ``goals`` of each port's switch.
-        choice, first, links: see `Choices`.
+        toward: what leads nearer to a goal.
         load: (links,) messages on each; changed in place.
         other: (width,) scratch.
         out: (n, width) int32, -1; the links are written to it.
@@ -47,12 +45,12 @@ def least_loaded(
         start, goal = at[src[i]], goal_of[dst[i]]
         way = out[i]
         way[0] = inject[src[i]]
-        end = _go(way, 1, start, goal, goals, choice, first, links, entered, load)
+        end = _go(way, 1, start, goal, goals, toward, entered, load)
         if detour[i] >= 0:
             other[0] = way[0]
-            half = _go(other, 1, start, detour[i], goals, choice, first, links, entered, load)
+            half = _go(other, 1, start, detour[i], goals, toward, entered, load)
             stop = goals[detour[i]]
-            whole = _go(other, half, stop, goal, goals, choice, first, links, entered, load)
+            whole = _go(other, half, stop, goal, goals, toward, entered, load)
             if _fullest(way, end, load) * (end - 1) > _fullest(other, whole, load) * (whole - 1):
                 for k in range(whole):
                     way[k] = other[k]
@@ -71,20 +69,24 @@ def _go(
     start: int,
     goal: int,
     goals: Ints,
-    choice: Ints,
-    first: Longs,
-    links: Ints,
+    toward: Toward,
     entered: Ints,
     load: Longs,
 ) -> int:
     """Go from a switch to a goal over the least loaded links; returns the links of the way."""
     here = start
     while here != goals[goal]:
-        of = choice[here, goal]
-        best = links[first[of]]
-        for k in range(first[of] + 1, first[of + 1]):
-            if load[links[k]] < load[best]:
-                best = links[k]
+        best = -1
+        steps = toward.left[goal, here]
+        for out in range(toward.first[here], toward.first[here + 1]):
+            there = toward.there[out]
+            if toward.left[goal, there] != steps - toward.cost[out]:
+                continue
+            if not toward.transit[there] and there != goals[goal]:
+                continue
+            for k in range(toward.begin[out], toward.end[out]):
+                if best < 0 or load[toward.links[k]] < load[best]:
+                    best = toward.links[k]
         way[length] = best
         length += 1
         here = entered[best]

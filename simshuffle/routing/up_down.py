@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.routing.base import RoutingRule, unsuited
-from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints, relax
+from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
 from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import Router
+from simshuffle.routing.steps import relax
 from simshuffle.topology.cabling import FAR
 
 
@@ -97,10 +98,10 @@ class _UpDownRouter(BalancedRouter):
         of, goals = self.fabric.switches, self.fabric.goals
         down = np.full((len(of.nodes), len(goals)), FAR, np.int16)
         down[goals, np.arange(len(goals))] = 0
-        relax(down, self.fabric, np.flatnonzero(~upward), 1)
+        relax(down, of, goals, np.flatnonzero(~upward), 1)
         taken = down.copy()
         # only where there is no way down does a route go up
-        relax(taken, self.fabric, np.flatnonzero(upward), 1, open_to=down == FAR)
+        relax(taken, of, goals, np.flatnonzero(upward), 1, open_to=down == FAR)
         return down, taken
 
     @property

@@ -34,6 +34,7 @@ from simshuffle.routing import (
     UpDown,
     Valiant,
 )
+from simshuffle.routing import fabric as fabric_module
 from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import HopByHop
 from simshuffle.spec.library import by_kind
@@ -602,3 +603,37 @@ def test_adaptive_routing_remembers_what_it_gave_before() -> None:
     src, dst = np.array([0], np.int32), np.array([5], np.int32)
     taken = [int(router.routes(src, dst)[0, 1]) for _ in range(8)]
     assert len(set(taken[:4])) == len(set(taken[4:])) == 4
+
+
+def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It asks for no table of choices of all pairs of switches, with detours or without; and
+    whether the switches stand in groups is asked of the network once."""
+
+    def none(*_: object) -> None:
+        raise AssertionError("choices of all switches are made")
+
+    looked = 0
+    whole = fabric_module.direct_steps
+
+    def counted(*given: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return whole(*given)
+
+    monkeypatch.setattr(Fabric, "choices_of", none)
+    monkeypatch.setattr(fabric_module, "direct_steps", counted)
+    for graph, detours in ((dragonfly(5, 2, 2), True), (fat_tree(2, 3).graph(), False)):
+        fabric = Fabric(graph)
+        router = Adaptive(detours=detours).router(fabric, 1)
+        ports = np.arange(len(fabric.at), dtype=np.int32)
+        for _ in range(3):
+            found = router.routes(ports[:-1], ports[1:])
+        assert (fabric.entered[found[:, 1]] >= -1).all()
+    assert looked == 1
+
+
+def test_tori_are_no_groups_and_that_takes_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric_module, "direct_steps", None)
+    assert not Fabric(Torus(width=4).graph()).grouped
