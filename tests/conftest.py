@@ -1,6 +1,7 @@
 """Settings and results that all tests share."""
 
 import gc
+import os
 import shutil
 import signal
 from functools import cache
@@ -70,6 +71,14 @@ def pytest_collection_finish():
     """Leave out of every search for garbage what all tests hold: their modules and themselves."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_calibration():
+    """Nothing is known of what cells took on this machine, and nothing is noted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", os.devnull)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,18 +7,36 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.allreduce import Ddp, Horovod, NoOverlap
-from simshuffle.network import Packet
-from simshuffle.plan.bounds import MOST_RANKS
+from simshuffle.network import Fluid, Packet
+from simshuffle.plan.bounds import MOST_RANKS, bounds
 from simshuffle.plan.packets import expected_packets
-from simshuffle.plan.thinning import expected_iterations
+from simshuffle.plan.reading_bounds import SSD, ReadingBounds
+from simshuffle.plan.thinning import (
+    WORTH_LEAVING_OUT,
+    compute_seconds,
+    first_window,
+    waits_for_server,
+)
 from simshuffle.scenario.scenario import Scenario
 
-# measured with benchmarks/effort.py on one core of an AMD EPYC
+# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC
 START = 0.7
 """s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
 PER_ITERATION = 1.1e-5
 """s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
 importance."""
+PER_WAITING = 2e-5
+"""s more where all ranks wait for the file system, whose transfers are then never alike."""
+TOLERATED = 6.5
+"""How many times as long all takes under a tolerance of the network, which knows no symmetry."""
+BESIDE = 0.05
+"""Share of a batch's compute that an exchange takes, from which on iterations differ much."""
+BUSY = 0.5
+"""The same of the SSD, while page caches fill, from which on iterations do not become alike."""
+IN_VAIN = 1.5
+"""How many times as many iterations as an epoch has are simulated where no window does."""
+MOST = 150
+"""Iterations of windows that do in the end, where an exchange makes them differ."""
 PER_SENDING = 6e-6
 """s more if samples are sent after it."""
 PER_SAMPLE = 6e-6
@@ -99,14 +117,18 @@ class Effort:
     ranks: int  # M
     packets: float = 0.0  # that cross cables, where the network is simulated packet by packet
     allreduces: AllreduceEffort = AllreduceEffort()  # of the gradients
+    waiting: float = 0.0  # of the iterations those in which all ranks wait for the file system
+    exact: bool = True  # whether the network has no tolerance
+    kind: str = "run"  # runs of a kind are about as many times as slow as this says
 
     @property
     def seconds(self) -> float:
         """s of one core, without `START`."""
         crowding: float = max(1.0, self.ranks / CACHED_RANKS) ** GROWTH
-        return (
+        return (1.0 if self.exact else TOLERATED) * (
             0.1
             + PER_ITERATION * self.iterations
+            + PER_WAITING * self.waiting
             + PER_SENDING * min(self.iterations, self.samples)
             + PER_SAMPLE * crowding * self.samples
             + PER_STORED * self.stored * self.epochs
@@ -140,17 +162,39 @@ def effort(scenario: Scenario) -> Effort:
         packets = sum(expected_packets(scenario, scenario.network.mtu).values())
     passes = 2 if workload.exchange.inference_pass else 1
     simulated = expected_iterations(scenario)
+    iterations = scenario.world_size * simulated * epochs * passes
     share = simulated / workload.iterations(scenario.world_size)
     stored = share * dataset.num_samples
     return Effort(
-        iterations=scenario.world_size * simulated * epochs * passes,
+        iterations=iterations,
         samples=(workload.exchange.fraction or 0.0) * stored * epochs,
         stored=stored,
         epochs=epochs,
         ranks=scenario.world_size,
         packets=packets,
         allreduces=_allreduces(scenario),
+        waiting=iterations if waits_for_server(scenario) else 0.0,
+        exact=not isinstance(scenario.network, Fluid) or scenario.network.tolerance == 0,
+        kind=f"{workload.exchange.kind}, {scenario.network.kind}"
+        + (", windows" if scenario.time_tolerance else ""),
     )
+
+
+def expected_iterations(scenario: Scenario) -> float:
+    """Iterations that are simulated for an epoch, in the mean: all without a tolerance of time, and
+    with one those of the first window, if that is worth it and likely to do."""
+    workload, epochs = scenario.workload, scenario.epochs
+    whole, first = workload.iterations(scenario.world_size), first_window(scenario)
+    never = workload.loader.across_epochs or workload.exchange.whole_because
+    if scenario.time_tolerance == 0 or never or first >= WORTH_LEAVING_OUT * whole:
+        return whole
+    computing = compute_seconds(scenario)
+    if bounds(scenario).exchange.seconds > BESIDE * computing * whole:
+        return min(IN_VAIN * whole, max(MOST, first))
+    busy = ReadingBounds(scenario).seconds(workload.local_batch_size, 0.0)[SSD]
+    if busy > BUSY * computing:  # in the first epoch
+        return (IN_VAIN * whole + (epochs - 1) * first) / epochs
+    return first
 
 
 def _allreduces(scenario: Scenario) -> AllreduceEffort:

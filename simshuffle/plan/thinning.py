@@ -39,7 +39,7 @@ def first_window(scenario: Scenario) -> int:
         # the transient, two parts of the rest that are compared, and the last, which may be smaller
         measuring = (TRANSIENT + 2) * workload.loader.at_once + 2
     least = max(LEAST, sending, measuring)
-    if measuring or _server_seconds(scenario) < BINDS * _compute_seconds(scenario):
+    if measuring or not waits_for_server(scenario):
         return least
     return max(least, served_window(workload.loader, workload.iterations(scenario.world_size)))
 
@@ -53,26 +53,23 @@ def served_window(loader: Loader, iterations: int, least: int = 0) -> int:
     return found + (iterations - found) % loader.at_once
 
 
+def waits_for_server(scenario: Scenario) -> bool:
+    """Whether an epoch waits for one server that all ranks share, where nothing is cached."""
+    return _server_seconds(scenario) > BINDS * compute_seconds(scenario)
+
+
 def _server_seconds(scenario: Scenario) -> float:
-    """What servers that all ranks share take at least for a batch of each, without caches (s)."""
+    """What the servers that all ranks share take at least for a batch of each (s), not cached."""
     found = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
     return max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
 
 
-def _compute_seconds(scenario: Scenario) -> float:
+def compute_seconds(scenario: Scenario) -> float:
     """What a rank computes for a batch (s)."""
     workload = scenario.workload
     times = workload.model.accelerators[scenario.cluster.host.accelerator]
     batch = np.asarray(workload.local_batch_size * workload.mean_work)
     return float(times.forward_of(batch) + times.backward_of(batch)) + times.update
-
-
-def expected_iterations(scenario: Scenario) -> int:
-    """Iterations of an epoch that are simulated, for estimates: all without a tolerance of time,
-    and with one those of the first window, if that is worth it."""
-    whole, first = scenario.workload.iterations(scenario.world_size), first_window(scenario)
-    allowed = scenario.time_tolerance > 0 and first < WORTH_LEAVING_OUT * whole
-    return first if allowed else whole
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Served:
         if edges > tolerance * (self.seconds + rest):
             longer = iterations  # they are as long in any window
         low, high, away = _alike(lengths[BEGIN:-1], rest / left_out)
-        half_width = spread + left_out * away + edges
+        half_width = math.hypot(spread, edges) + left_out * away
         return Window(
             iterations,
             simulated,

@@ -59,6 +59,10 @@ class Cell(Protocol):
         is left rests on it."""
 
     @property
+    def timed_as(self) -> str:
+        """Its kind, of which all take about as many times longer than by their costs."""
+
+    @property
     def memory(self) -> float:
         """Expected bytes of a process that does it, beside what it shares with others that do such
         cells."""
@@ -88,6 +92,11 @@ class PlainCell:
     def cost(self) -> float:
         """As for `Cell`: 1 s."""
         return 1.0
+
+    @property
+    def timed_as(self) -> str:
+        """As for `Cell`: its class."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     @property
     def memory(self) -> float:

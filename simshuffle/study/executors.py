@@ -14,6 +14,7 @@ from pickle import PicklingError
 from typing import Protocol
 
 from simshuffle.study.attempt import Lost, attempt
+from simshuffle.study.calibration import note
 from simshuffle.study.cell import Cell
 from simshuffle.study.server import MOMENT, News, not_sent
 from simshuffle.study.standing import Watch
@@ -171,7 +172,8 @@ class Processes:
 
 @dataclass
 class Local:
-    """This machine: processes where they pay, this process where there is little to do.
+    """This machine: processes where they pay, this process where there is little to do. What the
+    cells took is noted, for the next estimates.
 
     Attributes:
         count: processes at once; None for one on each usable core.
@@ -187,6 +189,11 @@ class Local:
         alone = count == 1 or saved < WORTH_PROCESSES
         executor = Here(self.lost) if alone else Processes(count, lost=self.lost)
         yield from executor.do(cells, store, watch)
+        note(
+            (cells[digest].timed_as, cells[digest].cost, took)
+            for digest, took in watch.took.items()
+            if digest not in self.lost
+        )
 
 
 def _reason(error: Exception) -> str:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
+from simshuffle.study.calibration import Calibration, calibrations
 from simshuffle.study.cell import Cell
 
 
@@ -17,8 +18,8 @@ class Standing:
     done: int  # cells whose outcome is there, those that were kept from before included
     total: int  # cells
     share: float  # of the work of this session that is done, from 0 to 1, by the cells' costs
-    # s until all are done, by the cells' costs and what they took so far; None while nothing is
-    # known of it
+    # s until all are done, by the cells' costs, calibrated, and what they took so far; None while
+    # nothing is known of it
     left_s: float | None
     running: Mapping[str, float]  # share done of each cell that is being done, by its label
 
@@ -63,15 +64,22 @@ class Watch:
     shares: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)  # those that are done or lost
     at_once: int = 1  # how many are done at once, at most
+    # s that cells took which are done or lost, where it is known when they began
+    took: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._last, self._busy = monotonic(), 0.0
-        self._costs = {digest: cell.cost for digest, cell in self.cells.items()}
+        known, self._begun = calibrations(), dict[str, float]()
+        self._costs = {
+            digest: cell.cost * known.get(cell.timed_as, Calibration()).factor
+            for digest, cell in self.cells.items()
+        }
         self._whole = self._waiting = sum(self._costs.values())
 
     def at(self, digest: str, share: float) -> None:
         """A cell is being done, and that share of it is there."""
         self._count()
+        self._begun.setdefault(digest, self._last)
         self.shares[digest] = share
         self.tell()
 
@@ -80,6 +88,8 @@ class Watch:
         self._count()
         if digest not in self.ended:
             self.ended.add(digest)
+            if digest in self._begun:
+                self.took[digest] = self._last - self._begun[digest]
             self._waiting -= self._costs[digest]
         self.shares.pop(digest, None)
         self.tell()
@@ -88,6 +98,7 @@ class Watch:
         """A cell is to be done again."""
         self._count()
         self.shares.pop(digest, None)
+        self._begun.pop(digest, None)
 
     def _count(self) -> None:
         """Count the time that processes were busy since the last time."""

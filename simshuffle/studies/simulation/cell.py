@@ -99,6 +99,12 @@ class RunCell(NetworkCell):
         return self._effort.seconds
 
     @property
+    def timed_as(self) -> str:
+        """As for `Cell`: what decides how well costs are known. Kinds of runs that do more have
+        their own."""
+        return self._effort.kind if type(self) is RunCell else super().timed_as
+
+    @property
     def memory(self) -> float:
         """As for `Cell`."""
         return self._effort.own_nbytes
