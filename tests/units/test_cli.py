@@ -303,7 +303,7 @@ def test_run_prints_tables_that_name_the_runs_and_the_files(tmp_path, monkeypatc
     printed = capsys.readouterr().out
     assert all(
         text in printed
-        for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "EXCHANGE", "a/b/breakdown.png")
+        for text in ("local @8", "1 cold", "I/O", "FW+BW", "GE+WU", "a/b/breakdown.png")
     )
     assert max(len(line) for line in printed.splitlines() if "a/b" not in line) <= 100
     assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
