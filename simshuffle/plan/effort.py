@@ -207,6 +207,8 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     if flows is None:
         return AllreduceEffort()
     iterations = expected_iterations(scenario) * scenario.epochs
+    count: float
+    sizes: float
     if isinstance(algorithm.overlap, NoOverlap):
         count, sizes = 1, 1
     elif isinstance(algorithm.overlap, Ddp):
