@@ -85,7 +85,11 @@ def import_(
         str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
     ] = None,
     mended: Annotated[
-        bool, typer.Option("--mended", help="Give slow cables the bandwidth of their neighbours.")
+        bool,
+        typer.Option(
+            "--mended",
+            help="Give slow cables, and those of older adapters, what their neighbours carry.",
+        ),
     ] = False,
     force: Replace = False,
 ) -> None:
@@ -181,12 +185,13 @@ def _tell(fabric: ImportedFabric) -> None:
         say(f"  {'left out':10} {text}")
     for text in fabric.warnings:
         say(f"  {'note':10} {text}")
-    slow = fabric.slow_cables
-    for cable in slow[:SHOWN]:
-        say(f"  {'slow cable':10} {cable}")
-    if len(slow) > SHOWN:
-        say(f"  {'':10} and {len(slow) - SHOWN} other slow cables")
-    if slow:
+    for older, called in ((False, "slow cable"), (True, "older adapter")):
+        slow = [cable for cable in fabric.slow_cables if cable.is_of_older_adapter == older]
+        for cable in slow[:SHOWN]:
+            say(f"  {called:10} {cable}")
+        if len(slow) > SHOWN:
+            say(f"  {'':10} and {len(slow) - SHOWN} other {called}s")
+    if fabric.slow_cables:
         say("What they cost an epoch: import once more with --mended, run both, and compare.")
 
 

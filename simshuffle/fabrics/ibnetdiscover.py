@@ -21,7 +21,7 @@ from simshuffle.fabrics.imported import (
     unique_names,
 )
 from simshuffle.fabrics.names import adapter_name, host_name, name_of, switch_name
-from simshuffle.fabrics.rates import LANE_GBIT, bandwidth_of
+from simshuffle.fabrics.rates import LANE_GBIT, adapter_of, bandwidth_of
 
 TOOL = "ibnetdiscover"
 SHARE_OF_A_LEAF = 0.25
@@ -33,6 +33,8 @@ _PORT = re.compile(
     r'"([^"]+)"\[(\d+)\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]+)\))?\s*(?:#\s*(.*))?$'
 )
 _GUID = re.compile(r"(switch|ca|rt)guid=(?:0x)?([0-9a-fA-F]+)")
+_DEVICE = re.compile(r"devid=0x([0-9a-fA-F]+)")
+_MODEL = re.compile(r"MT(\d{4,5})\b")
 _PASSED = ("vendid=", "devid=", "sysimgguid=", "Chassis ", "Non-Chassis ", "#")
 _AGGREGATION = re.compile(r"Aggregation Node|SHARP", re.IGNORECASE)
 
@@ -57,6 +59,7 @@ class _Record:
     size: int
     label: str
     guid: str
+    device: int = 0  # of the maker; 0 if the file does not say it
     ports: dict[int, _Port] = field(default_factory=dict)
 
     @property
@@ -123,9 +126,11 @@ def _records(text: str, source: str) -> dict[str, _Record]:
     """The records of a file by their identities."""
     records: dict[str, _Record] = {}
     current: _Record | None = None
-    guid = ""
+    guid, device = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
+        if found := _DEVICE.match(line):
+            device = int(found[1], 16)
         if not line or line.startswith(_PASSED):
             continue
         if found := _GUID.match(line):
@@ -137,8 +142,10 @@ def _records(text: str, source: str) -> dict[str, _Record]:
                 raise refuse(source, number, rule, f"{key} again", remedy)
             label, _ = _comment(found[4])
             guid = guid or plain_guid(key.partition("-")[2])
-            current = records[key] = _Record(number, found[1], int(found[2]), label, guid)
-            guid = ""
+            if model := _MODEL.search(label):  # as in 'MT4123 ConnectX6'
+                device = device or int(model[1])
+            current = records[key] = _Record(number, found[1], int(found[2]), label, guid, device)
+            guid, device = "", 0
         elif (found := _PORT.match(line)) and current is not None:
             _add_port(current, number, found, source)
         else:
@@ -366,9 +373,9 @@ class _Fabric:
                     continue
                 a, b = self.places[here], self.places[there]
                 adapter = adapter_name(record.label) if record.kind == "Ca" else ""
-                cables.append(
-                    Cable((a[0], b[0]), (a[1], b[1]), self._bandwidth(port), port.rate, adapter)
-                )
+                rate, (model, most) = self._bandwidth(port), adapter_of(record.device)
+                cable = Cable((a[0], b[0]), (a[1], b[1]), rate, port.rate, adapter)
+                cables.append(replace(cable, limited_by=model if most <= rate else ""))
         cables.sort(key=lambda cable: [(natural(end), cable.ports) for end in cable.ends])
         return cables
 

@@ -59,6 +59,8 @@ class Cable:
     rate: str = ""  # as the fabric says it, such as '4xNDR'
     adapter: str = ""  # the name of the host's adapter, if it has several
     latency: float = CABLE_LATENCY  # s
+    # what the adapter at one end is, if it can do no more than this cable
+    limited_by: str = ""
 
 
 Place = tuple[str, int]
@@ -74,12 +76,18 @@ class SlowCable:
     usual: str
     factor: float
 
+    @property
+    def is_of_older_adapter(self) -> bool:
+        """Whether its adapter can do no more, and another cable would not help."""
+        return bool(self.cable.limited_by)
+
     def __str__(self) -> str:
         ends = self.cable.ends
         at = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
         have = self.cable.rate or readable(self.cable.bandwidth, Dimension.BANDWIDTH)
+        by = f", as its adapter is older ({self.cable.limited_by})" * self.is_of_older_adapter
         return (
-            f"{ends[0]}{at[0]} to {ends[1]}{at[1]}: {have} in place of {self.usual};"
+            f"{ends[0]}{at[0]} to {ends[1]}{at[1]}: {have} in place of {self.usual}{by};"
             f" uniform traffic over it takes {self.factor:.3g} times as long"
         )
 

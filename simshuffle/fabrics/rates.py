@@ -8,6 +8,7 @@ forward error correction: 25, 50, 100 and 200 Gbit/s (infinibandta.org/infiniban
 
 from __future__ import annotations
 
+import math
 import re
 
 LANE_GBIT = {
@@ -22,6 +23,25 @@ LANE_GBIT = {
     "XDR": 200.0,
 }
 """Gbit/s of data, by the name of the speed."""
+ADAPTERS = {
+    0x634A: ("ConnectX", "DDR"),
+    0x6732: ("ConnectX", "DDR"),
+    0x673C: ("ConnectX-2", "QDR"),
+    0x1003: ("ConnectX-3", "FDR"),
+    0x1007: ("ConnectX-3 Pro", "FDR"),
+    0x1011: ("Connect-IB", "FDR"),
+    0x1013: ("ConnectX-4", "EDR"),
+    0x1017: ("ConnectX-5", "EDR"),
+    0x1019: ("ConnectX-5 Ex", "EDR"),
+    0x101B: ("ConnectX-6", "HDR"),
+    0x1021: ("ConnectX-7", "NDR"),
+    0x1023: ("ConnectX-8", "XDR"),
+    0xA2D2: ("BlueField", "EDR"),
+    0xA2D6: ("BlueField-2", "HDR"),
+    0xA2DC: ("BlueField-3", "NDR"),
+}
+"""Name and fastest speed of adapters by their device (pci-ids.ucw.cz, vendor 15b3, and NVIDIA's
+data sheets)."""
 _RATE = re.compile(r"(1|2|4|8|12)x([A-Z]+[0-9]*)")
 
 
@@ -39,3 +59,12 @@ def rate_of(bandwidth: float) -> str:
             if bandwidth_of(f"{width}x{speed}") == bandwidth:
                 return f"{width}x{speed}"
     return ""
+
+
+def adapter_of(device: int) -> tuple[str, float]:
+    """What an adapter is, and the bytes/s in each direction that a port of it carries at most, over
+    4 lanes; '' and infinity for devices that are not known."""
+    if device not in ADAPTERS:
+        return "", math.inf
+    name, speed = ADAPTERS[device]
+    return f"{name}, {speed}", 4 * LANE_GBIT[speed] * 1e9 / 8

@@ -215,3 +215,56 @@ def test_a_map_is_for_dumps_with_guids(here, capsys):
     command = ["machine", "import", "topology.conf", "--names", "map", "--out", "m.yaml"]
     assert main([*command, "--link-bandwidth", "25 GB/s"]) == 2
     assert "--names: names nodes by GUID" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------- older adapters
+
+
+def older(rate, device, label="node4 mlx5_1"):
+    """The rack, whose cables are HDR, with another adapter in node4, on a cable of that rate."""
+    text = rack_text().replace("2xHDR", "4xHDR")
+    lines = text.replace('"node4 mlx5_1"', f'"{label}"').splitlines()
+    ca = next(i for i, line in enumerate(lines) if line.startswith('Ca\t1 "H-e09d730300000080"'))
+    assert lines[ca - 3] == "devid=0x101b"
+    lines[ca - 3] = device
+    at = [i for i, line in enumerate(lines) if "e09d730300000081" in line]
+    assert len(at) == 2
+    for i in at:
+        lines[i] = lines[i].replace("4xHDR", rate)
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("rate", "device", "limited"),
+    [
+        ("4xEDR", "devid=0x1017", "ConnectX-5, EDR"),  # 12.5 of 12.5 GB/s
+        ("4xFDR10", "devid=0x1003", ""),  # 5 of 6.8 GB/s
+        ("4xFDR", "devid=0x1003", "ConnectX-3, FDR"),
+        ("4xEDR", "devid=0x101b", ""),  # as fast as those beside it, and its cable is not
+        ("2xHDR", "devid=0x1017", "ConnectX-5, EDR"),
+        ("4xEDR", "devid=0xffff", ""),  # not known
+        ("4xEDR", "# no device", ""),
+    ],
+)
+def test_a_cable_is_slow_because_of_its_adapter_where_that_can_do_no_more(rate, device, limited):
+    fabric = fabric_of(older(rate, device), "x", Missing())
+    (slow,) = fabric.slow_cables
+    assert slow.cable.limited_by == limited
+    assert slow.is_of_older_adapter == bool(limited)
+    assert (f"as its adapter is older ({limited});" in str(slow)) == bool(limited)
+    assert fabric.mended().slow_cables == []
+
+
+def test_the_model_in_a_description_stands_for_the_device():
+    label = "MT4119 ConnectX5   Mellanox Technologies"
+    fabric = fabric_of(older("4xEDR", "# no device", label), "x", Missing())
+    (slow,) = fabric.slow_cables
+    assert slow.is_of_older_adapter
+
+
+def test_an_import_tells_older_adapters_from_slow_cables(here, capsys):
+    (here / "net.txt").write_text(older("4xEDR", "devid=0x1017"), encoding="utf-8")
+    assert main(["machine", "import", "net.txt", "--out", "m.yaml"]) == 0
+    told = capsys.readouterr().err
+    assert "older adapter node4 port 2 to leaf2 port 4: 4xEDR in place of 4xHDR, as its" in told
+    assert "slow cable" not in told
