@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.study.options import words
 
 if TYPE_CHECKING:
+    from simshuffle.fabrics.folder import Dumps
     from simshuffle.fabrics.imported import ImportedFabric
 
 app = typer.Typer()
@@ -28,7 +30,8 @@ File = Annotated[
     typer.Argument(
         metavar="FILE",
         help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
-        " networkx node-link JSON, or GraphML.",
+        " networkx node-link JSON, or GraphML; or a folder with such a file and those of --routes,"
+        " --names and --slurm.",
     ),
 ]
 Routes = Annotated[
@@ -42,6 +45,13 @@ Names = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help='Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
+    ),
+]
+Slurm = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
     ),
 ]
 LinkBandwidth = Annotated[
@@ -73,6 +83,7 @@ def import_(
     ],
     routes: Routes = None,
     names: Names = None,
+    slurm: Slurm = None,
     link_bandwidth: LinkBandwidth = None,
     links_up: LinksUp = None,
     name: Annotated[
@@ -94,25 +105,23 @@ def import_(
     force: Replace = False,
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
-    from simshuffle.fabrics.imported import Missing
+    from simshuffle.fabrics.folder import Dumps
     from simshuffle.fabrics.lfts import check_ways, read_tables
-    from simshuffle.fabrics.names import read_names
-    from simshuffle.fabrics.reading import read_fabric
     from simshuffle.new.files import check_place, write_together
     from simshuffle.new.imported import fabric_file, machine_files, tables_file
 
-    stem, alone = _stem(out, routes), out.suffix == ".json"
-    beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if routes else [])]
+    of = _dumps(file, Dumps(None, routes, names, slurm), alone=out.suffix == ".json")
+    stem, alone = _stem(out, of.routes), out.suffix == ".json"
+    beside = [] if alone else [fabric_file(stem), *([tables_file(stem)] if of.routes else [])]
     ends = [name.removeprefix(stem) for name in (out.name, *beside)]
     check_place(out.with_name(stem), replace=force, option="--out", ends=ends)
     _check_name(name)
-    known = read_names(names) if names else {}
-    fabric = read_fabric(file, Missing(_bandwidth(link_bandwidth), links_up, known))
+    fabric = _fabric_of(of, _bandwidth(link_bandwidth), links_up)
     fabric = fabric.mended() if mended else fabric
     tables = None
-    if routes is not None:
-        tables = read_tables(routes, fabric)
-        check_ways(routes, fabric, tables)
+    if of.routes is not None:
+        tables = read_tables(of.routes, fabric)
+        check_ways(of.routes, fabric, tables)
     texts = {out.name: fabric.to_json()}
     if not alone:
         texts = machine_files(
@@ -120,11 +129,42 @@ def import_(
         )
     written = write_together(out.parent, texts)
     _tell(fabric)
-    if routes is not None:
-        say(f"  {'tables':10} {routes.name}: every host port is reached, without circles")
+    if of.routes is not None:
+        say(f"  {'tables':10} {of.routes.name}: every host port is reached, without circles")
     for path in written:
         typer.echo(f"Written: {path}")
     _say_what_next(out, alone)
+
+
+def _fabric_of(of: Dumps, bandwidth: float | None, links_up: int | None) -> ImportedFabric:
+    """The fabric of files; the others are for what they do not say."""
+    from simshuffle.fabrics.imported import Missing
+    from simshuffle.fabrics.names import read_names
+    from simshuffle.fabrics.reading import read_fabric
+    from simshuffle.fabrics.slurm import read_hosts
+
+    known = read_names(of.names) if of.names else {}
+    hosts = read_hosts(of.slurm) if of.slurm else frozenset()
+    assert of.network is not None  # noqa: S101 - see `_dumps`
+    return read_fabric(of.network, Missing(bandwidth, links_up, known, hosts))
+
+
+def _dumps(file: Path, given: Dumps, *, alone: bool) -> Dumps:
+    """The files to read: those that are given, and the others of the folder ``file``, if it is one;
+    no tables where the network is written ``alone``."""
+    from simshuffle.fabrics.folder import dumps_in
+
+    if not file.is_dir():
+        return replace(given, network=file)
+    there = dumps_in(file)
+    for kind, path in there.files.items():
+        say(f"  {kind:10} {path}")
+    if there.others:
+        say(f"  {'not read':10} {', '.join(there.others)}")
+    routes = given.routes or (None if alone else there.routes)
+    return replace(
+        there, routes=routes, names=given.names or there.names, slurm=given.slurm or there.slurm
+    )
 
 
 def _say_what_next(out: Path, alone: bool) -> None:

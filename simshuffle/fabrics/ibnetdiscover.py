@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from simshuffle.errors import Problem, TopologyError
+from simshuffle.errors import Problem, TopologyError, first_of
+from simshuffle.fabrics.ibnet_records import (
+    RECORD,
+    Port,
+    Record,
+    check_records,
+    name_records,
+    read_records,
+)
 from simshuffle.fabrics.imported import (
     Cable,
     ImportedFabric,
@@ -16,61 +23,20 @@ from simshuffle.fabrics.imported import (
     Place,
     natural,
     opensm_order,
-    plain_guid,
     refuse,
     unique_names,
 )
-from simshuffle.fabrics.names import adapter_name, host_name, name_of, switch_name
+from simshuffle.fabrics.names import adapter_name, host_name, switch_name
 from simshuffle.fabrics.rates import LANE_GBIT, adapter_of, bandwidth_of
 
-TOOL = "ibnetdiscover"
 SHARE_OF_A_LEAF = 0.25
 """Of the cables of a switch without hosts, how many lead to adapters if hosts stand there too, and
 not just a management node: an estimate."""
-_RECORD = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([^"]+)"\s*(?:#\s*(.*))?$')
-_PORT = re.compile(
-    r"\[(\d+)\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]+)\))?\s*"
-    r'"([^"]+)"\[(\d+)\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]+)\))?\s*(?:#\s*(.*))?$'
-)
-_GUID = re.compile(r"(switch|ca|rt)guid=(?:0x)?([0-9a-fA-F]+)")
-_DEVICE = re.compile(r"devid=0x([0-9a-fA-F]+)")
-_MODEL = re.compile(r"MT(\d{4,5})\b")
-_PASSED = ("vendid=", "devid=", "sysimgguid=", "Chassis ", "Non-Chassis ", "#")
-_AGGREGATION = re.compile(r"Aggregation Node|SHARP", re.IGNORECASE)
-
-
-@dataclass
-class _Port:
-    """The end of a cable as the record of its node says it."""
-
-    line: int
-    peer: tuple[str, int]
-    rate: str
-    guid: str
-    lid: int
-
-
-@dataclass
-class _Record:
-    """A switch, adapter (Ca) or router (Rt)."""
-
-    line: int
-    kind: str
-    size: int
-    label: str
-    guid: str
-    device: int = 0  # of the maker; 0 if the file does not say it
-    ports: dict[int, _Port] = field(default_factory=dict)
-
-    @property
-    def aggregates(self) -> bool:
-        """Whether it stands for the reductions that a switch does itself."""
-        return self.kind == "Ca" and bool(_AGGREGATION.search(self.label))
 
 
 def begins(text: str) -> bool:
     """Whether a text may be of ibnetdiscover."""
-    return any(_RECORD.match(line) for line in text.splitlines()[:2000])
+    return any(RECORD.match(line) for line in text.splitlines()[:2000])
 
 
 def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
@@ -86,9 +52,9 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
         TopologyError: the file is none of ibnetdiscover, is cut off, its ports do not match at both
             ends, a host has no switch, or it is no usable network.
     """
-    records = _records(text, source)
+    records = read_records(text, source)
     routers = {key for key, record in records.items() if record.kind == "Rt"}
-    _check(records, source)
+    check_records(records, source)
     for key in routers:
         del records[key]
     for record in records.values():
@@ -97,151 +63,18 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
         }
     left_out = [f"routers: {len(routers)}"] if routers else []
     if missing.names:
-        _name(records, missing.names, source)
-    return _Fabric(records, source, missing.bandwidth, left_out).imported().checked()
-
-
-def _name(records: dict[str, _Record], names: Mapping[str, str], source: str) -> None:
-    """Describe nodes as a node-name map does.
-
-    Raises:
-        TopologyError: the map names none of them.
-    """
-    named = 0
-    for record in records.values():
-        guids = [record.guid, *(port.guid for port in record.ports.values())]
-        label = name_of(names, record.label, guids, switch=record.kind == "Switch")
-        if label is not None and not record.aggregates:
-            record.label, named = label, named + 1
-    if not named:
-        rule = f"must name some of the {len(records)} nodes of {source}"
-        found, remedy = (
-            f"{len(names)} other names",
-            "Take the map of this fabric, with GUIDs of nodes.",
-        )
-        raise TopologyError(Problem("--names", rule, found, remedy), "command line")
-
-
-def _records(text: str, source: str) -> dict[str, _Record]:
-    """The records of a file by their identities."""
-    records: dict[str, _Record] = {}
-    current: _Record | None = None
-    guid, device = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        if found := _DEVICE.match(line):
-            device = int(found[1], 16)
-        if not line or line.startswith(_PASSED):
-            continue
-        if found := _GUID.match(line):
-            guid = plain_guid(found[2])
-        elif found := _RECORD.match(line):
-            key = found[3]
-            if key in records:
-                rule, remedy = "must have every node once", "Leave one of the two out."
-                raise refuse(source, number, rule, f"{key} again", remedy)
-            label, _ = _comment(found[4])
-            guid = guid or plain_guid(key.partition("-")[2])
-            if model := _MODEL.search(label):  # as in 'MT4123 ConnectX6'
-                device = device or int(model[1])
-            current = records[key] = _Record(number, found[1], int(found[2]), label, guid, device)
-            guid, device = "", 0
-        elif (found := _PORT.match(line)) and current is not None:
-            _add_port(current, number, found, source)
-        else:
-            raise refuse(
-                source,
-                number,
-                f"must be a line of {TOOL}: a node, or one of its ports",
-                repr(line[:60]),
-                f"Run {TOOL} again, and keep all that it prints: the file may be cut off.",
-            )
-    if not records:
-        rule, remedy = f"must hold what {TOOL} prints", "Name the file that it wrote."
-        raise refuse(source, 0, rule, "no switch and no adapter", remedy)
-    return records
-
-
-def _comment(text: str | None) -> tuple[str, str]:
-    """What stands in quotes in a comment, and what stands behind that."""
-    comment = text or ""
-    if '"' not in comment:
-        return comment.strip(), comment
-    before, _, rest = comment.partition('"')
-    label, _, behind = rest.rpartition('"')
-    return label.strip(), f"{before} {behind}"
-
-
-def _add_port(record: _Record, number: int, found: re.Match[str], source: str) -> None:
-    port = int(found[1])
-    if port in record.ports or not 1 <= port <= record.size:
-        rule = f"must be a port from 1 to {record.size}, each once"
-        remedy = "Run the tool again: the file was changed."
-        raise refuse(source, number, rule, f"port {port} of {record.label!r}", remedy)
-    _, told = _comment(found[6])
-    words = told.split()
-    rate = next((word for word in words if re.fullmatch(r"\d+x\S+", word)), "")
-    own = re.search(r"\blid (\d+) lmc", told)
-    record.ports[port] = _Port(
-        number,
-        (found[3], int(found[4])),
-        rate,
-        plain_guid(found[2] or record.guid),
-        int(own[1]) if own else 0,
-    )
-
-
-def _check(records: dict[str, _Record], source: str) -> None:
-    """Raises a TopologyError where a port does not match the one at its other end, or an adapter
-    has no switch."""
-    for key, record in records.items():
-        if record.kind == "Ca" and not record.ports:
-            raise _without_switch(record, "no cable", source)
-        for number, port in record.ports.items():
-            peer, other = port.peer
-            if peer not in records:
-                raise refuse(
-                    source,
-                    port.line,
-                    "a cable must end at a node of the file",
-                    f"{peer}, which it does not have",
-                    "Run the tool again, and keep all that it prints: the file may be cut off.",
-                )
-            if record.kind == records[peer].kind == "Ca":
-                raise _without_switch(record, f"a cable to {records[peer].label!r}", source)
-            back = records[peer].ports.get(other)
-            if back is None or back.peer != (key, number):
-                raise refuse(
-                    source,
-                    port.line,
-                    "both ends of a cable must name each other",
-                    f"port {number} of {record.label!r} names port {other} of"
-                    f" {records[peer].label!r}, which names "
-                    + (f"port {back.peer[1]} of {back.peer[0]}" if back else "nothing"),
-                    "Run the tool again: the fabric changed, or the file is cut off.",
-                )
-            if port.rate and back.rate and port.rate != back.rate:
-                rule, remedy = "both ends of a cable must have one rate", "Correct one of them."
-                raise refuse(source, port.line, rule, f"{port.rate} and {back.rate}", remedy)
-
-
-def _without_switch(record: _Record, found: str, source: str) -> TopologyError:
-    return refuse(
-        source,
-        record.line,
-        "every host must have a cable to a switch",
-        f"{record.label!r} has {found}",
-        "Cable it, or leave its record out.",
-    )
+        name_records(records, missing.names, source)
+    return _Fabric(records, source, missing.bandwidth, missing.hosts, left_out).imported().checked()
 
 
 @dataclass
 class _Fabric:
     """The records of a file on their way to a fabric."""
 
-    records: dict[str, _Record]  # switches and adapters by their identities; matched at both ends
+    records: dict[str, Record]  # switches and adapters by their identities; matched at both ends
     source: str  # what errors call the file
     link_bandwidth: float | None  # bytes/s of cables without width and speed
+    hosts: frozenset[str]  # those that Slurm has; none if it was not read
     # left_out, warnings: texts
     left_out: list[str]
     warnings: list[str] = field(default_factory=list)
@@ -287,30 +120,50 @@ class _Fabric:
     def _ends(self) -> list[Node]:
         """Hosts and what else is attached, by name."""
         named, single = self._grouped()
-        sizes = Counter(
-            sum(len(self.records[key].ports) for key in keys) for keys in named.values()
-        )
+        ports = {host: sum(len(self.records[key].ports) for key in named[host]) for host in named}
+        asked = self._asked(named)
+        sizes = Counter(ports[host] for host in asked)
         usual = max(sizes, key=lambda size: (size * sizes[size], size), default=0)
         nodes = []
         for host in sorted(named, key=natural):
-            keys = named[host]
-            self._place(host, keys)
-            ports = sum(len(self.records[key].ports) for key in keys)
-            kind = "host" if ports == usual else "other"
-            guid = self.records[keys[0]].guid
+            self._place(host, named[host])
+            kind = "host" if ports[host] == usual and host in asked else "other"
+            guid = self.records[named[host][0]].guid
             nodes.append(Node(host, kind, guid, "host" if kind == "host" else ""))
-        fewer = [node.name for node in nodes if node.kind == "other"]
-        if fewer:
-            few = ", ".join(fewer[:3]) + (", ..." if fewer[3:] else "")
-            self.left_out.append(
-                f"hosts with another number of adapter ports than {usual}: {len(fewer)} ({few})"
-            )
+        others = [node.name for node in nodes if node.kind == "other"]
+        self._leave_out(
+            f"hosts with another number of adapter ports than {usual}",
+            [host for host in others if host in asked],
+        )
+        self._leave_out("hosts that Slurm does not have", [h for h in others if h not in asked])
         for key in single:
             record = self.records[key]
             name = f"{'aggregation' if record.aggregates else 'adapter'}.{record.guid}"
             self._place(name, [key])
             nodes.append(Node(name, "other", record.guid))
         return self._with_tiers(nodes)
+
+    def _leave_out(self, what: str, hosts: list[str]) -> None:
+        if hosts:
+            few = ", ".join(hosts[:3]) + (", ..." if hosts[3:] else "")
+            self.left_out.append(f"{what}: {len(hosts)} ({few})")
+
+    def _asked(self, named: Collection[str]) -> Collection[str]:
+        """The hosts that may take part: those that Slurm has, if it was read.
+
+        Raises:
+            TopologyError: it has none of them.
+        """
+        if not self.hosts:
+            return named
+        asked, lost = self.hosts & set(named), sorted(self.hosts - set(named), key=natural)
+        if not asked:
+            rule = f"must have some of the {len(named)} hosts of {self.source}"
+            remedy = "Take the topology of this cluster, or name the adapters by --names."
+            raise TopologyError(Problem("--slurm", rule, first_of(lost), remedy), "command line")
+        if lost:
+            self.warnings.append(f"hosts of Slurm that are not in the dump: {first_of(lost)}")
+        return asked
 
     def _grouped(self) -> tuple[dict[str, list[str]], list[str]]:
         """The adapters of each host by its name; and those that are no host's."""
@@ -379,7 +232,7 @@ class _Fabric:
         cables.sort(key=lambda cable: [(natural(end), cable.ports) for end in cable.ends])
         return cables
 
-    def _bandwidth(self, port: _Port) -> float:
+    def _bandwidth(self, port: Port) -> float:
         found = bandwidth_of(port.rate) or self.link_bandwidth
         if found is not None:
             return found

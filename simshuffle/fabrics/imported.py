@@ -36,6 +36,7 @@ class Missing:
     links_up: int | None = None  # from each switch to the one above
     # names of nodes by GUID, or by what the file calls them
     names: Mapping[str, str] = field(default_factory=dict)
+    hosts: frozenset[str] = frozenset()  # names of those that take part; none for all
 
 
 @dataclass(frozen=True)

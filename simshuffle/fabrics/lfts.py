@@ -29,6 +29,11 @@ _PASSED = re.compile(r"\d+ (valid )?lids dumped|Lid\s+Out|\s*Port\s+Info|#|Dump 
 _AGAIN = "Dump the tables again, and keep all that the tool prints."
 
 
+def begins(text: str) -> bool:
+    """Whether a text may hold forwarding tables."""
+    return any(_SWITCH.match(line.strip()) for line in text.splitlines()[:2000])
+
+
 @dataclass(frozen=True)
 class _Entry:
     """A line of a switch's table."""

@@ -40,10 +40,9 @@ def switch_name(label: str) -> str:
 
 
 def begins(text: str) -> bool:
-    """Whether a text may be a node-name map: its first line that is no comment is one of it."""
-    lines = (line.strip() for line in text.splitlines())
-    first = next((line for line in lines if line and not line.startswith("#")), "")
-    return bool(_GUID.match(first)) and len(_words(first)) == 2
+    """Whether a text may be a node-name map: pairs of words, and some of the first are GUIDs."""
+    pairs = [words for line in text.splitlines()[:2000] if (words := _words(line))]
+    return all(len(words) == 2 for words in pairs) and any(_GUID.fullmatch(a) for a, *_ in pairs)
 
 
 def read_names(path: Path) -> dict[str, str]:

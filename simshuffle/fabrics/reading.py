@@ -30,10 +30,11 @@ def read_fabric(path: Path, missing: Missing | None = None) -> ImportedFabric:
         TopologyError: it has none of them, or its reader refuses it.
     """
     text = read_text(path)
-    if missing and missing.names and not ibnetdiscover.begins(text):
-        rule, remedy = "names nodes by GUID", "Leave it out: such a file has names."
-        problem = Problem("--names", rule, f"{path} has none", remedy)
-        raise TopologyError(problem, "command line")
+    given = {"--names": missing and missing.names, "--slurm": missing and missing.hosts}
+    for option in [option for option, of in given.items() if of]:
+        if not ibnetdiscover.begins(text):
+            rule, remedy = "is for what ibnetdiscover printed", "Leave it out."
+            raise TopologyError(Problem(option, rule, str(path), remedy), "command line")
     for begins, fabric_of in _READERS:
         if begins(text):
             return fabric_of(text, str(path), missing or Missing())

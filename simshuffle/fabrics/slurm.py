@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import ScenarioError, TopologyError
-from simshuffle.fabrics.imported import Cable, ImportedFabric, Missing, Node, refuse
+from simshuffle.fabrics.imported import (
+    Cable,
+    ImportedFabric,
+    Missing,
+    Node,
+    read_text,
+    refuse,
+)
 from simshuffle.spec.library import documents
 
 MOST_NAMES = 200_000
@@ -46,7 +54,7 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
         TopologyError: the file is no topology of Slurm, names a switch that it does not have or a
             node twice, or bandwidth is missing; or it is no usable network.
     """
-    switches = _of_yaml(text, source) if _YAML.search(text) else _of_conf(text, source)
+    switches = _switches(text, source)
     bandwidth = missing.bandwidth
     if bandwidth is None:
         rule, remedy = "Slurm does not say what links carry", "Add --link-bandwidth '25 GB/s'."
@@ -71,6 +79,24 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
     if TOP in switches:
         warnings.append("blocks are joined by one switch: an estimate, as Slurm does not say how")
     return ImportedFabric(source, nodes, cables, len(hosts), warnings=warnings).checked()
+
+
+def read_hosts(path: Path) -> frozenset[str]:
+    """The nodes that a topology of Slurm has.
+
+    Raises:
+        TopologyError: the file is none, or names a node twice.
+    """
+    text = read_text(path)
+    if not begins(text):
+        rule, remedy = "must be a topology of Slurm", "Name its topology.conf or topology.yaml."
+        raise refuse(str(path), 0, rule, "something else", remedy)
+    return frozenset(_hosts(_switches(text, str(path)), str(path)))
+
+
+def _switches(text: str, source: str) -> dict[str, _Switch]:
+    """The switches of a file by name."""
+    return _of_yaml(text, source) if _YAML.search(text) else _of_conf(text, source)
 
 
 def _parents(switches: dict[str, _Switch], source: str) -> dict[str, str]:

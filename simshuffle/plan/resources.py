@@ -23,13 +23,7 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
-from simshuffle.routing import (
-    Fabric,
-    Router,
-    RoutingRule,
-    routing_by_levels,
-    routing_by_topology,
-)
+from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_levels, routing_by_topology
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32

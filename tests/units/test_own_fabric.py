@@ -15,7 +15,7 @@ from simshuffle.cli import main
 from simshuffle.fabrics.ibnetdiscover import fabric_of
 from simshuffle.fabrics.imported import Missing
 from simshuffle.fabrics.names import read_names
-from simshuffle.scenario.scenario import load_scenario
+from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.topology.cabling import usual
 from simshuffle.topology.custom import Custom
 
@@ -214,7 +214,7 @@ def test_a_map_is_for_dumps_with_guids(here, capsys):
     (here / "topology.conf").write_text("SwitchName=s0 Nodes=a[1-2]\n", encoding="utf-8")
     command = ["machine", "import", "topology.conf", "--names", "map", "--out", "m.yaml"]
     assert main([*command, "--link-bandwidth", "25 GB/s"]) == 2
-    assert "--names: names nodes by GUID" in capsys.readouterr().err
+    assert "--names: is for what ibnetdiscover printed" in capsys.readouterr().err
 
 
 # -------------------------------------------------------------------------------- older adapters
@@ -268,3 +268,72 @@ def test_an_import_tells_older_adapters_from_slow_cables(here, capsys):
     told = capsys.readouterr().err
     assert "older adapter node4 port 2 to leaf2 port 4: 4xEDR in place of 4xHDR, as its" in told
     assert "slow cable" not in told
+
+
+# -------------------------------------------------------------------------- all tables in one go
+
+
+CONF = """\
+SwitchName=s0 Nodes=gpu[1-2],gpu9
+SwitchName=s1 Nodes=node[3-4]
+SwitchName=t Switches=s0,s1
+"""
+
+
+def test_a_folder_of_dumps_is_one_machine(here, capsys):
+    """The map calls node1 and node2 otherwise; Slurm leaves out node4 below, and has one more."""
+    folder = here / "dumps"
+    folder.mkdir()
+    (folder / "a").write_text(rack_text(), encoding="utf-8")
+    (folder / "b").write_bytes(DUMP.read_bytes())
+    (folder / "c").write_text("# map\nnode1 gpu1\n0xe09d730300000030 gpu2\nnode2 gpu2\n", "utf-8")
+    (folder / "d").write_text(CONF.replace("[3-4]", "3"), encoding="utf-8")
+    (folder / "notes").write_text("by hand\n", encoding="utf-8")
+    (folder / "core").write_bytes(b"\xff\x00\xff")
+    assert main(["machine", "import", "dumps", "--out", "m.yaml"]) == 0
+    told = capsys.readouterr()
+    assert "not read   core, notes" in told.err
+    assert "hosts that Slurm does not have: 2 (login, node4)" in told.err
+    assert "hosts of Slurm that are not in the dump: 'gpu9'" in told.err
+    machine = machine_of("m.yaml")
+    assert machine.routing.kind == "forwarding_tables"
+    network = Custom(kind="custom", path="m-fabric.json").graph()
+    hosts = [name for name, kind in network.nodes(data="kind") if kind == "host"]
+    assert hosts == ["gpu1", "gpu2", "node3"]
+    assert main(shlex.split(told.out.splitlines()[-1])[2:]) == 0
+    assert main(["machine", "import", "dumps", "--out", "net.json"]) == 0
+
+
+def test_the_same_by_options(here, capsys):
+    (here / "d").write_text(CONF.replace("gpu", "node"), encoding="utf-8")
+    words = [str(RACK), "--routes", str(DUMP), "--slurm", "d", "--out", "m.yaml"]
+    assert main(["machine", "import", *words]) == 0
+    assert "hosts that Slurm does not have: 1 (login)" in capsys.readouterr().err
+    assert machine_of("m.yaml").topology.num_hosts == 4
+
+
+def test_slurm_alone_in_a_folder_is_the_network(here):
+    (here / "dumps").mkdir()
+    (here / "dumps" / "topology.conf").write_text(CONF, encoding="utf-8")
+    words = ["dumps", "--link-bandwidth", "25 GB/s", "--out", "m.yaml"]
+    assert main(["machine", "import", *words]) == 0
+    assert machine_of("m.yaml").topology.num_hosts == 5
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({}, "must hold the dump of a network"),
+        ({"a": "words"}, "must hold the dump of a network"),
+        ({"a": RACK, "b": RACK}, "one file of each kind; got a and b"),
+        ({"a": RACK, "b": "SwitchName=s Nodes=x[1-3]\n"}, "--slurm: must have some of the 5 hosts"),
+    ],
+)
+def test_folders_that_do_not_fit_are_refused(files, told, here, capsys):
+    (here / "dumps").mkdir()
+    for name, of in files.items():
+        text = of if isinstance(of, str) else of.read_text(encoding="utf-8")
+        (here / "dumps" / name).write_text(text, encoding="utf-8")
+    assert main(["machine", "import", "dumps", "--out", "m.yaml"]) == 2
+    assert told in capsys.readouterr().err
+    assert [path.name for path in here.iterdir()] == ["dumps"]
