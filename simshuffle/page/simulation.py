@@ -68,7 +68,7 @@ def _scaling(of: Means) -> Section | None:
         {"name": "line", "key": "line", "numbers": False},
     ]
     rows = epochs.assign(line=epochs["series"], label=epochs["series"], mean=epochs["epoch_s"])
-    half = float("nan")
+    half = np.full(len(rows), np.nan)
     if of.half is not None:
         half = of.half["epoch_s"].loc[pd.MultiIndex.from_frame(rows[["run", "epoch"]])].to_numpy()
     rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
@@ -82,7 +82,7 @@ def _breakdown(result: Result, of: Means) -> Section:
     chart_of = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about, bars)
     left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
     drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
-    booked = "paper" if labels == "paper" else None
+    booked = labels if labels == "paper" else None
     notes = [] if of.epoch_half is None else [text.about_interval(of.about)]
     body = drawn + tables([text.seconds_table(of, booked), *notes])
     if booked is None:

@@ -123,18 +123,21 @@ def _close(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
     """For each line those drawn after it, and the share of its points at which they lie on each
     other."""
     wide = rows.pivot_table("y", "x", "look", sort=False)
-    low, high = (wide.min(axis=None), wide.max(axis=None)) if y.low is None else (y.low, y.high)
-    places = wide
+    names = [str(name) for name in wide]
+    places = wide.to_numpy(float)
+    low = float(np.nanmin(places)) if y.low is None else y.low
+    high = float(np.nanmax(places)) if y.high is None else y.high
+    there = ~np.isnan(places)
     if y.log:
-        places, low, high = np.log(wide.where(wide > 0)), math.log(low), math.log(high)
-    names = list(wide)
+        places = np.log(np.where(places > 0, places, np.nan))
+        low, high = math.log(low), math.log(high)
+    # (points, lines, lines)
+    near = np.abs(places[:, :, None] - places[:, None, :]) <= NEAR * (high - low)
+    count = (there[:, :, None] | there[:, None, :]).sum(axis=0)
+    shares = near.sum(axis=0) / np.maximum(1, count)
     return {
-        name: {
-            other: float(((places[name] - places[other]).abs() <= NEAR * (high - low)).sum())
-            / max(1, int((wide[name].notna() | wide[other].notna()).sum()))
-            for other in names[number + 1 :]
-        }
-        for number, name in enumerate(names)
+        name: dict(zip(names[n + 1 :], shares[n, n + 1 :].tolist(), strict=True))
+        for n, name in enumerate(names)
     }
 
 
