@@ -30,7 +30,7 @@ from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 from simshuffle.storage import ParallelFileSystem
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling
-from simshuffle.topology.graph import attach_storage, graph_problems
+from simshuffle.topology.graph import checked
 
 PFS = "pfs"
 UNBOUND = 1e15
@@ -107,12 +107,13 @@ def wiring(cluster: Cluster) -> Wiring:
 @lru_cache(maxsize=2)
 def _wiring(request: _Request) -> Wiring:
     sketch = request.topology.sketch()
-    if problems := graph_problems(sketch, "cluster.topology"):
+    problems, cabling = checked(sketch, "cluster.topology")
+    if problems or cabling is None:
         raise TopologyError(problems, f"topology of {request.name}")
-    if all(data["kind"] != "storage" for _, data in sketch.nodes(data=True)):
+    del sketch
+    if "storage" not in cabling.kinds:
         bandwidth, latency, links = request.link
-        attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
-    cabling = Cabling.of(sketch)
+        cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
     fabric = Fabric(cabling)
     return Wiring(cabling, fabric, routing_of(request.topology, fabric), racks(cabling))
 
@@ -161,6 +162,8 @@ class Resources:
         domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
         num_domains: how many they are.
+        cables: the first of its links: which of `Router.links` they are, ascending. Those that no
+            message can cross are left out, where routes are known that well.
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
@@ -223,10 +226,14 @@ class Resources:
 
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
-        cables = self.forwarding.links
-        names, tiers = list(cables.names), list(cables.tiers)
+        every = self.forwarding.links
+        ports = np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
+        self.cables = cables = self.forwarding.crossed(ports)
+        self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
+        self._place[cables] = np.arange(len(cables))
+        names, tiers = every.named(cables), every.tiers_of(cables)
         units = ["B"] * len(names)
-        capacity = cables.capacity.tolist()
+        capacity = every.capacity[cables].tolist()
 
         def add(count: int, tier: str, unit: str, value: float) -> Ints32:
             first = len(names)
@@ -269,7 +276,7 @@ class Resources:
             self.store_requests = add_shared("object_store.requests", "ops", rate)
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         latency = np.zeros(len(names))
-        latency[: len(cables.names)] = cables.latency
+        latency[: len(cables)] = every.latency[cables]
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         return LinkTable(
@@ -278,7 +285,7 @@ class Resources:
             units,
             np.array(capacity),
             latency,
-            np.arange(len(names)) < len(cables.names),
+            np.arange(len(names)) < len(cables),
         )
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
@@ -300,10 +307,15 @@ class Resources:
         latency[near] = self.links.latency[out[near, 0]]
         a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
         b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
-        routes = self.forwarding.routes(a, b)
+        routes, latency[far] = self._routes(a, b)
         out[far, : routes.shape[1]] = routes
-        latency[far] = self.forwarding.latencies(routes)
         return out, latency
+
+    def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+        """Routes between ports, over links of this machine, and the latency of the links on
+        them."""
+        routes = self.forwarding.routes(src, dst)
+        return self._place[routes], self.forwarding.latencies(routes)
 
     @cached_property
     def rails(self) -> Ints32:
@@ -339,7 +351,7 @@ class Resources:
         host_number, hca = np.divmod(rail[far], host.hcas)
         a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
         slot = hca * host.pcie_slots // host.hcas
-        routes = self.forwarding.routes(self._endpoint[a, hca], self._endpoint[b, hca])
+        routes, _ = self._routes(self._endpoint[a, hca], self._endpoint[b, hca])
         out[far, 0] = self.pcie_out[a, slot]
         out[far, 1 : 1 + routes.shape[1]] = routes
         ends = 1 + (routes >= 0).sum(axis=1)
@@ -366,7 +378,7 @@ class Resources:
         links on them, (M,) s."""
         ranks = np.arange(self.world_size)
         port = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
-        routes = self.forwarding.routes(port, self._endpoint[self.host_of, self.rail_of])
+        routes, latency = self._routes(port, self._endpoint[self.host_of, self.rail_of])
         out = np.full((self.world_size, self.width), -1, np.int32)
         out[:, 0] = self.pfs_bandwidth
         first = 1
@@ -374,7 +386,7 @@ class Resources:
             out[:, 1] = self.pfs_client[self.host_of]
             first = 2
         out[:, first : first + routes.shape[1]] = routes
-        return out, self.forwarding.latencies(routes)
+        return out, latency
 
     def store_read(self) -> Ints32:
         """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,

@@ -19,7 +19,7 @@ from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.spec.validation import validated
 from simshuffle.topology import HyperX, Torus
 from simshuffle.topology.cabling import FAR, Cabling
-from simshuffle.topology.graph import attach_storage
+from tests.attached import attach_storage
 
 HOST, LEAF, SPINE, MIDDLE = "host", "leaf", "spine", "level2"
 
