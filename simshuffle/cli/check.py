@@ -41,7 +41,7 @@ def check(
 
     Simulates nothing."""
     from simshuffle.plan.packets import check_size
-    from simshuffle.plan.resources import check_machine
+    from simshuffle.plan.wiring import check_machine
     from simshuffle.scenario.scenario import all_runs
 
     check_format(json, to)

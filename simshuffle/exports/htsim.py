@@ -29,7 +29,7 @@ from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, Step, program
 from simshuffle.exports.source import Source
 from simshuffle.plan.placement import placed
-from simshuffle.plan.resources import wiring
+from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology import Topology

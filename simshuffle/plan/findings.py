@@ -11,7 +11,7 @@ from typing import Any
 from simshuffle.errors import Problem
 from simshuffle.plan.holding import held_in
 from simshuffle.plan.host_work import payload_nbytes
-from simshuffle.plan.resources import wiring
+from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 

@@ -10,28 +10,22 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import TopologyError
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
-from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_levels, routing_by_topology
-from simshuffle.scenario.checks import cluster_problems
+from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
-from simshuffle.storage import ParallelFileSystem
-from simshuffle.topology.cabling import Cabling
-from simshuffle.topology.graph import attach_storage, graph_problems
 
-PFS = "pfs"
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
 
@@ -51,108 +45,6 @@ class LinkTable:
     cable: Flags
 
 
-@dataclass(frozen=True)
-class Wiring:
-    """The network of a cluster, its file system attached."""
-
-    cabling: Cabling  # its nodes and cables
-    fabric: Fabric  # its ports and links
-    routing: RoutingRule  # the routing of its topology
-    # for every switch to which hosts are attached the number of what is joined below the topmost
-    # switches; all the same with one level
-    rack_of: dict[str, int]
-    _routers: dict[str, Router] = field(default_factory=dict, repr=False)
-
-    def router(self, rule: RoutingRule | None, rng: np.random.Generator) -> Router:
-        """The routes by a rule, or by that of the topology; ``rng`` is for what is drawn.
-
-        Raises:
-            TopologyError: the routing is not known for this network.
-        """
-        rule = rule or self.routing
-        seed = int(rng.integers(2**63)) if rule.drawn else 0
-        if rule.remembers:
-            return rule.router(self.fabric, seed)
-        key = f"{seed} {rule.model_dump_json()}"
-        if key not in self._routers:
-            self._routers.clear()
-            self._routers[key] = rule.router(self.fabric, seed)
-        return self._routers[key]
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A network and the file system attached to it; equal for equal networks."""
-
-    key: str  # of the topology
-    faults: tuple[tuple[str, float], ...]
-    link: tuple[float, float, int]
-    cluster: Cluster = field(compare=False)
-
-
-def wiring(cluster: Cluster) -> Wiring:
-    """The network of a cluster. It is made once in a process for runs on the same cluster.
-
-    Raises:
-        TopologyError: the graph has loose parts, no host, or a link without a positive bandwidth.
-    """
-    if problems := cluster_problems(cluster, world_size=1):
-        raise TopologyError(problems, f"topology of {cluster.name}")
-    pfs: ParallelFileSystem = cluster.parallel_file_system
-    link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
-    faults = tuple((cluster.faults or {}).items())
-    return _wiring(_Request(cluster.topology.key, faults, link, cluster))
-
-
-@lru_cache(maxsize=2)
-def _wiring(request: _Request) -> Wiring:
-    cluster = request.cluster
-    sketch = cluster.sketch()
-    if problems := graph_problems(sketch, "cluster.topology"):
-        raise TopologyError(problems, f"topology of {cluster.name}")
-    if all(data["kind"] != "storage" for _, data in sketch.nodes(data=True)):
-        bandwidth, latency, links = request.link
-        attach_storage(sketch, PFS, bandwidth=bandwidth, latency=latency, links=links)
-    cabling = Cabling.of(sketch)
-    fabric = Fabric(cabling)
-    known = None if cluster.is_cut else routing_by_topology(cluster.topology)
-    return Wiring(cabling, fabric, known or routing_by_levels(fabric), racks(cabling))
-
-
-def routing(cluster: Cluster) -> RoutingRule:
-    """The routing that runs on a cluster use: the one that it names, or that of its topology;
-    raises as `wiring`."""
-    if cluster.routing is None and cluster.is_cut:
-        return wiring(cluster).routing
-    known = cluster.routing or routing_by_topology(cluster.topology)
-    return known or wiring(cluster).routing
-
-
-def check_machine(cluster: Cluster) -> None:
-    """See that a routing and hosts that a cluster names are known for its network, which is built
-    only if there are any.
-
-    Raises:
-        TopologyError: as `wiring`, `Wiring.router` and `placed`.
-    """
-    if cluster.routing is not None:
-        wiring(cluster).router(cluster.routing, np.random.default_rng(0))
-    if cluster.named_hosts is not None:
-        placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
-
-
-def racks(cabling: Cabling) -> dict[str, int]:
-    """See `Wiring`."""
-    depth = cabling.depth
-    storage = np.array([tier == "storage" for tier in cabling.tiers])
-    top = depth[~storage].max()
-    lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))
-    lower[cabling.of_kind("host")] = True
-    part = cabling.parts(lower)
-    leaves = np.flatnonzero((depth == 0) & lower)
-    return dict(zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True))
-
-
 class Resources:
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
@@ -165,6 +57,8 @@ class Resources:
         domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
         num_domains: how many they are.
+        cables: the first of its links: which of `Router.links` they are, ascending. Those that no
+            message can cross are left out, where routes are known that well.
     """
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
@@ -227,10 +121,14 @@ class Resources:
 
     def _number_links(self) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
-        cables = self.forwarding.links
-        names, tiers = list(cables.names), list(cables.tiers)
+        every = self.forwarding.links
+        ports = np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
+        self.cables = cables = self.forwarding.crossed(ports)
+        self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
+        self._place[cables] = np.arange(len(cables))
+        names, tiers = every.named(cables), every.tiers_of(cables)
         units = ["B"] * len(names)
-        capacity = cables.capacity.tolist()
+        capacity = every.capacity[cables].tolist()
 
         def add(count: int, tier: str, unit: str, value: float) -> Ints32:
             first = len(names)
@@ -273,7 +171,7 @@ class Resources:
             self.store_requests = add_shared("object_store.requests", "ops", rate)
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         latency = np.zeros(len(names))
-        latency[: len(cables.names)] = cables.latency
+        latency[: len(cables)] = every.latency[cables]
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         return LinkTable(
@@ -282,7 +180,7 @@ class Resources:
             units,
             np.array(capacity),
             latency,
-            np.arange(len(names)) < len(cables.names),
+            np.arange(len(names)) < len(cables),
         )
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
@@ -304,10 +202,15 @@ class Resources:
         latency[near] = self.links.latency[out[near, 0]]
         a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
         b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
-        routes = self.forwarding.routes(a, b)
+        routes, latency[far] = self._routes(a, b)
         out[far, : routes.shape[1]] = routes
-        latency[far] = self.forwarding.latencies(routes)
         return out, latency
+
+    def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+        """Routes between ports, over links of this machine, and the latency of the links on
+        them."""
+        routes = self.forwarding.routes(src, dst)
+        return self._place[routes], self.forwarding.latencies(routes)
 
     @cached_property
     def rails(self) -> Ints32:
@@ -348,7 +251,7 @@ class Resources:
         host_number, hca = np.divmod(rail[far], host.hcas)
         a, b = (self._domains.member(self.domain_of[each[far]], host_number) for each in (src, dst))
         slot = hca * host.pcie_slots // host.hcas
-        routes = self.forwarding.routes(self._endpoint[a, hca], self._endpoint[b, hca])
+        routes, _ = self._routes(self._endpoint[a, hca], self._endpoint[b, hca])
         out[far, 0] = self.pcie_out[a, slot]
         out[far, 1 : 1 + routes.shape[1]] = routes
         ends = 1 + (routes >= 0).sum(axis=1)
@@ -375,7 +278,7 @@ class Resources:
         links on them, (M,) s."""
         ranks = np.arange(self.world_size)
         port = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
-        routes = self.forwarding.routes(port, self._endpoint[self.host_of, self.rail_of])
+        routes, latency = self._routes(port, self._endpoint[self.host_of, self.rail_of])
         out = np.full((self.world_size, self.width), -1, np.int32)
         out[:, 0] = self.pfs_bandwidth
         first = 1
@@ -383,7 +286,7 @@ class Resources:
             out[:, 1] = self.pfs_client[self.host_of]
             first = 2
         out[:, first : first + routes.shape[1]] = routes
-        return out, self.forwarding.latencies(routes)
+        return out, latency
 
     def store_read(self) -> Ints32:
         """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.findings import exchange_nbytes, exchange_samples, extrapolated
 from simshuffle.plan.holding import held_in, most_held
-from simshuffle.plan.resources import routing
+from simshuffle.plan.wiring import routing
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.tokens import repeated
 from simshuffle.scenario.workload import Dataset, Workload

@@ -15,8 +15,8 @@ from simshuffle.plan.epochs import staging_seconds
 from simshuffle.plan.findings import extrapolated, warnings
 from simshuffle.plan.holding import held_in, most_held, offers
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
-from simshuffle.plan.resources import routing
 from simshuffle.plan.slow_cables import on_the_ways
+from simshuffle.plan.wiring import routing
 from simshuffle.results.console import new_table
 from simshuffle.results.slow_cables import slow_cables_on_the_ways
 from simshuffle.scenario.scenario import Scenario

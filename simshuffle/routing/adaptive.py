@@ -47,7 +47,7 @@ class _AdaptiveRouter(Router):
     def __init__(self, fabric: Fabric, seed: int, *, detours: bool) -> None:
         super().__init__(fabric)
         self._seed, self._detours = seed, detours
-        self._load = np.zeros(len(fabric.links.names), np.int64)
+        self._load = np.zeros(len(fabric.links), np.int64)
         self._sent = 0
 
     @property

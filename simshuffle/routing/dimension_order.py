@@ -79,6 +79,17 @@ class DimensionOrderRouter(HopByHop):
         """See `Router.diameter`."""
         return super().diameter if self._grid is None else 3 + self._grid.farthest
 
+    def crossed(self, ports: Ints) -> Ints:
+        """See `Router.crossed`: on a grid those between coordinates that some route has."""
+        if self._grid is None:
+            return super().crossed(ports)
+        fabric, links = self.fabric, self.links
+        # the last one is of what is no switch
+        near = np.append(self._grid.among(np.unique(fabric.at[ports])), False)
+        used = near[fabric.number[links.leaves]] & near[fabric.entered]
+        used[fabric.inject[ports]] = used[fabric.eject[ports]] = True
+        return np.flatnonzero(used).astype(np.int32)
+
     def choice_of(self, here: Ints, goal: Ints) -> Ints:
         """See `HopByHop.choice_of`; on a grid there are none, and no table of all pairs."""
         return super().choice_of(here, goal) if self._grid is None else np.zeros_like(here)
@@ -135,6 +146,24 @@ class Grid:
         nearer = [_nearer(line, each) for line, each in zip(lines, steps, strict=True)]
         farthest = sum(int(each.max()) for each in steps)
         return Grid(place, strides, at, nearer, pairs[order], order, farthest)
+
+    def among(self, ends: Ints) -> Bools:
+        """(switches,) those whose coordinates, each by itself, lie on a way between some of the
+        switches ``ends`` (n,)."""
+        place = self.place[ends]
+        inner = (place >= 0).all(axis=1)
+        out = (self.place >= 0).all(axis=1)
+        for dimension, nearer in enumerate(self.nearer):
+            goals = np.unique(place[inner, dimension])
+            found = np.zeros(len(nearer) + 1, bool)  # the last one for -1
+            new = goals
+            while len(new):
+                found[new] = True
+                following = np.unique(nearer[np.ix_(new, goals)])
+                new = following[~found[following] & (following >= 0)]
+            out &= found[self.place[:, dimension]]
+        out[ends] = True
+        return out
 
     def ways(self, here: Ints, there: Ints) -> Longs:
         """(n, most) numbers of the ways from each of ``here`` by which dimension order goes on to

@@ -16,7 +16,7 @@ _TOGETHER = 1 << 20  # routes found at once: some 50 MB
 
 def loads(router: Router, src: Ints, dst: Ints) -> Longs:
     """(links,) how many of the messages from port ``src[i]`` to ``dst[i]``, (n,), each link has."""
-    out = np.zeros(len(router.links.names), np.int64)
+    out = np.zeros(len(router.links), np.int64)
     for begin in range(0, len(src), _TOGETHER):
         part = slice(begin, begin + _TOGETHER)
         routes = router.routes(src[part], dst[part])
@@ -35,7 +35,7 @@ def uniform_loads(router: Router, ports: Ints) -> Longs:
         src, dst = np.repeat(ports, len(ports)), np.tile(ports, len(ports))
         return loads(router, src[src != dst], dst[src != dst])
     fabric = router.fabric
-    out = np.zeros(len(router.links.names), np.int64)
+    out = np.zeros(len(router.links), np.int64)
     out[fabric.inject[ports]] = len(ports) - 1
     out[fabric.eject[ports]] = len(ports) - 1
     at = fabric.at[ports]
@@ -73,7 +73,7 @@ def reach(router: Router, ports: Ints) -> Bools:
     way of others.
     """
     fabric = router.fabric
-    out = np.zeros(len(router.links.names), bool)
+    out = np.zeros(len(router.links), bool)
     out[fabric.inject[ports]] = out[fabric.eject[ports]] = True
     grouped = fabric.grouped
     if router.diameter > (fabric.direct_way if grouped else fabric.longest_way):

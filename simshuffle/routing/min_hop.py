@@ -44,7 +44,7 @@ class BalancedRouter(HopByHop):
         way, or none is needed."""
         fabric, of = self.fabric, self.choices
         table = np.full((len(fabric.switches.nodes), len(fabric.at)), -1, np.int32)
-        given = np.zeros(len(fabric.links.names) + 1, np.int64)
+        given = np.zeros(len(fabric.links) + 1, np.int64)
         given[-1] = np.iinfo(np.int64).max  # what fills up the rows of fewer links
         sizes = np.diff(of.first)
         order = fabric.port_order

@@ -77,6 +77,11 @@ class Router(ABC):
         included."""
         return self.fabric.longest_way
 
+    def crossed(self, ports: Ints) -> Ints:
+        """The links that messages among ``ports`` (n,) may cross, ascending; more of them where
+        only a search of all routes would tell."""
+        return np.arange(len(self.links), dtype=np.int32)
+
     @abstractmethod
     def routes(self, src: Ints, dst: Ints) -> Ints:
         """Links from port ``src[i]`` to ``dst[i]``: (n, `diameter`) int32, padded with -1."""

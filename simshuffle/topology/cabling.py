@@ -46,9 +46,8 @@ class Cabling:
         nodes = dict(graph.nodes(data=True))
         edges = list(graph.edges(data=True))
         number = {name: i for i, name in enumerate(nodes)}
-        count = 2 * len(edges)
-        flat = (number[name] for a, b, _ in edges for name in (a, b))
-        ends = np.sort(np.fromiter(flat, np.int32, count).reshape(-1, 2), axis=1)
+        both = ([number[edge[side]] for edge in edges] for side in (0, 1))
+        ends = np.sort(np.stack([np.array(each, np.int32) for each in both], axis=1), axis=1)
         # one number for each pair of nodes, whichever is named first
         pair = ends[:, 0].astype(np.int64) * len(nodes) + ends[:, 1]
         _, first, which, several = np.unique(
@@ -58,7 +57,7 @@ class Cabling:
         starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
         parallel = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
         bandwidth, latency = (
-            np.fromiter((data[key] for *_, data in edges), float, len(edges))[order]
+            np.array([data[key] for _, _, data in edges], float)[order]
             for key in ("bandwidth", "latency")
         )
         of_nodes = list(nodes.values())
@@ -76,6 +75,44 @@ class Cabling:
             graph.graph.get("height"),
             _coordinates(of_nodes),
             _ports(edges, number, order),
+        )
+
+    def with_storage(self, name: str, *, bandwidth: float, latency: float, links: int) -> Cabling:
+        """The same with a storage system at the switches farthest from the hosts, through a switch
+        of its own, which is not a bottleneck.
+
+        Each of those switches gets ``links`` links of ``bandwidth`` (bytes/s) and cable ``latency``
+        (s).
+        """
+        tops = np.flatnonzero(self.depth == self.depth.max()).astype(np.int32)
+        nodes, count = len(self.names), links * len(tops)
+        ends = np.full((count + 1, 2), nodes, np.int32)
+        ends[:count, 0], ends[count, 1] = np.repeat(tops, links), nodes + 1
+        ends = np.concatenate([self.ends, ends])
+        order = np.argsort(ends[:, 0], kind="stable")
+
+        def more(old: Any, new: Any, last: Any) -> Any:
+            return np.concatenate([old, np.append(new, last).astype(old.dtype)])[order]
+
+        def unknown(old: Ints | None, rows: int) -> Ints | None:
+            return old if old is None else np.pad(old, ((0, rows), (0, 0)), constant_values=-1)
+
+        ports = unknown(self.ports, count + 1)
+        cables = len(self.laid)
+        return Cabling(
+            [*self.names, f"{name}.switch", name],
+            [*self.kinds, "switch", "storage"],
+            [*self.tiers, "storage", "storage"],
+            np.append(self.crossing, [0.0, 0.0]),
+            ends[order],
+            more(self.laid, cables + np.arange(count), cables + count),
+            more(self.parallel, np.tile(np.arange(links), len(tops)), 0),
+            more(self.several, np.full(count, links > 1), False),
+            more(self.bandwidth, np.full(count, bandwidth), bandwidth * links * len(tops)),
+            more(self.latency, np.full(count, latency), 0.0),
+            self.height,
+            unknown(self.coordinates, 2),
+            None if ports is None else ports[order],
         )
 
     def of_kind(self, kind: str) -> Ints:
@@ -152,7 +189,7 @@ def _coordinates(nodes: list[dict[str, Any]]) -> Ints | None:
 
 def _ports(edges: list[Any], number: dict[str, int], order: NDArray[np.int64]) -> Ints | None:
     """See `Cabling`."""
-    if all("ports" not in data for *_, data in edges):
+    if all("ports" not in data for _, _, data in edges):
         return None
     found = (data.get("ports", (-1, -1)) for *_, data in edges)
     each = [
@@ -247,32 +284,47 @@ class SwitchGraph:
 class DirectedLinks:
     """The cables of a network, each in both directions: link 2k and link 2k + 1."""
 
-    names: list[str]  # 'from>to', with '#k' for the k-th of several parallel ones
-    tiers: list[str]  # 'leaf>fbb' and so on
+    cabling: Cabling = field(repr=False)
     capacity: NDArray[np.float64]  # (links,) bytes/s
     latency: NDArray[np.float64]  # (links,) s, of the cable and of the switch that it enters
+    leaves: Ints  # (links,) the number of the node that each leaves
     enters: Ints  # (links,) the number of the node that each enters
-    nodes: list[str] = field(repr=False)  # the names of all nodes
 
-    @property
-    def target(self) -> list[str]:
-        """For each link the name of the node it enters."""
-        return [self.nodes[node] for node in self.enters.tolist()]
+    def __len__(self) -> int:
+        return len(self.capacity)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Of all links."""
+        return self.named(np.arange(len(self)))
+
+    @cached_property
+    def tiers(self) -> list[str]:
+        """Of all links."""
+        return self.tiers_of(np.arange(len(self)))
+
+    def named(self, links: NDArray[np.integer]) -> list[str]:
+        """The names of some links: 'from>to', with '#k' for the k-th of several parallel ones."""
+        cabling, nodes = self.cabling, self.cabling.names
+        mark = np.where(cabling.several, cabling.parallel, -1)[links // 2].tolist()
+        ends = (self.leaves[links].tolist(), self.enters[links].tolist())
+        return [
+            f"{nodes[a]}>{nodes[b]}" if k < 0 else f"{nodes[a]}>{nodes[b]}#{k}"
+            for a, b, k in zip(*ends, mark, strict=True)
+        ]
+
+    def tiers_of(self, links: NDArray[np.integer]) -> list[str]:
+        """The tiers that some links join: 'leaf>fbb' and so on."""
+        tier_of = self.cabling.tiers
+        known = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}
+        number = np.array([known[name] for name in tier_of])
+        both = [f"{a}>{b}" for a in known for b in known]
+        pairs = number[self.leaves[links]] * len(known) + number[self.enters[links]]
+        return [both[i] for i in pairs.tolist()]
 
 
 def directed_links(cabling: Cabling) -> DirectedLinks:
     """All directed links of a network, in the order of its cables."""
     leaves, enters = cabling.ends.ravel(), cabling.ends[:, ::-1].ravel()
-    mark = np.where(cabling.several, cabling.parallel, -1)
-    nodes, tier_of = cabling.names, cabling.tiers
-    ends = list(zip(leaves.tolist(), enters.tolist(), strict=True))
-    names = [
-        f"{nodes[a]}>{nodes[b]}" if k < 0 else f"{nodes[a]}>{nodes[b]}#{k}"
-        for (a, b), k in zip(ends, np.repeat(mark, 2).tolist(), strict=True)
-    ]
-    known = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}
-    number = np.array([known[name] for name in tier_of])
-    both = [f"{a}>{b}" for a in known for b in known]
-    tiers = [both[i] for i in (number[leaves] * len(known) + number[enters]).tolist()]
     latency = np.repeat(cabling.latency, 2) + cabling.crossing[enters]
-    return DirectedLinks(names, tiers, np.repeat(cabling.bandwidth, 2), latency, enters, nodes)
+    return DirectedLinks(cabling, np.repeat(cabling.bandwidth, 2), latency, leaves, enters)

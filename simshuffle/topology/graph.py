@@ -13,7 +13,7 @@ numbers at both ends. Parallel links are parallel edges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,18 @@ class Sketch:
         self.graph = attributes
         self._nodes: dict[str, dict[str, Any]] = {}
         self._edges: list[tuple[str, str, dict[str, Any]]] = []
+        self._last: dict[str, Any] = {}
 
     def add_node(self, name: str, **data: Any) -> None:
         """Add a node."""
         self._nodes[name] = data
 
     def add_edge(self, a: str, b: str, **data: Any) -> None:
-        """Add a link between two nodes that are there."""
-        self._edges.append((a, b, data))
+        """Add a link between two nodes that are there. Links that are alike and follow one another
+        share one record of their values."""
+        if data != self._last:
+            self._last = data
+        self._edges.append((a, b, self._last))
 
     def nodes(self, *, data: bool) -> Iterable[tuple[str, dict[str, Any]]]:
         """All nodes, each with its attributes."""
@@ -87,38 +91,35 @@ def connect(
         graph.add_edge(a, b, bandwidth=bandwidth, latency=latency)
 
 
-def attach_storage(
-    graph: Graph, name: str, *, bandwidth: float, latency: float, links: int
-) -> None:
-    """Attach a storage system to the switches farthest from the hosts, through a switch of its own.
-
-    Each of those switches gets ``links`` links of ``bandwidth`` (bytes/s); the own switch is not a
-    bottleneck.
-    """
-    cabling = Cabling.of(graph)
-    tops = np.flatnonzero(cabling.depth == cabling.depth.max()).tolist()
-    edge = f"{name}.switch"
-    add_switch(graph, edge, "storage", 0.0)
-    graph.add_node(name, kind="storage", tier="storage", latency=0.0)
-    for node in tops:
-        connect(graph, edge, cabling.names[node], bandwidth=bandwidth, latency=latency, links=links)
-    connect(graph, name, edge, bandwidth=bandwidth * links * len(tops), latency=0.0)
-
-
 def graph_problems(graph: Graph, path: str) -> list[Problem]:
     """Everything that keeps ``graph`` from being a network: no host, loose parts, numbers that are
     not positive."""
+    return checked(graph, path)[0]
+
+
+def checked(graph: Graph, path: str) -> tuple[list[Problem], Cabling | None]:
+    """`graph_problems`, and the cabling, if that can be made."""
     if all(data.get("kind") != "host" for _, data in graph.nodes(data=True)):
         rule = "a topology needs at least one node with kind 'host'"
-        return [Problem(path, rule, "none", "Mark the hosts with kind: host.")]
+        return [Problem(path, rule, "none", "Mark the hosts with kind: host.")], None
     problems = [
         *(p for node, data in graph.nodes(data=True) for p in _node_problems(node, data, path)),
-        *(p for a, b, data in graph.edges(data=True) for p in _link_problems(a, b, data, path)),
+        *(p for a, b, data in _unlike(graph) for p in _link_problems(a, b, data, path)),
     ]
     if problems:
-        return problems
+        return problems, None
     cabling = Cabling.of(graph)
-    return _part_problems(cabling, path) + _host_problems(cabling, path)
+    return _part_problems(cabling, path) + _host_problems(cabling, path), cabling
+
+
+def _unlike(graph: Graph) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """The links of a network, without those whose record is that of the one before."""
+    last, fine = None, False
+    for a, b, data in graph.edges(data=True):
+        if data is not last:
+            last, fine = data, not _link_problems("a", "b", data, "")
+        if a == b or not fine:
+            yield a, b, data
 
 
 def _node_problems(node: str, data: dict[str, Any], path: str) -> list[Problem]:

@@ -78,14 +78,18 @@ class Torus(Populated):
 
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0.0`` by their coordinates, and hosts ``h0000``."""
-        names = {place: f"s{'.'.join(map(str, place))}" for place in places(self.shape)}
+        at = list(places(self.shape))
+        names = [f"s{'.'.join(map(str, place))}" for place in at]
         cable = {**self._cable, "bandwidth": self.grid_bandwidth or self.link_bandwidth}
-        for place, name in names.items():
+        for place, name in zip(at, names, strict=True):
             add_switch(graph, name, "leaf", self.switch_latency, place)
-        for place, name in names.items():
-            for dimension, (size, links, closed) in enumerate(self._dimensions):
-                following = (place[dimension] + 1) % size
-                if following or closed:
-                    there = (*place[:dimension], following, *place[dimension + 1 :])
-                    connect(graph, name, names[there], links=links, **cable)
-        self._add_hosts(graph, list(names.values()))
+        # of each dimension, from how far behind a switch the next one stands
+        strides = [math.prod(self.shape[dimension + 1 :]) for dimension in range(len(self.shape))]
+        steps = list(zip(self._dimensions, strides, strict=True))
+        for here, (place, name) in enumerate(zip(at, names, strict=True)):
+            for coordinate, ((size, links, closed), stride) in zip(place, steps, strict=True):
+                if coordinate + 1 < size:
+                    connect(graph, name, names[here + stride], links=links, **cable)
+                elif closed:
+                    connect(graph, name, names[here - coordinate * stride], links=links, **cable)
+        self._add_hosts(graph, names)

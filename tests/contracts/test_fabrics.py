@@ -19,7 +19,8 @@ from simshuffle.routing import DModK, Fabric, Router, routing_of
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.validation import validated
 from simshuffle.topology import RailOptimised
-from simshuffle.topology.graph import attach_storage, graph_problems
+from simshuffle.topology.graph import graph_problems
+from tests.attached import attach_storage
 from tests.examples import ABCI
 from tests.strategies import (
     abci,

@@ -11,7 +11,7 @@ from simshuffle.errors import TopologyError
 from simshuffle.fabrics.network import of_network
 from simshuffle.routing import DModK, Fabric, ForwardingTables, MinHop
 from simshuffle.routing.forwarding_tables import TableRouter, Tables
-from simshuffle.topology.graph import attach_storage
+from tests.attached import attach_storage
 from tests.contracts.test_opensm import compare
 from tests.strategies import abci, fat_tree, switch_tree
 

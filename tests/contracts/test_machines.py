@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.plan import resources
+from simshuffle.plan import wiring
 from simshuffle.routing import DimensionOrder, Fabric
 from simshuffle.routing.dimension_order import DimensionOrderRouter
 from simshuffle.scenario.cluster import Cluster
@@ -19,7 +19,7 @@ from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.spec.validation import validated
 from simshuffle.topology import HyperX, Torus
 from simshuffle.topology.cabling import FAR, Cabling
-from simshuffle.topology.graph import attach_storage
+from tests.attached import attach_storage
 
 HOST, LEAF, SPINE, MIDDLE = "host", "leaf", "spine", "level2"
 
@@ -260,7 +260,7 @@ def test_routes_of_fugaku_reach_everything_at_full_size() -> None:
     """Routes by coordinates alone: from one corner to the point farthest from it, and to storage.
     Steps of a ring of n: n // 2; of a line of n: n - 1."""
     cluster = machine("fugaku")
-    wires = resources.wiring(cluster)
+    wires = wiring.wiring(cluster)
     router = wires.router(cluster.routing, np.random.default_rng(0))
     assert router.diameter == 3 + MACHINES["fugaku"].steps
     here, there = (router.endpoints(f"h{n:04d}")[0] for n in (0, _host_at([12, 22, 12, 1, 1, 1])))
@@ -273,7 +273,7 @@ def test_routes_of_fugaku_reach_everything_at_full_size() -> None:
     ends = [name.split("#")[0].split(">") for name in names]
     assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
     assert ends[0][0] == "h0000" and ends[-1][0] == "s12.22.12.1.1.1"
-    resources._wiring.cache_clear()  # more than a GB
+    wiring._wiring.cache_clear()  # more than a GB
 
 
 def _host_at(place: list[int]) -> int:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import TopologyError
-from simshuffle.plan.resources import Resources, _wiring, wiring
+from simshuffle.plan.resources import Resources
+from simshuffle.plan.wiring import _wiring, wiring
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
 from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters, written

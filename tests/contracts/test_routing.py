@@ -32,11 +32,11 @@ from simshuffle.topology.cabling import Cabling, SwitchGraph, directed_links
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
-    attach_storage,
     connect,
     graph_problems,
     new_graph,
 )
+from tests.attached import attach_storage
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees
 
@@ -174,9 +174,7 @@ def check_links(graph: Any) -> None:
         a, b = name.split("#")[0].split(">")
         between.setdefault((a, b), []).append(number)
     count = 2 * graph.number_of_edges()
-    assert (
-        len(links.names) == len(set(links.names)) == len(links.tiers) == len(links.target) == count
-    )
+    assert len(links.names) == len(set(links.names)) == len(links.tiers) == len(links) == count
     assert links.capacity.shape == links.latency.shape == (count,)
     assert sorted(number for numbers in between.values() for number in numbers) == list(
         range(count)
@@ -186,7 +184,7 @@ def check_links(graph: Any) -> None:
         for number, data in zip(numbers, graph[a][b].values(), strict=True):
             assert links.names[number].split("#")[0] == f"{a}>{b}"
             assert links.tiers[number] == f"{graph.nodes[a]['tier']}>{graph.nodes[b]['tier']}"
-            assert links.target[number] == b
+            assert links.cabling.names[links.enters[number]] == b
             assert links.capacity[number] == data["bandwidth"]
             assert links.latency[number] == pytest.approx(
                 data["latency"] + graph.nodes[b]["latency"], rel=1e-12

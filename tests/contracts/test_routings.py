@@ -42,11 +42,11 @@ from simshuffle.topology.cabling import Cabling, SwitchGraph
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
-    attach_storage,
     connect,
     graph_problems,
     new_graph,
 )
+from tests.attached import attach_storage
 from tests.contracts.test_routing import IRREGULAR, Net, Torus, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written
 from tests.strategies import fat_tree, switch_tree

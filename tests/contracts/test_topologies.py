@@ -32,11 +32,11 @@ from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
 from simshuffle.topology.graph import (
     add_host,
     add_switch,
-    attach_storage,
     connect,
     graph_problems,
     new_graph,
 )
+from tests.attached import attach_storage
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
 from tests.strategies import (
     abci,
@@ -138,7 +138,7 @@ _PRINT_ROUTES = """
 import hashlib, numpy as np, sys
 from pathlib import Path
 from simshuffle.routing import Fabric, routing_of
-from simshuffle.topology.graph import attach_storage
+from tests.attached import attach_storage
 from tests.examples import small_topologies
 digest = hashlib.sha256()
 for topology in small_topologies(Path(sys.argv[1])).values():
@@ -178,7 +178,9 @@ def test_cabling_has_the_nodes_and_links_of_networkx_in_its_order(topology: Any)
     attach_storage(graph, "pfs", bandwidth=1e9, latency=1e-8, links=2)
     sketch = topology.sketch()
     attach_storage(sketch, "pfs", bandwidth=1e9, latency=1e-8, links=2)
-    for cabling in (Cabling.of(graph), Cabling.of(sketch)):
+    later = Cabling.of(topology.sketch()).with_storage("pfs", bandwidth=1e9, latency=1e-8, links=2)
+    assert repr(later) == repr(Cabling.of(sketch))
+    for cabling in (Cabling.of(graph), Cabling.of(sketch), later):
         names = cabling.names
         nodes = zip(names, cabling.kinds, cabling.tiers, cabling.crossing, strict=True)
         assert [

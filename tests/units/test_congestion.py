@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from simshuffle.cli import main
 from simshuffle.errors import InputError, ScenarioError
 from simshuffle.network import Analytic
-from simshuffle.plan import resources
+from simshuffle.plan import wiring
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies import read_folder
 from simshuffle.studies.congestion import cell, figures, text
@@ -634,10 +634,10 @@ def test_no_link_of_a_route_is_left_out(routing):
 
 def test_the_switches_are_cabled_once_for_all_routings():
     cell.fabric_of.cache_clear()
-    resources._wiring.cache_clear()
+    wiring._wiring.cache_clear()
     compare([scenario()], options(network=("analytic",), seeds=1, routing=ROUTINGS))
     assert cell.fabric_of.cache_info().misses == 3
-    assert resources._wiring.cache_info().misses == 1
+    assert wiring._wiring.cache_info().misses == 1
 
 
 def test_what_holds_under_all_routings():

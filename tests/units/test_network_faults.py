@@ -11,7 +11,7 @@ from simshuffle.cli import main
 from simshuffle.collective import bench_of
 from simshuffle.errors import InputError
 from simshuffle.fabrics.survey import Survey
-from simshuffle.plan.resources import check_machine, routing, wiring
+from simshuffle.plan.wiring import check_machine, routing, wiring
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.topology.cabling import Cabling
 from tests.strategies import dragonfly, fat_tree, rail_optimised, torus_of

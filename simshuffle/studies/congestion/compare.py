@@ -16,7 +16,7 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
-from simshuffle.plan.resources import routing
+from simshuffle.plan.wiring import routing
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell

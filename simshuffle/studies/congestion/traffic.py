@@ -41,7 +41,7 @@ class Fabric:
         for hop in routes.T:
             used[hop] = True
         if not router.constant:
-            used[np.flatnonzero(reach(router, resources.ports))] = True
+            used[:-1][: len(resources.cables)] |= reach(router, resources.ports)[resources.cables]
         kept = np.flatnonzero(used[:-1])
         # the last one is for the padding, -1
         self._number = np.full(len(table.names) + 1, -1, np.int32)
@@ -92,8 +92,9 @@ class Fabric:
     def leaf(self) -> Ints:
         """(M,) number of the leaf switch that each rank's HCA is attached to; equal numbers, same
         switch. All alike where no message leaves by an HCA."""
-        target = self.resources.forwarding.links.target
-        names = [target[port] if port >= 0 else "" for port in self._first.tolist()]
+        links = self.resources.forwarding.links
+        enters, nodes = links.enters[self.resources.cables], links.cabling.names
+        names = [nodes[enters[port]] if port >= 0 else "" for port in self._first.tolist()]
         return np.unique(names, return_inverse=True)[1].astype(np.int32)
 
 

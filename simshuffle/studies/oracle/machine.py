@@ -22,7 +22,8 @@ from simshuffle.plan.bounds import Bounds, bounds
 from simshuffle.plan.exchange_bounds import exchange_bound, expected_largest
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.reading_bounds import cable_bandwidth
-from simshuffle.plan.resources import Resources, routing
+from simshuffle.plan.resources import Resources
+from simshuffle.plan.wiring import routing
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.rng import stream
 from simshuffle.studies.oracle.points import Point, impossible, point, step_of

@@ -12,7 +12,7 @@ import yaml
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.plan.resources import wiring
+from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import documents, is_file, nearest, read_yaml, shipped_names

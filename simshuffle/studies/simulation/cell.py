@@ -18,8 +18,8 @@ from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.findings import extrapolated
 from simshuffle.plan.holding import held_in
-from simshuffle.plan.resources import routing
 from simshuffle.plan.slow_cables import SlowCables
+from simshuffle.plan.wiring import routing
 from simshuffle.results import ranks, report
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import stacked

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.packets import check_size
-from simshuffle.plan.resources import check_machine
+from simshuffle.plan.wiring import check_machine
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE

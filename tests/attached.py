@@ -1,0 +1,26 @@
+"""A storage system at a network of networkx: what `Cabling.with_storage` is compared with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simshuffle.topology.cabling import Cabling
+from simshuffle.topology.graph import Graph, add_switch, connect
+
+
+def attach_storage(
+    graph: Graph, name: str, *, bandwidth: float, latency: float, links: int
+) -> None:
+    """Attach a storage system to the switches farthest from the hosts, through a switch of its own.
+
+    Each of those switches gets ``links`` links of ``bandwidth`` (bytes/s); the own switch is not a
+    bottleneck.
+    """
+    cabling = Cabling.of(graph)
+    tops = np.flatnonzero(cabling.depth == cabling.depth.max()).tolist()
+    edge = f"{name}.switch"
+    add_switch(graph, edge, "storage", 0.0)
+    graph.add_node(name, kind="storage", tier="storage", latency=0.0)
+    for node in tops:
+        connect(graph, edge, cabling.names[node], bandwidth=bandwidth, latency=latency, links=links)
+    connect(graph, name, edge, bandwidth=bandwidth * links * len(tops), latency=0.0)
