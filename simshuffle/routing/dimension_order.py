@@ -152,7 +152,7 @@ class Grid:
         switches ``ends`` (n,)."""
         place = self.place[ends]
         inner = (place >= 0).all(axis=1)
-        out = (self.place >= 0).all(axis=1)
+        out: Bools = np.asarray((self.place >= 0).all(axis=1))
         for dimension, nearer in enumerate(self.nearer):
             goals = np.unique(place[inner, dimension])
             found = np.zeros(len(nearer) + 1, bool)  # the last one for -1

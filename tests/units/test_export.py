@@ -77,7 +77,7 @@ def test_latex_prints_special_characters_and_obeys_none() -> None:
     ],
 )
 def test_signs_in_columns_of_numbers(given: str, written: str) -> None:
-    assert f"    a & {written} \\\\\n" in exported([table(("a", given))], "latex")
+    assert f"    a & {written} \\\\\n" in exported([table(("a", given), ("b", "1"))], "latex")
 
 
 @pytest.mark.parametrize("name", ["[2mm] of", "* a"])

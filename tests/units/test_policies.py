@@ -115,13 +115,13 @@ def test_the_file_system_of_a_scenario_takes_as_long_as_opening_all_files():
     )
 
 
-def test_the_study_that_the_documentation_shows_is_one(tmp_path):
-    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
-    (tmp_path / "my-study.yaml").write_text(
-        text.split("```yaml\n")[1].split("```")[0], encoding="utf-8"
-    )
-    study = load(str(tmp_path / "my-study.yaml"), {"cases.pictures.num_samples": 1000})
-    assert all(outcome.epochs for outcome in compare(study.system, study.cases["pictures"]))
+def test_a_study_of_ones_own_is_like_the_one_that_the_page_names(tmp_path):
+    shipped = ROOT / "simshuffle" / "studies" / "policies" / "studies" / "nopfs.yaml"
+    page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    assert f"(../{shipped.relative_to(ROOT).as_posix()})" in page
+    shutil.copy(shipped, tmp_path / "my-study.yaml")
+    study = load(str(tmp_path / "my-study.yaml"), {"cases.mnist.num_samples": 1000})
+    assert all(outcome.epochs for outcome in compare(study.system, study.cases["mnist"]))
 
 
 @pytest.mark.parametrize(
