@@ -206,9 +206,9 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     flows = algorithm.flows(scenario.cluster.domain_of(ranks), workload.model.gradient_size)
     if flows is None:
         return AllreduceEffort()
-    iterations = expected_iterations(scenario) * scenario.epochs
+    iterations, sizes = expected_iterations(scenario) * scenario.epochs, 1.0
     if isinstance(algorithm.overlap, NoOverlap):
-        count, sizes = 1, 1
+        count = 1
     elif isinstance(algorithm.overlap, Ddp):
         count = sizes = len(algorithm.overlap.parts(workload.model.gradient_arrival))
     else:
