@@ -78,6 +78,8 @@ def no_calibration():
     """Nothing is known of what cells took on this machine, and nothing is noted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", os.devnull)
+        if "MPLCONFIGDIR" not in os.environ:  # which matplotlib would look for there too
+            patch.setenv("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))
         yield
 
 

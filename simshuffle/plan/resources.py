@@ -174,14 +174,8 @@ class Resources:
         latency[: len(cables)] = every.latency[cables]
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
-        return LinkTable(
-            names,
-            tiers,
-            units,
-            np.array(capacity),
-            latency,
-            np.arange(len(names)) < len(cables),
-        )
+        cable = np.arange(len(names)) < len(cables)
+        return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
