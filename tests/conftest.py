@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from functools import cache
+from pathlib import Path
 
 import pytest
 import typer.main
