@@ -282,7 +282,8 @@ class Fabric:
     def link_of(self, ways: NDArray[np.integer], number: Ints) -> Ints:
         """(n,) the link with that number, modulo how many there are, among those of ``ways``, (n,
         most), numbers of pairs of linked switches, larger than all where there are fewer."""
-        parallel = np.append(self.parallel, 0)[ways]
+        known = ways < len(self.parallel)
+        parallel = np.where(known, self.parallel[np.where(known, ways, 0)], 0)
         ends = parallel.cumsum(axis=1)
         number = number % ends[:, -1]
         rows = np.arange(len(ways))

@@ -68,8 +68,7 @@ class Router(ABC):
 
     def latencies(self, routes: Ints) -> NDArray[np.float64]:
         """(n,) sum of the link latencies of each route (s)."""
-        padded = np.append(self.links.latency, 0.0)
-        return np.asarray(padded[routes].sum(axis=1))
+        return np.where(routes < 0, 0.0, self.links.latency[routes]).sum(axis=1)
 
     @property
     def diameter(self) -> int:

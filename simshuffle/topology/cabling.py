@@ -184,7 +184,11 @@ def _coordinates(nodes: list[dict[str, Any]]) -> Ints | None:
     width = max(map(len, found), default=0)
     if not width:
         return None
-    return np.array([[*place, *[-1] * (width - len(place))] for place in found], np.int32)
+    out = np.full((len(found), width), -1, np.int32)
+    for size in {len(place) for place in found} - {0}:
+        rows = [row for row, place in enumerate(found) if len(place) == size]
+        out[rows, :size] = [found[row] for row in rows]
+    return out
 
 
 def _ports(edges: list[Any], number: dict[str, int], order: NDArray[np.int64]) -> Ints | None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from simshuffle.plan import wiring
+from simshuffle.plan.resources import Resources
 from simshuffle.routing import DimensionOrder, Fabric
 from simshuffle.routing.dimension_order import DimensionOrderRouter
 from simshuffle.scenario.cluster import Cluster
@@ -327,6 +328,40 @@ def test_routes_by_coordinates_are_those_of_the_table(name: str, links: int) -> 
     src, dst = (each.ravel().astype(np.int32) for each in np.indices((count, count)))
     assert router.diameter == table.diameter
     assert router.routes(src, dst).tolist() == table.routes(src, dst).tolist()
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_links_that_routes_cross_are_among_those_of_the_run(name: str, seed: int) -> None:
+    """A few ports and that of the file system: no message between them leaves those links."""
+    cabling = Cabling.of(GRIDS[name].sketch())
+    fabric = Fabric(cabling.with_storage("pfs", bandwidth=1e9, latency=0.0, links=2))
+    router = DimensionOrder().router(fabric, 0)
+    rng = np.random.default_rng(seed)
+    ports = np.append(rng.choice(len(fabric.at) - 2, 3, replace=False), fabric.endpoints("pfs"))
+    src, dst = (each.ravel() for each in np.meshgrid(ports.astype(np.int32), ports))
+    routes = router.routes(src[src != dst], dst[src != dst].astype(np.int32))
+    assert set(routes[routes >= 0].tolist()) <= set(router.crossed(ports).tolist())
+
+
+def test_a_run_has_the_links_that_its_hosts_can_cross() -> None:
+    """16 ranks on the first 4 hosts of Fugaku's torus, in B and C: a square of 4 cables, those of
+    the hosts, those from each router to the file system, and its own: 13, in both directions; as
+    many whatever stands elsewhere."""
+    whole = machine("fugaku")
+    for shape in ([3, 2, 2, 2, 3, 2], [5, 4, 3, 2, 3, 2]):
+        topology = whole.topology.model_copy(update={"shape": shape})
+        small = whole.model_copy(update={"topology": topology})
+        resources = Resources(small, 16, np.random.default_rng(0))
+        assert int(resources.links.cable.sum()) == len(resources.cables) == 26
+
+
+@pytest.mark.parametrize(("goal", "links"), [(1, 2 + 4), (2, 4 + 4), (3, 12 + 4)])
+def test_half_way_round_a_ring_both_ways_are_crossed(goal: int, links: int) -> None:
+    ring = Torus(kind="torus", shape=[6], hosts_per_switch=1, link_bandwidth="1 GB/s")
+    fabric = Fabric(ring.sketch())
+    ports = np.array([0, goal], np.int32)
+    assert len(DimensionOrder().router(fabric, 0).crossed(ports)) == links
 
 
 def test_a_torus_has_links_of_two_speeds() -> None:
