@@ -4,15 +4,17 @@ of them a run uses."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from simshuffle.plan.resources import Resources, wiring
 from simshuffle.routing.loads import uniform_loads
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NAMED = 3
 """Cables in use that are named, at most."""
