@@ -68,7 +68,8 @@ class Router(ABC):
 
     def latencies(self, routes: Ints) -> NDArray[np.float64]:
         """(n,) sum of the link latencies of each route (s)."""
-        return np.where(routes < 0, 0.0, self.links.latency[routes]).sum(axis=1)
+        every: NDArray[np.float64] = np.where(routes < 0, 0.0, self.links.latency[routes])
+        return np.asarray(every.sum(axis=1))
 
     @property
     def diameter(self) -> int:
