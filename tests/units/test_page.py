@@ -324,7 +324,7 @@ def test_warnings_are_what_may_be_wrong_and_notes_say_how_it_was_computed(folder
     for said in ("measured at 4", "Lost: another", "Unusual: workload.local_batch_size"):
         assert said in warned.body
         assert said not in noted.body
-    for said in ("iterations of an epoch simulated", "of a sample of ranks", "of a host"):
+    for said in ("iterations of an epoch were simulated", "a sample of the ranks", "a host holds"):
         assert said in noted.body
         assert said not in warned.body
 
