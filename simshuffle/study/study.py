@@ -10,7 +10,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -312,7 +312,8 @@ class Result:
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows: the verdict, texts and tables."""
-        said = [textwrap.fill(of, LINE, subsequent_indent="  ") for of in self.verdict()]
+        folded = partial(textwrap.fill, width=LINE, subsequent_indent="  ", break_on_hyphens=False)
+        said = [folded(of) for of in self.verdict()]
         return [*said, *self.study.parts(self)]
 
     def listings(self) -> list[str | Table]:

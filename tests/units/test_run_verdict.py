@@ -12,6 +12,7 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.results.report import EPOCH_COLUMNS
 from simshuffle.studies.simulation.study import STUDY
+from simshuffle.studies.simulation.text import _undivided
 from simshuffle.studies.simulation.verdict import compared, longer, of_sweep, verdict
 from simshuffle.study.study import Result
 
@@ -163,6 +164,15 @@ def test_what_a_shard_costs_in_accuracy_is_said_to_be_left_out():
     """64,000 samples on 64 ranks."""
     said = of_sweep(epochs(LOCAL, exchange_fraction=0.0), None, 1)
     assert "a rank has a shard of 1,000 samples is not in it" in said[-1]
+
+
+def test_reading_of_which_a_part_was_simulated_is_known_as_a_sum():
+    """10.5 of 22 s are waiting for ranks that read; nothing is said where all was simulated."""
+    said = "I/O and waiting for it are known together"
+    for simulated, runs in ((10, []), (4, ["global-pfs @64"])):
+        table = epochs(PFS, LOCAL, iterations_simulated=simulated)
+        found = _undivided(result(table, PARTS, LINKS).tables)
+        assert [line.partition(":")[0] for line in found if said in line] == runs
 
 
 def test_ratios_in_words():

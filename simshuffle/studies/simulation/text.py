@@ -15,8 +15,10 @@ from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.intervals import Means
 from simshuffle.studies.simulation.tables import STORED
-from simshuffle.study.study import Result
+from simshuffle.study.study import Result, Tables
 
+READING = 0.2
+"""Share of an epoch that waiting for I/O takes where it is said how well it is known."""
 SOURCES = ("nbytes_pfs", "nbytes_ssd", "nbytes_memory", "nbytes_peer")
 BEHIND = {"EXCHANGE": "exchange", "GE+WU": "allreduce"}
 """What may be hidden behind other work, by its label."""
@@ -176,7 +178,22 @@ def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
             *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
             *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
-    return lines + windows(result.tables["sources"])
+    return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]
+
+
+def _undivided(tables: Tables) -> Iterator[str]:
+    """Runs of which a part was simulated while ranks wait for storage: their beginning says little
+    of whose reading the others wait for later."""
+    epochs, parts = tables["epochs"], report.by_cause(tables["breakdown"])
+    waits = parts[parts["waiting"] & (parts["label"] == "I/O")]
+    keys = report.keys_of(epochs)
+    rows = epochs.astype({"run": str}).merge(waits.astype({"run": str}), on=keys)
+    part = rows["iterations_simulated"] < rows["iterations"]
+    for run in rows.loc[part & (rows["seconds"] > READING * rows["epoch_s"]), "run"].unique():
+        yield (
+            f"{run}: I/O and waiting for it are known together; how they divide is that of the part"
+            " that was simulated."
+        )
 
 
 def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:
