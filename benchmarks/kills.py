@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.studies import read_folder
 from simshuffle.study import made
+from simshuffle.study.registry import read_folder
 
 SMALL = ["--set", "epochs=1", "--set", "workload.dataset.num_samples=512"]
 STUDY = """\

@@ -54,6 +54,6 @@ def __dir__() -> list[str]:
 
 def _functions() -> dict[str, Any]:
     """The verb of every function that is made from one, by the name of the function."""
-    from simshuffle.studies import verbs  # noqa: PLC0415 - when one is used
+    from simshuffle.study.registry import verbs  # noqa: PLC0415 - when one is used
 
     return {verb.function: verb for verb in verbs().values() if verb.function}

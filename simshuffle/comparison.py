@@ -20,8 +20,8 @@ from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
-from simshuffle.studies import read_folder
 from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
+from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:

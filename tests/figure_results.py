@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simshuffle.figures.kinds import Given
-from simshuffle.studies import read_folder
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
+from simshuffle.study.registry import read_folder
 from tests.small import small
 from tests.studies_tiny import SIZE
 

@@ -28,7 +28,7 @@ from simshuffle.cli import (
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
-from simshuffle.studies import verbs
+from simshuffle.study.registry import verbs
 from simshuffle.version import __version__
 
 __all__ = ["app", "entry_point", "main"]

@@ -9,7 +9,7 @@ import typer
 from simshuffle.cli.common import ScenarioArgument, SetOption
 from simshuffle.cli.help import command
 from simshuffle.cli.show import To, check_format, print_json, print_parts
-from simshuffle.studies.fields import assignments, scenarios_of
+from simshuffle.scenario.options import assignments, scenarios_of
 
 if TYPE_CHECKING:
     from simshuffle.scenario.scenario import Scenario

@@ -9,7 +9,7 @@ import typer
 from simshuffle.cli.common import SetOption, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.cli.show import To, check_format, print_json, print_parts
-from simshuffle.studies.fields import any_of, assignments, machine_names, scenario_names
+from simshuffle.scenario.options import any_of, assignments, machine_names, scenario_names
 from simshuffle.study.options import words
 
 app = typer.Typer()

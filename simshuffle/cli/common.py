@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning
-from simshuffle.studies.fields import machine_names, result_folders, scenario_names
+from simshuffle.scenario.options import machine_names, result_folders, scenario_names
 from simshuffle.study.options import words
 
 if TYPE_CHECKING:

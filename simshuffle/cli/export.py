@@ -10,7 +10,7 @@ import typer
 from simshuffle.cli.common import OUT_FILE, SetOption, is_folder, loaded, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
-from simshuffle.studies.fields import assignments, scenario_names
+from simshuffle.scenario.options import assignments, scenario_names
 from simshuffle.study.options import words
 
 app = typer.Typer()

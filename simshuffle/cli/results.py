@@ -20,7 +20,7 @@ from simshuffle.cli.common import (
 from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.cli.show import show as show_result
-from simshuffle.studies.fields import any_of, result_folders, scenario_names
+from simshuffle.scenario.options import any_of, result_folders, scenario_names
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Result
@@ -99,7 +99,7 @@ def plot(
     """Draw the figures of a result folder again, from its tables.
 
     For a paper or slides, also of several results: simshuffle figure."""
-    from simshuffle.studies import read_folder
+    from simshuffle.study.registry import read_folder
 
     result = _booked(read_folder(folder), labels)
     if result.meta.get("state") == "unfinished":
@@ -129,7 +129,7 @@ def show(
     """Print the tables of a result folder again. Simulates nothing.
 
     Seconds of runs are sums alone in LaTeX and Markdown; by label with --labels."""
-    from simshuffle.studies import read_folder
+    from simshuffle.study.registry import read_folder
 
     check_format(json, to)
     show_result(_booked(read_folder(folder), labels), folder, json=json, to=to)

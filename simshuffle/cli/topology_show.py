@@ -11,7 +11,7 @@ import typer
 from simshuffle.cli.common import OUT_FILE, NetworkName, file_in, say
 from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import InputError, Problem
-from simshuffle.studies.fields import ROUTINGS
+from simshuffle.scenario.options import ROUTINGS
 from simshuffle.study.options import words
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from simshuffle.results.table_io import stacked
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import combination_name
-from simshuffle.studies import read_folder
 from simshuffle.studies.simulation.seeds import seeds_from
 from simshuffle.study.long_table import long
+from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
 
 SHOWN = 12

@@ -18,7 +18,7 @@ from simshuffle.figures.table import table_of
 from simshuffle.results.export import captioned
 from simshuffle.results.style import STYLES, in_style, signed
 from simshuffle.results.table_io import rows
-from simshuffle.studies import read_folder
+from simshuffle.study.registry import read_folder
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from simshuffle.errors import InputError, Problem
 from simshuffle.page.document import GENERATOR, RESULTS, Named, document, identity
 from simshuffle.results.folders import room_for, take_place
-from simshuffle.studies import read_folder
+from simshuffle.study.registry import read_folder
 
 LONGEST_NAME = 100
 _HEAD_BYTES = 8192

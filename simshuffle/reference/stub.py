@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simshuffle.studies import verbs
 from simshuffle.study.functions import stub
+from simshuffle.study.registry import verbs
 
 HEAD = """\
 # Made from the options of the studies: `make reference` renews it.

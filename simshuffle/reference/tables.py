@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.reference.markdown import RENEWED, code, plain, table
-from simshuffle.studies import kinds, study_of
+from simshuffle.study.registry import kinds, study_of
 from simshuffle.study.schema import LARGEST, MOST, Column, Schema, unit_of
 
 HEAD = ("column", "kind", "unit", "range", "meaning")

@@ -15,17 +15,16 @@ import pytest
 from matplotlib.figure import Figure
 from rich.table import Table
 
-import simshuffle.studies
 from simshuffle.cli import main
 from simshuffle.cli.show import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
 from simshuffle.results.export import exported
 from simshuffle.results.style import COLUMN_INCHES
-from simshuffle.studies import kinds, read_folder, study_of
-from simshuffle.study import engine
+from simshuffle.study import engine, registry
 from simshuffle.study.executors import Here, Processes
 from simshuffle.study.made import contents as content
+from simshuffle.study.registry import kinds, read_folder, study_of
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
@@ -38,10 +37,10 @@ Made = tuple[Study[Any], Request[Any], Result, Path]
 
 @pytest.fixture(scope="module", autouse=True)
 def toy_is_registered() -> Iterator[None]:
-    """The study of tests/toy.py: one file, and one line here as in `simshuffle.studies`."""
-    simshuffle.studies.kinds()["toy"] = "tests.toy"
+    """The study of tests/toy.py: one file, and one line here as in a `verb.py`."""
+    registry.kinds()["toy"] = "tests.toy"
     yield
-    del simshuffle.studies.kinds()["toy"]
+    del registry.kinds()["toy"]
 
 
 @pytest.fixture(scope="module")

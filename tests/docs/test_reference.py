@@ -11,7 +11,7 @@ from simshuffle.cli.pages import main
 from simshuffle.reference import keys, verbs
 from simshuffle.reference.markdown import anchor, plain, table
 from simshuffle.reference.pages import pages
-from simshuffle.studies import kinds, study_of
+from simshuffle.study.registry import kinds, study_of
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -33,10 +33,10 @@ from simshuffle.plan.summary import derived
 from simshuffle.plan.verdict import tables, verdict
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
+from simshuffle.scenario.options import assignments, scenarios_of
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
 from simshuffle.studies import policies, read_folder
-from simshuffle.studies.fields import assignments, scenarios_of
 from simshuffle.studies.loader.asking import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.policies import cases

@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from typer.main import get_command
 
-from simshuffle import studies
 from simshuffle.cli import app, main
 from simshuffle.exchange import Exchange
 from simshuffle.new.questions import BY_NAME, CHOICES, WAYS
 from simshuffle.orders import AnyOrder
 from simshuffle.routing import Routing
 from simshuffle.studies.congestion.patterns import PATTERNS
+from simshuffle.study import registry
 from simshuffle.study.options import Words, fields_of, plain_type, words
 
 OPEN = {
@@ -105,7 +105,7 @@ def test_nothing_is_excused_that_is_not_there():
         assert name not in listed(verb)
 
 
-@pytest.mark.parametrize("verb", studies.verbs().values(), ids=lambda verb: verb.name)
+@pytest.mark.parametrize("verb", registry.verbs().values(), ids=lambda verb: verb.name)
 def test_declared_choices_are_among_those_that_are_listed(verb):
     """Of an option with `choices`, and of one whose type is a Literal."""
     for field in fields_of(verb.options):

@@ -11,17 +11,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import simshuffle.studies
+import simshuffle
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.comparison import compare, side
 from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause, part_name
-from simshuffle.studies import kinds
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.matching import asked_apart, flat, matched, paired
+from simshuffle.study.registry import kinds
 from tests.small import small
 
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}

@@ -15,7 +15,6 @@ from simshuffle.errors import InputError, ScenarioError
 from simshuffle.network import Analytic
 from simshuffle.plan import wiring
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies import read_folder
 from simshuffle.studies.congestion import cell, figures, text
 from simshuffle.studies.congestion.compare import request, scenarios
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
@@ -35,6 +34,7 @@ from simshuffle.studies.congestion.verdict import (
     verdicts,
 )
 from simshuffle.study import engine
+from simshuffle.study.registry import read_folder
 from tests.drawn import laid_out, rows_of
 from tests.small import small
 

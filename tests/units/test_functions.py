@@ -13,9 +13,9 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.reference import stub
-from simshuffle.studies import read_folder, verbs
 from simshuffle.study.functions import function_of
 from simshuffle.study.options import fields_of
+from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
 
 TINY = {"world_size": 4, "workload.dataset.num_samples": 160, "epochs": 1}
@@ -191,7 +191,8 @@ class _EntryPoint:
 def test_a_study_of_another_distribution_is_found_by_its_entry_point(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "simshuffle.studies.entry_points", lambda group: asked.append(group) or [_EntryPoint()]
+        "simshuffle.study.registry.entry_points",
+        lambda group: asked.append(group) or [_EntryPoint()],
     )
     found = verbs.__wrapped__()
     assert asked == ["simshuffle.studies"]

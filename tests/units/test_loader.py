@@ -8,9 +8,9 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.orders.order import COLUMNS, Readers, ShardedSet
-from simshuffle.studies import read_folder
 from simshuffle.studies.loader import asking
 from simshuffle.studies.loader.shape import Shape
+from simshuffle.study.registry import read_folder
 from tests.toy_orders import Drawn, Kept
 
 DATA = ShardedSet(np.full(16, 16), np.full(16, 1.6e6))

@@ -10,7 +10,6 @@ import pytest
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies import read_folder
 from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms.ablation import STUDY
 from simshuffle.studies.mechanisms.shapley import contributions
@@ -18,6 +17,7 @@ from simshuffle.studies.mechanisms.switches import differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.study import engine
+from simshuffle.study.registry import read_folder
 from tests.small import small
 
 TINY = {

@@ -17,7 +17,6 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.results import report
-from simshuffle.studies import read_folder
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.intervals import means
@@ -26,6 +25,7 @@ from simshuffle.studies.simulation.study import STUDY, request
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.made import contents
+from simshuffle.study.registry import read_folder
 from simshuffle.study.store import Disk
 from simshuffle.study.study import fingerprint
 from tests.drawn import laid_out

@@ -23,7 +23,6 @@ from simshuffle.exchange.recording import write_plans
 from simshuffle.results.table_io import read_csv
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies import study_of
 from simshuffle.studies.mechanisms import hiding
 from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.studies.simulation import study, sweep
@@ -33,6 +32,7 @@ from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Processes
 from simshuffle.study.made import MADE, contents, made
+from simshuffle.study.registry import study_of
 from simshuffle.study.study import Request, fingerprint
 from simshuffle.verify import verify
 from tests import trained

@@ -7,7 +7,7 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies import read_folder
+from simshuffle.study.registry import read_folder
 from tests.small import small
 
 exactly = pytest.approx

@@ -17,6 +17,7 @@ from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
 from simshuffle.plan.wiring import routing
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
@@ -29,7 +30,6 @@ from simshuffle.studies.congestion.patterns import (
 from simshuffle.studies.congestion.samples import Samples, samples
 from simshuffle.studies.congestion.tables import STORED
 from simshuffle.studies.congestion.verdict import compared
-from simshuffle.studies.fields import scenario_of
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Outcomes, Request, Tables

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.studies.fields import ROUTINGS, ScenarioName, Set
+from simshuffle.scenario.options import ROUTINGS, ScenarioName, Set
 from simshuffle.study.options import CellOptions, Option, words
 from simshuffle.study.verb import Verb
 

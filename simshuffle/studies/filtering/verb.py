@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.studies.fields import Set, study_names
+from simshuffle.scenario.options import Set, study_names
 from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
@@ -38,7 +38,7 @@ class TrainOptions(CellOptions):
 
 def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
     """A training for each run and seed."""
-    from simshuffle.studies import study_of  # noqa: PLC0415 - what computes
+    from simshuffle.study.registry import study_of  # noqa: PLC0415 - what computes
 
     device = available(options.device)
     from simshuffle.studies.filtering.request import requested  # noqa: PLC0415 - torch

@@ -12,11 +12,11 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.spec.validation import validated
-from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
 from simshuffle.studies.loader.shape import Shape

@@ -12,10 +12,10 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.plan.prefetching import Demand, demand, waits
 from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
-from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.loader import tuning_text
 from simshuffle.studies.loader.tuning_figures import tuning_chart
 from simshuffle.studies.loader.tuning_tables import (

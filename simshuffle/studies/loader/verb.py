@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.studies.fields import Set, scenario_names
+from simshuffle.scenario.options import Set, scenario_names
 from simshuffle.study.options import Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 

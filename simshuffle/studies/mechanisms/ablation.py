@@ -12,8 +12,8 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.results.chart import Chart
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
 from simshuffle.studies.mechanisms.shapley import changes, contributions, on_the_way, state, word

@@ -11,9 +11,9 @@ from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.results.chart import Chart
 from simshuffle.results.report import WHOLE
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import nearest
-from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
 from simshuffle.studies.mechanisms.search import SearchCell

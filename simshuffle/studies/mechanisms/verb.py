@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.studies.fields import ScenarioName, Set, pairs
+from simshuffle.scenario.options import ScenarioName, Set, pairs
 from simshuffle.study.options import CellOptions, Option, words
 from simshuffle.study.verb import Verb
 

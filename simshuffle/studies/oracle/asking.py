@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import SHIPPED, LayerList
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.oracle.strategies import Named, chosen, known_names
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.study.options import COMMAND_LINE

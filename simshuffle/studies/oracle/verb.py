@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.studies.fields import ScenarioName, Set
+from simshuffle.scenario.options import ScenarioName, Set
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.studies.fields import Set, scenario_names
+from simshuffle.scenario.options import Set, scenario_names
 from simshuffle.study.options import Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 

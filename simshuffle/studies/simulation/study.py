@@ -18,9 +18,9 @@ from simshuffle.results import report
 from simshuffle.results.chart import Chart
 from simshuffle.results.ranks import Kept
 from simshuffle.results.table_io import rows
+from simshuffle.scenario.options import scenarios_of
 from simshuffle.scenario.scenario import Scenario, all_runs, stored
 from simshuffle.spec.overrides import combination_name
-from simshuffle.studies.fields import scenarios_of
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.studies.simulation.figures import breakdown_chart

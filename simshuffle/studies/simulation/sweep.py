@@ -16,10 +16,10 @@ from simshuffle.plan.wiring import check_machine
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
+from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.reading import exchange_located
 from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
-from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.cell import RunCell, reported
 from simshuffle.studies.simulation.intervals import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from simshuffle.studies.fields import ScenarioName, ScenarioNames, Set
+from simshuffle.scenario.options import ScenarioName, ScenarioNames, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.studies.fields import (
+from simshuffle.scenario.options import (
     ScenarioName,
     Set,
     any_of,
