@@ -23,8 +23,8 @@ import torch
 
 from simshuffle.exchange import PartialLocalShuffle
 from simshuffle.train import Emulation, Training
-from simshuffle.train.data.base import Samples
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
+from simshuffle.train.samples import Samples
 from simshuffle.train.source import ArraySource
 
 LOCAL_BATCH, CLASSES = 8, 20

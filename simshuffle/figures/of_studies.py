@@ -19,8 +19,7 @@ from simshuffle.studies.oracle.figures import (
     shown_points,
 )
 from simshuffle.studies.oracle.tables import MEMORY
-from simshuffle.studies.time_to_accuracy.drawing import places_across, time_unit
-from simshuffle.studies.time_to_accuracy.frontier import named
+from simshuffle.studies.time_to_accuracy.figures import named, places_across, time_unit
 from simshuffle.studies.training.figures import in_percent
 from simshuffle.studies.training.looks import look_of, strategies
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from simshuffle.errors import refuse
 from simshuffle.exchange import Strategy
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import Augmentation
 from simshuffle.train.iterations import local_batches
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
+from simshuffle.train.samples import Augmentation
 from simshuffle.train.training import Contrastive, Training
 
 Ints = NDArray[np.integer]

@@ -20,7 +20,6 @@ from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import Record, validated
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.data import Augmentation, TrainingSet
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
 from simshuffle.train.iterations import large_batch_warning
@@ -30,6 +29,7 @@ from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import OwnStatistics, Recorder, description
 from simshuffle.train.run import Run, check_order
+from simshuffle.train.samples import Augmentation, TrainingSet
 from simshuffle.train.source import ArraySource, DatasetSource, Source
 from simshuffle.train.training import Training
 

@@ -27,12 +27,12 @@ from simshuffle.exchange import (
 )
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.data.base import Augmentation
 from simshuffle.train.importance import inference_losses, refreshing_losses
 from simshuffle.train.iterations import Floats, Shuffled, epoch_samples, learning_rate
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network
 from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
+from simshuffle.train.samples import Augmentation
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import Training
 

@@ -15,10 +15,10 @@ from simshuffle.studies.training.study import Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study.study import Meta, Request
 from simshuffle.train.cell import RunCell, named
-from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulate import check_run as check_training
 from simshuffle.train.emulate import device_named
 from simshuffle.train.run import Run
+from simshuffle.train.samples import TrainingSet
 from simshuffle.train.study import Study, load_study
 from simshuffle.train.training import Training
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from simshuffle.errors import refuse
-from simshuffle.train.data.base import Samples
+from simshuffle.train.samples import Samples
 
 Ints = NDArray[np.integer]
 

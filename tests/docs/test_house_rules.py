@@ -21,7 +21,7 @@ FILE_LINES, KERNEL_LINES = 400, 500
 LONG_FUNCTIONS: set[str] = set()
 LONG_FILES: set[str] = set()
 # packages of which each file is a kind, or one module of several kinds
-KINDS = ("topology", "routing", "allreduce", "exchange", "network", "train/data", "train/models")
+KINDS = ("topology", "routing", "allreduce", "exchange", "network")
 # those whose kinds nobody else may ask for, and who does
 OPEN_KINDS = {"topology", "routing", "exchange"}
 ASKED_ELSEWHERE = {

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
-from simshuffle.train.data import Augmentation, Samples, TrainingSet
 from simshuffle.train.emulate import initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.iterations import epoch_samples
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
+from simshuffle.train.samples import Augmentation, Samples, TrainingSet
 from simshuffle.train.source import ArraySource
 from tests.preloaded import fork_ranks, run_ranks
 

@@ -26,7 +26,6 @@ from simshuffle.exchange import (
 )
 from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import statistics_momentum
-from simshuffle.train.data.base import Samples
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibrate, score
 from simshuffle.train.importance import between_ranks, importance_row, inference_losses
@@ -34,6 +33,7 @@ from simshuffle.train.iterations import epoch_samples, learning_rate, local_batc
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE
 from simshuffle.train.recording import description
+from simshuffle.train.samples import Samples
 from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
 

@@ -21,11 +21,11 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
 from simshuffle.train import train_run
 from simshuffle.train.cell import one_thread
-from simshuffle.train.data.base import Samples
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.recording import OwnStatistics, Recorder
 from simshuffle.train.run import Run
+from simshuffle.train.samples import Samples
 from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
 from tests.small import seconds, small

@@ -16,8 +16,7 @@ from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.time_to_accuracy.figures import figures
-from simshuffle.studies.time_to_accuracy.frontier import frontier_chart
+from simshuffle.studies.time_to_accuracy.figures import figures, frontier_chart
 from simshuffle.studies.time_to_accuracy.tables import Tables
 from tests.drawn import faults, laid_out, legend, rows_of, words
 

@@ -22,7 +22,7 @@ from simshuffle.figures.storage import Q, apart, data_sets, fit, machines
 from simshuffle.figures.table import heading
 from simshuffle.results.canvas import new_figure
 from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, width
-from simshuffle.studies.time_to_accuracy.frontier import frontier_chart
+from simshuffle.studies.time_to_accuracy.figures import frontier_chart
 from tests.drawn import faults, laid_out, words
 from tests.figure_results import PAIRS, made
 from tests.units.test_figures import frontier as crowded

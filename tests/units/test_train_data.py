@@ -20,7 +20,7 @@ from simshuffle.train.data import (
     ImageFolder,
     Procedural,
 )
-from simshuffle.train.data.base import (
+from simshuffle.train.samples import (
     balanced_labels,
     channel_statistics,
     split,

@@ -28,10 +28,10 @@ from simshuffle.study.store import TABLE
 from simshuffle.train import Diverged, Emulation, Run, Training, check_run, emulate, train_run
 from simshuffle.train.cell import RunCell
 from simshuffle.train.data import Digits
-from simshuffle.train.data.base import Samples, TrainingSet
 from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.partition import DirichletPartition
 from simshuffle.train.recording import strategy_label
+from simshuffle.train.samples import Samples, TrainingSet
 from simshuffle.train.source import ArraySource, DatasetSource
 
 LOCAL = LocalShuffle(kind="local_shuffle")

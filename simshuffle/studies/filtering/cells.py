@@ -29,11 +29,12 @@ from simshuffle.studies.filtering.record import Clustering, Extractor, Projectio
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.store import TABLE
 from simshuffle.train.cell import SECONDS_PER_SAMPLE, TorchCell, key_of, one_thread
-from simshuffle.train.data import Data, Samples, TrainingSet
+from simshuffle.train.data import Data
 from simshuffle.train.emulate import device_named, initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
+from simshuffle.train.samples import Samples, TrainingSet
 from simshuffle.train.source import ArraySource
 
 Floats = NDArray[np.floating[Any]]

@@ -40,9 +40,9 @@ from simshuffle.study.study import Meta, Outcomes, Request
 from simshuffle.train import shuffling
 from simshuffle.train import study as shuffling_study
 from simshuffle.train.cell import named
-from simshuffle.train.data import TrainingSet
 from simshuffle.train.emulate import check_run, device_named, initial_model
 from simshuffle.train.run import Run
+from simshuffle.train.samples import TrainingSet
 
 
 def requested(

@@ -17,7 +17,7 @@ from simshuffle.network.shared import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.findings import extrapolated
-from simshuffle.plan.holding import held_in
+from simshuffle.plan.holding import counted, held_in
 from simshuffle.plan.slow_cables import SlowCables
 from simshuffle.plan.wiring import routing
 from simshuffle.results import ranks, report
@@ -26,7 +26,7 @@ from simshuffle.results.table_io import stacked
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
-from simshuffle.sim.simulate import simulate_epochs
+from simshuffle.sim.simulate import simulate, simulate_epochs
 from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
@@ -146,6 +146,15 @@ class RunCell(NetworkCell):
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now
         return outcome
+
+    def simulated(self, tell: Tell) -> Timeline:
+        """The timeline of all epochs."""
+        return simulate(self.scenario, progress=tell)
+
+    def most_held(self, epochs: int) -> float:
+        """Bytes that the loaders of a host keep in so many epochs, at most; 0 where none fetch."""
+        fetched = counted(self.scenario, epochs)
+        return max((each.fetches.held_nbytes for each in fetched), default=0)
 
     def _hold_little(self) -> None:
         """Have the system take every large array back as soon as nobody has it any more; glibc

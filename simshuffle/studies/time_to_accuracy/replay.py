@@ -12,10 +12,8 @@ import pandas as pd
 
 from simshuffle.exchange import Recorded
 from simshuffle.exchange.recording import read_plans
-from simshuffle.plan.holding import counted
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
-from simshuffle.sim.simulate import simulate
 from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.time_to_accuracy.tables import LABELS, SIMULATED_COLUMNS
 from simshuffle.study.cell import Outcome, Tell
@@ -50,12 +48,9 @@ class ReplayCell(RunCell):
             steps = steps_of(exchange.path)
         elif exchange.fetches:  # caches fill: what comes later is like the last that is simulated
             steps = [min(e, scenario.epochs) for e in range(1, self.trained_epochs + 1)]
-        timeline = simulate(scenario, progress=tell)
-        found = measured(timeline, weights(steps, scenario.epochs))
-        held = [each.fetches.held_nbytes for each in counted(scenario, self.trained_epochs)]
-        return Outcome(
-            {**found, "storage_nbytes": scenario.storage_per_host + max(held, default=0)}
-        )
+        found = measured(self.simulated(tell), weights(steps, scenario.epochs))
+        held = self.most_held(self.trained_epochs)
+        return Outcome({**found, "storage_nbytes": scenario.storage_per_host + held})
 
 
 def steps_of(plans: str) -> list[int]:

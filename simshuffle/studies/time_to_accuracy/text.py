@@ -14,6 +14,7 @@ from rich.table import Table
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.time_to_accuracy.comparison import (
     CRITERIA,
+    GIVEN,
     Beaten,
     beaten,
     first_reached,
@@ -24,60 +25,51 @@ from simshuffle.studies.time_to_accuracy.comparison import (
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
 from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.tables import NORMS
-from simshuffle.studies.training.wording import Row, aligned, as_lines, as_table, mean, wrapped
+from simshuffle.studies.training.wording import Row, as_report, as_table, mean, wrapped
 
-TIMES = ["storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests"]
-TIME_WIDTHS = (13, 9, 9, 9, 10, 8, 10, 10)
+TIMES = ("storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests")
+MIXING = (
+    "Of a warm epoch: bytes from peers, all ranks; s of exchange, and of it exposed; the busiest"
+    " cable. After the last epoch: label divergence (how far a shard's labels are from those of the"
+    " set, 0 to 1), and the share of the losses' variance that is between ranks."
+)
 
 
 def report(tables: Tables, meta: Mapping[str, Any]) -> str:
-    """The whole report.
+    """All of it as one text; arguments as of `parts`."""
+    return as_report(parts(tables, meta))
+
+
+def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """The whole report, in order.
 
     Args:
         tables: what was found.
         meta: study, scenario, rule, model, schedules, condition, statistics, epochs, missing_runs,
             all_runs, targets.
     """
-    sections = [
-        _head(tables, meta),
-        _troubles(tables, meta),
-        _table(tables),
-        _mixing(tables),
-        *_by_target(tables, meta),
-        front_section(tables),
-        section("Claims about importance exchange", sentences(tables)),
-        _method(tables, meta),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The tables of the report as such, and the texts without which they cannot be read; arguments
-    as of `report`."""
-    yield from (_head(tables, meta), _troubles(tables, meta))
+    yield _head(tables, meta)
+    yield section("What is missing", list(_troubles(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
-    rows = []
-    for row in tables.settings.to_dict("records"):
-        cells = ["not simulated", *[""] * 7] if row["message"] else _times(row)
-        rows.append([f"{row['setting']}{_star(row)}", *cells, mean(row)])
-    yield as_table(title, ["setting"], [*TIMES, "accuracy"], rows)
-    names = ["from peers", "exchange (s)", "exposed (s)", "busiest cable", "labels", "between"]
-    if rows := [[row["setting"], *_mixed(row), mean(row)] for row in _exchanging(tables)]:
-        title = "Mixing and congestion, of a warm epoch"
-        yield as_table(title, ["setting"], [*names, "accuracy"], rows)
-    names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
-    rows = [
-        [row["setting"], f"{100 * float(str(target)):.1f}", *_target_cells(row)]
-        for target, of in tables.targets.groupby("target", sort=False)
-        for row in _reaching(of)
-    ]
-    if rows:
+    settings = tables.settings.to_dict("records")
+    yield as_table(title, ["setting"], [*TIMES, "accuracy"], map(_timed, settings))
+    if rows := [_mixed(row) for row in settings if not row["message"] and row["peer_nbytes"] > 0]:
+        names = ["from peers", "exchange", "exposed", "busiest cable", "labels", "between"]
+        yield as_table("Mixing and congestion", ["setting"], [*names, "accuracy"], rows)
+        yield folded(MIXING)
+    by_target = list(tables.targets.groupby("target", sort=False))
+    yield from (_of_target(tables, of) for _, of in by_target)
+    if rows := [_reached(row) for _, of in by_target for row in _reaching(of)]:
+        names = ["target (%)", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
         yield as_table("What reached which accuracy when", ["setting"], names, rows)
+    yield from _front(tables)
+    yield section("Claims about importance exchange", sentences(tables))
+    yield _method(tables, meta)
 
 
 def section(title: str, lines: Sequence[str]) -> str:
     """A title and indented paragraphs below it; nothing where there are none."""
-    return "\n".join([title, *(folded(line) for line in lines)]) if lines else ""
+    return "\n".join([title, *map(folded, lines)]) if lines else ""
 
 
 def folded(line: str) -> str:
@@ -118,101 +110,54 @@ def _counted(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} seed{'s' if seeds[0] != 1 else ''}"
 
 
-def _troubles(tables: Tables, meta: Mapping[str, Any]) -> str:
+def _troubles(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
     """What is not in the numbers, and why."""
-    lines = []
     if meta["missing_runs"]:
-        lines.append(
+        yield (
             f"UNFINISHED: {meta['missing_runs']} of the {meta['all_runs']} runs of this condition"
             " are missing or lost."
         )
-    settings = tables.settings
-    failed = settings[settings["failed_seeds"] > 0]
-    lines += [
+    rows = tables.settings.to_dict("records")
+    yield from (
         f"{row['setting']}: {row['failed_seeds']} trainings failed."
-        for row in failed.to_dict("records")
-    ]
-    lines += [
-        f"{row['setting']} cannot be simulated: {row['message']}."
-        for row in settings[settings["message"] != ""].to_dict("records")
-    ]
-    if not (settings["strategy"] == "global").any():
-        lines.append(
+        for row in rows
+        if row["failed_seeds"]
+    )
+    yield from (
+        f"{row['setting']} cannot be simulated: {row['message']}." for row in rows if row["message"]
+    )
+    if not (tables.settings["strategy"] == "global").any():
+        yield (
             "The study has no global shuffle in this condition: there is nothing to take default"
             " targets from, or to compare with."
         )
-    return section("What is missing", lines)
 
 
-def _table(tables: Tables) -> str:
-    """One line for each setting."""
-    widths = (-_width(tables), *TIME_WIDTHS)
-    title = (
-        "Settings. Times in s, of the simulation; requests to the file system, of staging and"
-        " all epochs; accuracy in %, with its 95 % interval; * on the front"
-    )
-    lines = [title, aligned(["", *TIMES, "accuracy"], *widths, 14)]
-    for row in tables.settings.to_dict("records"):
-        # what was not simulated takes the width of all times
-        cells, of = (["not simulated"], (78,)) if row["message"] else (_times(row), TIME_WIDTHS)
-        cells = [row["setting"], *cells, mean(row)]
-        lines.append(aligned(cells, widths[0], *of, 14) + _star(row))
-    return "\n".join(lines)
-
-
-def _star(row: Row) -> str:
-    return " *" if row["on_front"] else ""
-
-
-def _times(row: Row) -> list[str]:
-    """Storage of a host, staging, first epoch, other epochs, all, IMPT, EXCHANGE, requests."""
+def _timed(row: Row) -> list[str]:
+    """A setting: storage of a host, staging, first epoch, other epochs, all, IMPT, EXCHANGE,
+    requests and accuracy."""
+    name = f"{row['setting']}{' *' if row['on_front'] else ''}"
+    if row["message"]:
+        return [name, "not simulated", *[""] * (len(TIMES) - 1), mean(row)]
     names = ("staging_s", "cold_epoch_s", "epoch_s", "total_s", "impt_s", "exchange_s")
     storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
     requests = readable_count(row["total_requests"])
-    return [storage, *(seconds(row[name]) for name in names), requests]
-
-
-def _width(tables: Tables) -> int:
-    """Of the column of settings."""
-    return max(19, *(len(name) for name in tables.settings["setting"])) + 1
-
-
-def _mixing(tables: Tables) -> str:
-    """What the exchange costs the network and what it mixes, side by side; nothing where no setting
-    exchanges."""
-    rows = [[row["setting"], *_mixed(row), mean(row)] for row in _exchanging(tables)]
-    if not rows:
-        return ""
-    title = (
-        "Mixing and congestion. Of a warm epoch: bytes from peers, all ranks; s of exchange,"
-        " and of it exposed; the busiest cable.\n"
-        "  After the last epoch: label divergence (how far a shard's labels are from those of"
-        " the set, 0 to 1), and the share of the\n"
-        "  losses' variance that is between ranks."
-    )
-    names = ["", "from peers", "exchange", "exposed", "  busiest cable", "labels", "between"]
-    for row in rows:
-        row[4] = f"  {row[4]}"
-    widths = (-_width(tables), 11, 10, 9, -24, 8, 9, 14)
-    return as_lines(title, [*names, "accuracy"], rows, *widths)
-
-
-def _exchanging(tables: Tables) -> list[dict[Any, Any]]:
-    """The settings that were simulated and exchange samples."""
-    rows = tables.settings.to_dict("records")
-    return [row for row in rows if not row["message"] and row["peer_nbytes"] > 0]
+    return [name, storage, *(seconds(row[of]) for of in names), requests, mean(row)]
 
 
 def _mixed(row: Row) -> list[str]:
-    """Bytes from peers, exchange, exposed, busiest cable, label divergence, between ranks."""
-    cable = f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else ""
-    shares = (row["label_divergence"], row["between_ranks"])
+    """What the exchange of a setting costs the network and what it mixes: bytes from peers,
+    exchange, exposed, busiest cable, label divergence, between ranks; and accuracy."""
     return [
+        row["setting"],
         readable(row["peer_nbytes"], Dimension.NBYTES, 3),
-        seconds(row["exchange_total_s"]),
-        seconds(row["exchange_exposed_s"]),
-        cable,
-        *("" if math.isnan(value) else f"{value:.3f}" for value in shares),
+        *(seconds(row[name]) for name in ("exchange_total_s", "exchange_exposed_s")),
+        f"{row['cable_tier']} {row['cable_utilisation']:.1%}" if row["cable_tier"] else "",
+        *(
+            "" if math.isnan(row[name]) else f"{row[name]:.3f}"
+            for name in ("label_divergence", "between_ranks")
+        ),
+        mean(row),
     ]
 
 
@@ -230,21 +175,14 @@ def verdict(tables: Tables) -> Iterator[str]:
     yield f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
 
 
-def _by_target(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
-    """What is fastest to each target, and a table of all settings that reached it."""
-    for target, rows in tables.targets.groupby("target", sort=False):
-        name = rows["name"].iloc[0]
-        title = f"Target {100 * float(str(target)):.1f} %" + (
-            f" ({name})" if name != "as given" else ""
-        )
-        widths = (-_width(tables) - 2, 9, 20, 30, 8)
-        names = ["", "reached", "probability, 95 %", "time (s), 95 %", "epochs"]
-        cells = [[f"  {row['setting']}", *_target_cells(row)] for row in _reaching(rows)]
-        lines = [aligned(each, *widths) for each in (names, *cells)]
-        none = [str(row["setting"]) for row in rows.to_dict("records") if not row["reached"]]
-        rest = [folded(f"Not reached by any seed: {', '.join(none)}.")] if none else []
-        said = section(title, _fastest(tables, rows))
-        yield "\n".join([said, *(lines if len(none) < len(rows) else []), *rest])
+def _of_target(tables: Tables, rows: pd.DataFrame) -> str:
+    """What is fastest to a target, and what never reached it."""
+    name, none = rows["name"].iloc[0], rows.loc[rows["reached"] == 0, "setting"]
+    lines = _fastest(tables, rows)
+    if len(none):
+        lines.append(f"Not reached by any seed: {', '.join(none)}.")
+    named = f" ({name})" if name != GIVEN else ""
+    return section(f"Target {100 * rows['target'].iloc[0]:.1f} %{named}", lines)
 
 
 def _reaching(rows: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -253,17 +191,17 @@ def _reaching(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     return sorted(reached, key=lambda row: (row["reached"] < row["n"], float(row["time_s"])))
 
 
-def _target_cells(row: Row) -> list[str]:
-    """Seeds that reached it, their share, the time and the epochs."""
+def _reached(row: Row) -> list[str]:
+    """A setting and a target: seeds that reached it, their share, the time and the epochs."""
     sure = f"{100 * row['probability_low']:.0f} to {100 * row['probability_high']:.0f} %"
     spread = (
         ""
         if math.isnan(row["time_low_s"])
         else f" ({seconds(max(row['time_low_s'], 0.0))} to {seconds(row['time_high_s'])})"
     )
-    reached = f"{row['reached']} of {row['n']}"
+    target, reached = f"{100 * row['target']:.1f}", f"{row['reached']} of {row['n']}"
     time = seconds(row["time_s"]) + spread
-    return [reached, sure, time, f"{row['epochs']:.1f}"]
+    return [row["setting"], target, reached, sure, time, f"{row['epochs']:.1f}"]
 
 
 def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
@@ -315,12 +253,12 @@ def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
     return estimate((times[0][both] - times[1][both]).tolist()).low > 0
 
 
-def front_section(tables: Tables) -> str:
+def _front(tables: Tables) -> Iterator[str]:
     """Which settings no other one beats, and what beats each of the others."""
     settings = tables.settings
     front = settings[settings["on_front"]].sort_values("total_s").to_dict("records")
     if not front:
-        return ""
+        return
     lines = [
         "No other setting is at least as good in storage per host, time of all epochs, requests to"
         " the file system and mean final accuracy, and better in one of them. Means alone decide;"
@@ -332,11 +270,10 @@ def front_section(tables: Tables) -> str:
             f"{row['setting']}: {storage} a host, {seconds(row['total_s'])} s,"
             f" {readable_count(row['total_requests'])} requests, {mean(row)} %."
         )
-    others = [_beaten(tables, each) for each in beaten(settings)]
-    if others:
-        others.insert(0, "In brackets: accuracy of the one that beats it less its own, paired.")
-    sections = [section("Pareto front", lines), section("Beaten", others)]
-    return "\n\n".join(section for section in sections if section)
+    yield section("Pareto front", lines)
+    if others := [_beaten(tables, each) for each in beaten(settings)]:
+        head = "In brackets: accuracy of the one that beats it less its own, paired."
+        yield section("Beaten", [head, *others])
 
 
 def _beaten(tables: Tables, found: Beaten) -> str:

@@ -20,7 +20,7 @@ from simshuffle.studies.training.tables import (
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    aligned,
+    as_report,
     as_table,
     condition,
     difference,
@@ -37,9 +37,6 @@ from simshuffle.studies.training.wording import (
 )
 
 KEYS = ["condition", "strategy"]
-EQUAL_FRACTION = "At equal Q: points above partial local shuffle"
-WIDTHS = (14, 14, 15, 15, 5, 8)
-"""Of the columns of accuracy."""
 EXPLAINED = {
     "own": (
         "own: every rank evaluates with its own running statistics, and the mean over ranks is"
@@ -52,61 +49,43 @@ EXPLAINED = {
 
 
 def report(tables: Tables, meta: Mapping[str, Any]) -> str:
-    """The whole report.
+    """All of it as one text; arguments as of `parts`."""
+    return as_report(parts(tables, meta))
+
+
+def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
+    """The whole report, in order.
 
     Args:
         tables: of the study.
         meta: 'study' and 'description' of it.
     """
-    settings = summary(tables.runs)
-    sections = [_head(tables, meta), *_troubles(tables)]
-    if len(settings):
-        names = statistics_of(tables.finished())
-        main = settings[settings["statistics"] == names[0]]
-        sections += [
-            _findings(main),
-            _table(main),
-            _equal_fraction(main),
-            _resting(main),
-            _by_statistics(settings, names),
-            _method(names, tables, meta),
-        ]
-    sections.append(_times(tables))
-    return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The tables of the report as such, and the texts without which they cannot be read; arguments
-    as of `report`."""
     yield _head(tables, meta)
     yield from _troubles(tables)
     settings = summary(tables.runs)
     if len(settings):
         names = statistics_of(tables.finished())
-        main = settings[settings["statistics"] == names[0]].to_dict("records")
-        title = "Accuracy in %, and differences in points; * a difference is found"
-        rows = [[condition(row), setting(row), mean(row), *_compared(row)] for row in main]
-        yield as_table(title, KEYS, ["accuracy", "- global", "- local", "n", "seeds"], rows)
-        rows = [[condition(row), setting(row), *_tested(row)] for row in main if _paired(row)]
-        if rows:
-            yield as_table(EQUAL_FRACTION, KEYS, ["difference", "p", "p (Holm)"], rows)
+        main = settings[settings["statistics"] == names[0]]
+        yield _findings(main)
+        yield as_table(
+            "Accuracy in %, differences in points after the last epoch; * a difference is found",
+            KEYS,
+            ["last epoch", "best", "- global", "- local", "n", "seeds"],
+            [_accuracy(row) for row in main.to_dict("records")],
+        )
+        yield from _equal_fraction(main)
+        yield _resting(main)
+        yield _by_statistics(settings, names)
         yield _method(names, tables, meta)
+    yield _times(tables)
 
 
-def _compared(row: Row) -> list[str]:
-    """Differences to global and to local shuffle, samples that statistics rest on, and seeds."""
+def _accuracy(row: Row) -> list[str]:
+    """Accuracy of a setting after the last epoch and the best one, differences of the former to
+    global and to local shuffle, samples that statistics rest on, and seeds."""
     gaps = (starred(row, against) for against in ("global", "local"))
-    return [*gaps, rests_on(row), str(row["seeds"])]
-
-
-def _tested(row: Row) -> list[str]:
-    """The difference to partial local shuffle at the same Q, and both p-values."""
-    p = (row["partial_p"], row["partial_p_holm"])
-    return [difference(row, "partial"), *map(_p, p)]
-
-
-def _paired(row: Row) -> bool:
-    return bool(row["partial_pairs"])
+    means = (mean(row), mean(row, "best_"))
+    return [condition(row), setting(row), *means, *gaps, rests_on(row), str(row["seeds"])]
 
 
 def _head(tables: Tables, meta: Mapping[str, Any]) -> str:
@@ -190,26 +169,6 @@ def _how_statistics_move(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"The pass that measures importance runs before an epoch: {told}."
 
 
-def _table(main: pd.DataFrame) -> str:
-    """Accuracy of every setting after the last epoch and the best one, and the difference of the
-    former to global and to local shuffle."""
-    lines = [
-        "Accuracy in % after the last epoch and after the best one, and differences in points after"
-        " the last.",
-        "* a difference is found.",
-    ]
-    for rows in groups(main):
-        name = condition(rows[0])
-        n = "n" if rests_on(rows[0]) else ""
-        lines += ["", *(wrapped(name) for _ in range(len(name) > 38))]
-        heads = ["last epoch", "best", "- global", "- local", n, "   seeds"]
-        lines.append(aligned([name if len(name) <= 38 else "", *heads], -38, *WIDTHS))
-        for row in rows:
-            cells = [f"  {setting(row)}", mean(row), mean(row, "best_"), *_compared(row)]
-            lines.append(aligned(cells, -38, *WIDTHS))
-    return "\n".join(lines)
-
-
 def _findings(main: pd.DataFrame) -> str:
     """In words: local shuffle against global by M, what exchange closes of the gap, and strategies
     at equal Q."""
@@ -267,44 +226,49 @@ def _closing(rows: Sequence[Row]) -> Iterator[str]:
     )
 
 
-def _equal_fraction(main: pd.DataFrame) -> str:
+def _equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
     """Strategies against partial local shuffle at the same Q, and a verdict over all of them."""
-    compared = [row for row in main.to_dict("records") if _paired(row)]
+    compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
     if not compared:
-        return ""
-    widths = (-46, 14, 10, 10)
-    lines = ["", aligned(["", "difference", "p", "p (Holm)"], *widths)]
-    for rows in groups(pd.DataFrame(compared)):
-        lines.append(f"  {condition(rows[0])}")
-        lines += [aligned([f"  {setting(row)}", *_tested(row)], *widths) for row in rows]
-    return "\n".join([paragraph(EQUAL_FRACTION, list(_verdict(compared))), *lines])
+        return
+    yield as_table(
+        "At equal Q: points above partial local shuffle",
+        KEYS,
+        ["difference", "p", "p (Holm)"],
+        [
+            [
+                condition(row),
+                setting(row),
+                difference(row, "partial"),
+                *map(_p, (row["partial_p"], row["partial_p_holm"])),
+            ]
+            for row in compared
+        ],
+    )
+    yield _verdict(compared)
 
 
 def _p(value: float) -> str:
     return "" if math.isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _verdict(compared: Sequence[Row]) -> Iterator[str]:
+def _verdict(compared: Sequence[Row]) -> str:
     tested = [row for row in compared if not math.isnan(row["partial_p_holm"])]
     if not tested:
-        return
+        return ""
     differ = [row for row in tested if found(row, "partial")]
     half = [50 * (row["partial_high"] - row["partial_low"]) for row in tested]
-    kinds = (
-        ("better", [row for row in differ if row["partial_difference"] > 0]),
-        ("worse", [row for row in differ if row["partial_difference"] < 0]),
-    )
     several = len({row["variant"] for row in tested}) > 1
     named = {
-        name: ", ".join(
+        name: [
             f"{setting(row)} at {row['variant'] + ', ' if several else ''}M = {row['world_size']}"
-            for row in those
-        )
-        for name, those in kinds
-        if those
+            for row in differ
+            if sign * row["partial_difference"] > 0
+        ]
+        for name, sign in (("better", 1), ("worse", -1))
     }
-    listed = "; ".join(f"{name}: {those}" for name, those in named.items())
-    yield (
+    listed = "; ".join(f"{name}: {', '.join(those)}" for name, those in named.items() if those)
+    return wrapped(
         f"Of these {len(tested)} comparisons {len(differ)} differ from partial local shuffle after"
         f" Holm's correction{f' ({listed})' if listed else ''}. What the others may differ by is"
         f" what their intervals leave open: half widths are {min(half):.1f} to {max(half):.1f}"

@@ -10,14 +10,13 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.results.console import new_table
+from simshuffle.results.console import new_table, terminal_text
 from simshuffle.studies.training.tables import CONDITION, NORMS, STATUS
 
 WIDTH = 110
 RISK = 0.05
 """p-values below it, after Holm's correction, are called a difference."""
 Row = Mapping[Any, Any]
-Rows = Sequence[Sequence[str]]
 
 
 def paragraph(title: str, lines: Sequence[str]) -> str:
@@ -42,23 +41,25 @@ def wrapped(line: str) -> str:
     return "\n".join(folded).replace("\u00a0", " ")
 
 
-def aligned(cells: Iterable[object], *widths: int) -> str:
-    """Cells as an indented line, each as wide as said; of a negative width from the left."""
-    parts = zip(cells, widths, strict=True)
-    return "  " + "".join(f"{cell:{'<' if n < 0 else '>'}{abs(n)}}" for cell, n in parts)
-
-
-def as_lines(title: str, names: Sequence[str], rows: Rows, *widths: int) -> str:
-    """A table of a report: a title, the names of its columns, and rows."""
-    return "\n".join([title, *(aligned(row, *widths) for row in (names, *rows))])
-
-
-def as_table(title: str, left: Sequence[str], right: Sequence[str], rows: Rows) -> Table:
-    """The same as a table: columns that are aligned to the left, then to the right."""
+def as_table(
+    title: str, left: Sequence[str], right: Sequence[str], rows: Iterable[Sequence[str]]
+) -> Table:
+    """A table of a report: columns that are aligned to the left, then to the right."""
     table = new_table(title, left, right)
     for row in rows:
-        table.add_row(*(cell.rstrip() for cell in row))
+        table.add_row(*row)
     return table
+
+
+def as_report(parts: Iterable[str | Table]) -> str:
+    """Texts and tables as one text, a blank line between them."""
+    shown = (part if isinstance(part, str) else _as_lines(part) for part in parts)
+    return "\n\n".join(part for part in shown if part) + "\n"
+
+
+def _as_lines(table: Table) -> str:
+    lines = terminal_text([table], WIDTH).splitlines()
+    return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
 
 def run_counts(runs: pd.DataFrame) -> str:
@@ -116,11 +117,8 @@ def rests_on(row: Row) -> str:
 
 def starred(row: Row, against: str) -> str:
     """A difference, with a star if it is one after Holm's correction."""
-    return (
-        f"{difference(row, against)}{' *' if found(row, against) else '  '}"
-        if row[f"{against}_pairs"]
-        else "  "
-    )
+    star = " *" if found(row, against) else ""
+    return difference(row, against) + star if row[f"{against}_pairs"] else ""
 
 
 def difference(row: Row, against: str) -> str:

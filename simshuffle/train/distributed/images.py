@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.train.data.image_folder import ENDINGS, UNREADABLE
+from simshuffle.train.data_files import ENDINGS, UNREADABLE
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.partition import Partition

@@ -21,7 +21,6 @@ from simshuffle.results.timeline import phase_table
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
 from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.data import TrainingSet
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.measuring import (
     Marks,
@@ -40,6 +39,7 @@ from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import OwnStatistics, Recorder, description
 from simshuffle.train.run import Run
+from simshuffle.train.samples import TrainingSet
 
 Floats = NDArray[np.float64]
 Batch = tuple[torch.Tensor, torch.Tensor]

@@ -1,5 +1,5 @@
-"""Procedural: images of many classes made from random numbers. Nothing is downloaded, and the
-difficulty can be set."""
+"""Data sets: those that are made or come with a package, and the union of all. To add one, write a
+class like these and add it to the union at the end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
+from sklearn.datasets import load_digits, make_classification
 
+from simshuffle.errors import refuse
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
-from simshuffle.train.data.base import (
+from simshuffle.train.data_files import Cifar10, Cifar100, ImageFolder
+from simshuffle.train.samples import (
     Augmentation,
     Samples,
+    TestShare,
     TrainingSet,
     balanced_labels,
     check_memory,
     long_tailed_labels,
+    split,
+    standardised,
     with_wrong_labels,
 )
 
@@ -199,3 +205,151 @@ def _interpolated(coarse: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     detail = coarse.shape[-1]
     at, rest = np.divmod(np.arange(size) * detail * STEPS // size, STEPS)
     return np.asarray(coarse[..., at] * (STEPS - rest) + coarse[..., (at + 1) % detail] * rest)
+
+
+class Classification(Spec):
+    """Vectors, as `sklearn.datasets.make_classification` makes them (Guyon, 2003); its names in
+    brackets.
+
+    Attributes:
+        num_samples, test_samples: of the two parts; drawn together, so both share the clusters.
+        features: values of a vector (n_features).
+        informative: of them, those that the clusters differ in (n_informative).
+        redundant: of them, random combinations of the informative ones (n_redundant); the rest is
+            noise.
+        classes: number of labels (n_classes).
+        clusters_per_class: Gaussian clusters that a class consists of (n_clusters_per_class).
+        separation: half the side of the hypercube (class_sep). Less of it is harder.
+        label_noise: share of the training labels that are replaced by a wrong one; test labels are
+            always right.
+        seed: of everything that is drawn.
+    """
+
+    label: ClassVar[str] = "synthetic features"
+    kind: Literal["classification"]
+    num_samples: Count = 8192
+    test_samples: Count = 2048
+    features: Annotated[int, Field(ge=1, le=100_000)] = 32
+    informative: Annotated[int, Field(ge=1, le=64)] = 16
+    redundant: Annotated[int, Field(ge=0)] = 0
+    classes: Annotated[int, Field(ge=2, le=10_000)] = 16
+    clusters_per_class: Annotated[int, Field(ge=1, le=1000)] = 2
+    separation: NonNegative = 1.0
+    label_noise: Fraction = 0.0
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Classification:
+        if self.informative + self.redundant > self.features:
+            raise PydanticCustomError(
+                "features", "features must be at least informative + redundant"
+            )
+        if self.classes * self.clusters_per_class > 2**self.informative:
+            raise PydanticCustomError(
+                "corners",
+                "classes times clusters_per_class must be at most 2 to the power of informative",
+            )
+        return self
+
+    def load(self) -> TrainingSet:
+        """The samples, each feature less its mean and divided by its standard deviation in the
+        training part.
+
+        Raises:
+            InputError: the samples would fill the memory.
+        """
+        count = self.num_samples + self.test_samples
+        remedy = "Lower num_samples, test_samples or features."
+        check_memory(8 * count * self.features, MOST_NBYTES, "num_samples", "data", remedy)
+        inputs, targets = make_classification(
+            n_samples=count,
+            n_features=self.features,
+            n_informative=self.informative,
+            n_redundant=self.redundant,
+            n_repeated=0,
+            n_classes=self.classes,
+            n_clusters_per_class=self.clusters_per_class,
+            flip_y=0,
+            class_sep=self.separation,
+            random_state=int(stream(self.seed, "classification").integers(2**32)),
+        )
+        train, test = standardised(
+            inputs[: self.num_samples], inputs[self.num_samples :], by_feature=True
+        )
+        targets = np.asarray(targets, np.int64)
+        rng = stream(self.seed, "classification wrong labels")
+        labels = with_wrong_labels(targets[: self.num_samples], self.classes, self.label_noise, rng)
+        return TrainingSet(
+            "classification",
+            Samples(train, labels),
+            Samples(test, targets[self.num_samples :]),
+            self.classes,
+        )
+
+
+class Digits(Spec):
+    """The test set of the UCI Optical Recognition of Handwritten Digits Data Set (Alpaydin and
+    Kaynak, 1998).
+
+    Attributes:
+        test_share: part of the samples of each digit that is kept for testing.
+        label_noise: share of the training labels that are replaced by a wrong one.
+        flat: vectors of 64 values; otherwise images of shape (1, 8, 8).
+        seed: of the split and of the wrong labels.
+    """
+
+    label: ClassVar[str] = "scikit-learn's digits"
+    kind: Literal["digits"]
+    test_share: TestShare = 0.2
+    label_noise: Fraction = 0.0
+    flat: bool = False
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    def load(self) -> TrainingSet:
+        """The samples, less the training pixels' mean and divided by their standard deviation."""
+        bunch = load_digits()
+        images = np.asarray(bunch.data, np.float64).reshape(
+            (-1, 64) if self.flat else (-1, 1, 8, 8)
+        )
+        targets = np.asarray(bunch.target, np.int64)
+        train, test = split(targets, self.test_share, stream(self.seed, "digits split"))
+        inputs, test_inputs = standardised(images[train], images[test])
+        labels = with_wrong_labels(
+            targets[train], 10, self.label_noise, stream(self.seed, "digits wrong labels")
+        )
+        return TrainingSet(
+            "digits", Samples(inputs, labels), Samples(test_inputs, targets[test]), 10
+        )
+
+
+class OwnData(Spec):
+    """What `simshuffle.train.train_study` was given to train on.
+
+    Attributes:
+        name: for tables and figures.
+        version: that the caller gives; changed where the samples change.
+    """
+
+    kind: Literal["own"]
+    name: str
+    version: str = ""
+
+    @property
+    def label(self) -> str:
+        """In words: its name."""
+        return self.name
+
+    def load(self) -> TrainingSet:
+        """Nothing: a file has no samples of the caller's.
+
+        Raises:
+            InputError: always.
+        """
+        remedy = "Call simshuffle.train.train_study with it."
+        refuse("data", "must be given from Python", self.name, remedy, "study")
+
+
+Data = Annotated[
+    Digits | Procedural | Classification | Cifar10 | Cifar100 | ImageFolder | OwnData,
+    Field(discriminator="kind"),
+]

@@ -1,16 +1,19 @@
-"""What every data set of a training answers: samples in memory, with their labels; what several
-need to split, scale and label them; and data of the caller's."""
+"""Samples in memory, with their labels: what every data set of a training answers; and what several
+need to split, scale and label them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
 from simshuffle.errors import refuse
-from simshuffle.spec.record import Spec
+from simshuffle.spec.record import whole_as_float
+
+TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le=0.9)]
 
 
 @dataclass(frozen=True)
@@ -58,25 +61,6 @@ class TrainingSet:
     std: tuple[float, ...] = ()
     # how views of the samples are made; None if there is none
     augmentation: Augmentation | None = None
-
-
-class DataSource(Protocol):
-    """A record of a study that can be loaded."""
-
-    @property
-    def kind(self) -> str:
-        """Its name."""
-
-    @property
-    def label(self) -> str:
-        """What it is in words, for figures: 'synthetic images'."""
-
-    def load(self) -> TrainingSet:
-        """The samples; the same on every call.
-
-        Raises:
-            InputError: a file is missing or not what it should be.
-        """
 
 
 # ---------------------------------------------------------------------- what several data sets need
@@ -165,33 +149,3 @@ def check_memory(nbytes: int, limit: float, key: str, source: str, remedy: str) 
     if nbytes > limit:
         rule = f"the samples must fit into {limit / 1e9:.3g} GB of memory"
         refuse(key, rule, f"{nbytes / 1e9:.3g} GB", remedy, source)
-
-
-# ---------------------------------------------------------------------------------- of the caller's
-
-
-class OwnData(Spec):
-    """What `simshuffle.train.train_study` was given to train on.
-
-    Attributes:
-        name: for tables and figures.
-        version: that the caller gives; changed where the samples change.
-    """
-
-    kind: Literal["own"]
-    name: str
-    version: str = ""
-
-    @property
-    def label(self) -> str:
-        """In words: its name."""
-        return self.name
-
-    def load(self) -> TrainingSet:
-        """Nothing: a file has no samples of the caller's.
-
-        Raises:
-            InputError: always.
-        """
-        remedy = "Call simshuffle.train.train_study with it."
-        refuse("data", "must be given from Python", self.name, remedy, "study")
