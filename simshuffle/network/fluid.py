@@ -57,9 +57,9 @@ from simshuffle.network import fluid_posting as posting
 from simshuffle.network import fluid_records as records
 from simshuffle.network import fluid_shares as shares
 from simshuffle.network import fluid_transfers as transfers
-from simshuffle.network.addresses import words
 from simshuffle.network.batch import TransferBatch, as_floats
 from simshuffle.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
+from simshuffle.spec.compiling import words
 
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
 RATE_LIMITS = 15

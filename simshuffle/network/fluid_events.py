@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.addresses import at_address
-from simshuffle.network.compiling import compiled, int64, reducing
 from simshuffle.network.fluid_records import (
     DELAYED,
     FAN,
@@ -24,6 +22,7 @@ from simshuffle.network.fluid_records import (
     no_links,
     no_transfers,
 )
+from simshuffle.spec.compiling import at_address, compiled, int64, reducing
 
 
 @reducing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid_ahead import IN_HEAP, LARGE, LISTED, TURNS, fetch_members, fetch_turns
 from simshuffle.network.fluid_events import refresh_minima, upcoming_end
 from simshuffle.network.fluid_members import add_row, fair_level, join_links, sift_down, write_entry
@@ -16,6 +15,7 @@ from simshuffle.network.fluid_visits import (
     push_visit,
     sift_visits,
 )
+from simshuffle.spec.compiling import compiled, int64
 
 
 @compiled

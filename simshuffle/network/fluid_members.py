@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid_records import CAPACITY, OTHER, Floats, Ints, Records, State
+from simshuffle.spec.compiling import compiled, int64
 
 
 @compiled

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, entry, int64
 from simshuffle.network.fluid_events import graph_at, make_ready, state_at, upcoming
 from simshuffle.network.fluid_records import UNUSED, WAITING, Graph, Ints, Records, State
+from simshuffle.spec.compiling import compiled, entry, int64
 
 # What `post` returns instead of a time if it needs a larger arena, more links for rate limits, room
 # for more transfers or for more of what they wait for, or for longer routes.

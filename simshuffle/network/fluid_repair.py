@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid_events import set_end, upcoming_end
 from simshuffle.network.fluid_members import change_bottleneck, fair_level, mark_dirty
 from simshuffle.network.fluid_records import (
@@ -17,6 +16,7 @@ from simshuffle.network.fluid_records import (
     State,
 )
 from simshuffle.network.fluid_visits import pop_visit, push_visit, sift_visits
+from simshuffle.spec.compiling import compiled, int64
 
 # A repair that visits more links than a sweep costs becomes one: a visit costs about as much as
 # sweeping over so many saturated links, and over so many links whose load alone has to be looked

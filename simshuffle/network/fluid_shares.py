@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from simshuffle.network.compiling import compiled, entry, int64
 from simshuffle.network.fluid_events import set_end, state_at, upcoming_end
 from simshuffle.network.fluid_fill import fill
 from simshuffle.network.fluid_members import start_flow, stop_flow
 from simshuffle.network.fluid_records import CAPACITY, FIRST, PEAK, Ints, State
 from simshuffle.network.fluid_repair import repair
 from simshuffle.network.fluid_sweep import PATIENCE, drop_rank, sweep
+from simshuffle.spec.compiling import compiled, entry, int64
 
 # The sums in the other loads are made anew after so many repairs, lest rounding adds up.
 REFRESH = 1 << 14

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.compiling import compiled, int64, reducing
 from simshuffle.network.fluid_events import refresh_minima, upcoming_end
 from simshuffle.network.fluid_members import change_bottleneck, fair_level
 from simshuffle.network.fluid_records import (
@@ -23,6 +22,7 @@ from simshuffle.network.fluid_records import (
 )
 from simshuffle.network.fluid_repair import sweep_cost
 from simshuffle.network.fluid_visits import order_visits, pop_visit
+from simshuffle.spec.compiling import compiled, int64, reducing
 
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
 # that gives up costs most.

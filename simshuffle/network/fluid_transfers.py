@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, entry, int64
 from simshuffle.network.fluid_ahead import LARGE, fetch_ends
 from simshuffle.network.fluid_events import (
     graph_at,
@@ -38,6 +37,7 @@ from simshuffle.network.fluid_records import (
     State,
 )
 from simshuffle.network.fluid_shares import end_due, end_early, share
+from simshuffle.spec.compiling import compiled, entry, int64
 
 
 @compiled

@@ -6,8 +6,8 @@ wait for memory but once.
 
 from __future__ import annotations
 
-from simshuffle.network.compiling import compiled
 from simshuffle.network.fluid_records import FIRST, Records
+from simshuffle.spec.compiling import compiled
 
 BELOW = 4  # entries below one: below place k are 4k + 1 to 4k + 4
 

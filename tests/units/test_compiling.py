@@ -16,15 +16,14 @@ from simshuffle.network import (
     Analytic,
     Fluid,
     Packet,
-    compiling,
     fluid_posting,
     fluid_shares,
     fluid_transfers,
 )
 from simshuffle.network import packet_kernel as kernel
-from simshuffle.network.addresses import at_address, words
-from simshuffle.network.compiling import entry, fingerprint
 from simshuffle.network.shared import make_ready
+from simshuffle.spec import compiling
+from simshuffle.spec.compiling import at_address, entry, fingerprint, words
 from tests.plain_kernels import ENDS
 
 
@@ -85,7 +84,7 @@ def test_the_fingerprint_changes_with_any_source_at_any_depth(tmp_path, name):
 
 KERNEL = """
 import sys
-from simshuffle.network.compiling import compiled, entry
+from simshuffle.spec.compiling import compiled, entry
 
 @compiled
 def twice(value: int) -> int:

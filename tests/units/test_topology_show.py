@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.cli.fabric_figure import fabric_figure, save_figure
 from simshuffle.errors import InputError
 from simshuffle.fabrics import survey as surveying
-from simshuffle.fabrics.figure import fabric_figure, save_figure
 from simshuffle.fabrics.survey import (
     PATTERNS,
     Survey,
