@@ -189,7 +189,7 @@ def mark_dirty(links: Records, dirty: Ints, clock: Records, ident: int) -> None:
 
 @compiled
 def _enlarge_heap(s: State, ident: int) -> None:
-    """Move the heap of a link to where it has more places. There is room: see `posting.promise`.
+    """Move the heap of a link to where it has more places. There is room: see `events.promise`.
 
     Few of the flows that are posted drain at one time, so heaps start small and lie together.
     """
