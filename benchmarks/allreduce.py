@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 from simshuffle.allreduce import Allreduce
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.flows import Links
-from simshuffle.network.models import Fluid
-from simshuffle.network.shared import shared_network
+from simshuffle.network.models import Fluid, shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import load_scenario
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.network import Fluid
-from simshuffle.network.shared import make_ready
+from simshuffle.network.models import make_ready
 from simshuffle.plan.effort import effort
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios

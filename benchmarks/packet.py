@@ -25,9 +25,9 @@ from simshuffle import load_scenario
 from simshuffle.network import Flows, Links, Packet
 from simshuffle.network import packet_queues as queues
 from simshuffle.network import packet_records as records
-from simshuffle.network.compiling import entry
 from simshuffle.network.packet import PacketNetwork
 from simshuffle.plan.resources import Resources
+from simshuffle.spec.compiling import entry
 
 RANKS = 2048
 STEPS = 62

@@ -1,8 +1,8 @@
 """The kernels of the networks as plain Python: the slow twin of what numba makes of them.
 
-Imported before any kernel, this module has the decorators of `simshuffle.network.compiling` give
+Imported before any kernel, this module has the decorators of `simshuffle.spec.compiling` give
 functions back as they are, and has arrays found by their address with ctypes, as
-`simshuffle.network.addresses` finds them in compiled code. It is started as a program of its own:
+`simshuffle.spec.compiling` finds them in compiled code. It is started as a program of its own:
 
     python -m tests.plain_kernels MODEL SEED
 """
@@ -13,16 +13,16 @@ import sys
 
 import numpy as np
 
-from simshuffle.network import addresses, compiling
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.network.flows import Flows, Links
 from simshuffle.network.models import Packet
+from simshuffle.spec import compiling
 
 WORD = ctypes.sizeof(ctypes.c_int64)
 
 
 def plain_at_address(example):
-    """As `simshuffle.network.addresses.at_address`, for Python: the tuple of which the words lie at
+    """As `simshuffle.spec.compiling.at_address`, for Python: the tuple of which the words lie at
     an address."""
 
     def at(address):
@@ -135,6 +135,6 @@ ENDS = {"fluid": fluid_ends, "packet": packet_ends}
 if __name__ == "__main__":
     compiling.entry = plain_entry
     compiling.compiled = compiling.reducing = as_it_is
-    addresses.at_address = plain_at_address
+    compiling.at_address = plain_at_address
     np.seterr(all="ignore")
     sys.stdout.write(json.dumps(ENDS[sys.argv[1]](int(sys.argv[2]))))

@@ -16,8 +16,8 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.study.options import words
 
 if TYPE_CHECKING:
-    from simshuffle.fabrics.folder import Dumps
     from simshuffle.fabrics.imported import ImportedFabric
+    from simshuffle.fabrics.reading import Dumps
 
 app = typer.Typer()
 
@@ -105,8 +105,8 @@ def import_(
     force: Replace = False,
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
-    from simshuffle.fabrics.folder import Dumps
     from simshuffle.fabrics.lfts import check_ways, read_tables
+    from simshuffle.fabrics.reading import Dumps
     from simshuffle.new.files import check_place, write_together
     from simshuffle.new.imported import fabric_file, machine_files, tables_file
 
@@ -139,7 +139,7 @@ def import_(
 def _fabric_of(of: Dumps, bandwidth: float | None, links_up: int | None) -> ImportedFabric:
     """The fabric of files; the others are for what they do not say."""
     from simshuffle.fabrics.imported import Missing
-    from simshuffle.fabrics.names import read_names
+    from simshuffle.fabrics.infiniband import read_names
     from simshuffle.fabrics.reading import read_fabric
     from simshuffle.fabrics.slurm import read_hosts
 
@@ -152,7 +152,7 @@ def _fabric_of(of: Dumps, bandwidth: float | None, links_up: int | None) -> Impo
 def _dumps(file: Path, given: Dumps, *, alone: bool) -> Dumps:
     """The files to read: those that are given, and the others of the folder ``file``, if it is one;
     no tables where the network is written ``alone``."""
-    from simshuffle.fabrics.folder import dumps_in
+    from simshuffle.fabrics.reading import dumps_in
 
     if not file.is_dir():
         return replace(given, network=file)

@@ -92,7 +92,7 @@ def show(
     else:
         print_parts(_tables(told, pattern, table, rows, route), to)
     if out is not None:
-        from simshuffle.fabrics.figure import fabric_figure, save_figure
+        from simshuffle.cli.fabric_figure import fabric_figure, save_figure
 
         save_figure(fabric_figure(fabric, loads, pattern.replace("_", " ")), out)
         say(f"Written: {out}")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabrics.imported import plain_guid, refuse
-from simshuffle.fabrics.names import name_of
+from simshuffle.fabrics.infiniband import LEAVE_OUT, name_of
 
-TOOL = "ibnetdiscover"
+_WHOLE = "and keep all that it prints: the file may be cut off."
 RECORD = re.compile(r'(Switch|Ca|Rt)\s+(\d+)\s+"([^"]+)"\s*(?:#\s*(.*))?$')
 _PORT = re.compile(
     r"\[(\d+)\](?:\[ext \d+\])?(?:\(([0-9a-fA-F]+)\))?\s*"
@@ -53,7 +53,7 @@ class Record:
         return self.kind == "Ca" and bool(_AGGREGATION.search(self.label))
 
 
-def read_records(text: str, source: str) -> dict[str, Record]:
+def read_records(text: str) -> dict[str, Record]:
     """The records of a file by their identities."""
     records: dict[str, Record] = {}
     current: Record | None = None
@@ -69,8 +69,7 @@ def read_records(text: str, source: str) -> dict[str, Record]:
         elif found := RECORD.match(line):
             key = found[3]
             if key in records:
-                rule, remedy = "must have every node once", "Leave one of the two out."
-                raise refuse(source, number, rule, f"{key} again", remedy)
+                raise refuse(number, "must have every node once", f"{key} again", LEAVE_OUT)
             label, _ = _comment(found[4])
             guid = guid or plain_guid(key.partition("-")[2])
             if model := _MODEL.search(label):  # as in 'MT4123 ConnectX6'
@@ -78,18 +77,14 @@ def read_records(text: str, source: str) -> dict[str, Record]:
             current = records[key] = Record(number, found[1], int(found[2]), label, guid, device)
             guid, device = "", 0
         elif (found := _PORT.match(line)) and current is not None:
-            _add_port(current, number, found, source)
+            _add_port(current, number, found)
         else:
-            raise refuse(
-                source,
-                number,
-                f"must be a line of {TOOL}: a node, or one of its ports",
-                repr(line[:60]),
-                f"Run {TOOL} again, and keep all that it prints: the file may be cut off.",
-            )
+            rule = "must be a line of ibnetdiscover: a node, or one of its ports"
+            remedy = f"Run ibnetdiscover again, {_WHOLE}"
+            raise refuse(number, rule, repr(line[:60]), remedy)
     if not records:
-        rule, remedy = f"must hold what {TOOL} prints", "Name the file that it wrote."
-        raise refuse(source, 0, rule, "no switch and no adapter", remedy)
+        rule, remedy = "must hold what ibnetdiscover prints", "Name the file that it wrote."
+        raise refuse(0, rule, "no switch and no adapter", remedy)
     return records
 
 
@@ -103,16 +98,15 @@ def _comment(text: str | None) -> tuple[str, str]:
     return label.strip(), f"{before} {behind}"
 
 
-def _add_port(record: Record, number: int, found: re.Match[str], source: str) -> None:
+def _add_port(record: Record, number: int, found: re.Match[str]) -> None:
     port = int(found[1])
     if port in record.ports or not 1 <= port <= record.size:
         rule = f"must be a port from 1 to {record.size}, each once"
         remedy = "Run the tool again: the file was changed."
-        raise refuse(source, number, rule, f"port {port} of {record.label!r}", remedy)
-    _, told = _comment(found[6])
-    words = told.split()
-    rate = next((word for word in words if re.fullmatch(r"\d+x\S+", word)), "")
-    own = re.search(r"\blid (\d+) lmc", told)
+        raise refuse(number, rule, f"port {port} of {record.label!r}", remedy)
+    _, comment = _comment(found[6])
+    rate = next((word for word in comment.split() if re.fullmatch(r"\d+x\S+", word)), "")
+    own = re.search(r"\blid (\d+) lmc", comment)
     record.ports[port] = Port(
         number,
         (found[3], int(found[4])),
@@ -122,28 +116,25 @@ def _add_port(record: Record, number: int, found: re.Match[str], source: str) ->
     )
 
 
-def check_records(records: dict[str, Record], source: str) -> None:
+def check_records(records: dict[str, Record]) -> None:
     """Raises a TopologyError where a port does not match the one at its other end, or an adapter
     has no switch."""
     for key, record in records.items():
         if record.kind == "Ca" and not record.ports:
-            raise _without_switch(record, "no cable", source)
+            raise _without_switch(record, "no cable")
         for number, port in record.ports.items():
             peer, other = port.peer
             if peer not in records:
-                raise refuse(
-                    source,
-                    port.line,
+                rule, remedy = (
                     "a cable must end at a node of the file",
-                    f"{peer}, which it does not have",
-                    "Run the tool again, and keep all that it prints: the file may be cut off.",
+                    f"Run the tool again, {_WHOLE}",
                 )
+                raise refuse(port.line, rule, f"{peer}, which it does not have", remedy)
             if record.kind == records[peer].kind == "Ca":
-                raise _without_switch(record, f"a cable to {records[peer].label!r}", source)
+                raise _without_switch(record, f"a cable to {records[peer].label!r}")
             back = records[peer].ports.get(other)
             if back is None or back.peer != (key, number):
                 raise refuse(
-                    source,
                     port.line,
                     "both ends of a cable must name each other",
                     f"port {number} of {record.label!r} names port {other} of"
@@ -153,17 +144,12 @@ def check_records(records: dict[str, Record], source: str) -> None:
                 )
             if port.rate and back.rate and port.rate != back.rate:
                 rule, remedy = "both ends of a cable must have one rate", "Correct one of them."
-                raise refuse(source, port.line, rule, f"{port.rate} and {back.rate}", remedy)
+                raise refuse(port.line, rule, f"{port.rate} and {back.rate}", remedy)
 
 
-def _without_switch(record: Record, found: str, source: str) -> TopologyError:
-    return refuse(
-        source,
-        record.line,
-        "every host must have a cable to a switch",
-        f"{record.label!r} has {found}",
-        "Cable it, or leave its record out.",
-    )
+def _without_switch(record: Record, found: str) -> TopologyError:
+    rule, remedy = "every host must have a cable to a switch", "Cable it, or leave its record out."
+    return refuse(record.line, rule, f"{record.label!r} has {found}", remedy)
 
 
 def name_records(records: dict[str, Record], names: Mapping[str, str], source: str) -> None:
@@ -180,8 +166,6 @@ def name_records(records: dict[str, Record], names: Mapping[str, str], source: s
             record.label, named = label, named + 1
     if not named:
         rule = f"must name some of the {len(records)} nodes of {source}"
-        found, remedy = (
-            f"{len(names)} other names",
-            "Take the map of this fabric, with GUIDs of nodes.",
-        )
-        raise TopologyError(Problem("--names", rule, found, remedy), "command line")
+        remedy = "Take the map of this fabric, with GUIDs of nodes."
+        problem = Problem("--names", rule, f"{len(names)} other names", remedy)
+        raise TopologyError(problem, "command line")

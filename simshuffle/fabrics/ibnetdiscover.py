@@ -26,8 +26,14 @@ from simshuffle.fabrics.imported import (
     refuse,
     unique_names,
 )
-from simshuffle.fabrics.names import adapter_name, host_name, switch_name
-from simshuffle.fabrics.rates import LANE_GBIT, adapter_of, bandwidth_of
+from simshuffle.fabrics.infiniband import (
+    LANE_GBIT,
+    adapter_name,
+    adapter_of,
+    bandwidth_of,
+    host_name,
+    switch_name,
+)
 
 SHARE_OF_A_LEAF = 0.25
 """Of the cables of a switch without hosts, how many lead to adapters if hosts stand there too, and
@@ -40,7 +46,7 @@ def begins(text: str) -> bool:
 
 
 def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
-    """The fabric of a file's text; ``source`` is what errors call the file, ``missing`` is for
+    """The fabric of a file's text; ``source`` is the file, ``missing`` is for
     cables without width and speed, and names nodes.
 
     Adapters whose descriptions name the same host ('node7 mlx5_0', 'node7 mlx5_1') are one host;
@@ -52,9 +58,9 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
         TopologyError: the file is none of ibnetdiscover, is cut off, its ports do not match at both
             ends, a host has no switch, or it is no usable network.
     """
-    records = read_records(text, source)
+    records = read_records(text)
+    check_records(records)
     routers = {key for key, record in records.items() if record.kind == "Rt"}
-    check_records(records, source)
     for key in routers:
         del records[key]
     for record in records.values():
@@ -64,7 +70,7 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
     left_out = [f"routers: {len(routers)}"] if routers else []
     if missing.names:
         name_records(records, missing.names, source)
-    return _Fabric(records, source, missing.bandwidth, missing.hosts, left_out).imported().checked()
+    return _Fabric(records, source, missing, left_out).imported().checked()
 
 
 @dataclass
@@ -72,9 +78,8 @@ class _Fabric:
     """The records of a file on their way to a fabric."""
 
     records: dict[str, Record]  # switches and adapters by their identities; matched at both ends
-    source: str  # what errors call the file
-    link_bandwidth: float | None  # bytes/s of cables without width and speed
-    hosts: frozenset[str]  # those that Slurm has; none if it was not read
+    source: str  # the file
+    missing: Missing
     # left_out, warnings: texts
     left_out: list[str]
     warnings: list[str] = field(default_factory=list)
@@ -88,7 +93,7 @@ class _Fabric:
         adapters = [key for key, record in self.records.items() if record.kind == "Ca"]
         if not switches:
             rule, remedy = "a fabric needs a switch", "Run the tool where it reaches one."
-            raise refuse(self.source, 0, rule, "none", remedy)
+            raise refuse(0, rule, "none", remedy)
         ports: dict[str, Place] = {}
         lids: dict[int, Place] = {}
         simulated: dict[str, Place] = {}
@@ -154,9 +159,10 @@ class _Fabric:
         Raises:
             TopologyError: it has none of them.
         """
-        if not self.hosts:
+        hosts = self.missing.hosts
+        if not hosts:
             return named
-        asked, lost = self.hosts & set(named), sorted(self.hosts - set(named), key=natural)
+        asked, lost = hosts & set(named), sorted(hosts - set(named), key=natural)
         if not asked:
             rule = f"must have some of the {len(named)} hosts of {self.source}"
             remedy = "Take the topology of this cluster, or name the adapters by --names."
@@ -233,7 +239,7 @@ class _Fabric:
         return cables
 
     def _bandwidth(self, port: Port) -> float:
-        found = bandwidth_of(port.rate) or self.link_bandwidth
+        found = bandwidth_of(port.rate) or self.missing.bandwidth
         if found is not None:
             return found
         if port.rate:
@@ -242,4 +248,4 @@ class _Fabric:
         else:
             rule = "every cable needs a width and a speed"
         remedy = "Say what such cables carry with --link-bandwidth, as in '12.5 GB/s'."
-        raise refuse(self.source, port.line, rule, repr(port.rate), remedy)
+        raise refuse(port.line, rule, repr(port.rate), remedy)

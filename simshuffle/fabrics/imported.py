@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import Problem, TopologyError
+from simshuffle.errors import InputError, Problem, TopologyError
 from simshuffle.spec.units import Dimension, format_quantity, readable
 from simshuffle.topology.cabling import Cabling, usual
 from simshuffle.topology.custom import content_of
@@ -63,6 +64,11 @@ class Cable:
     # what the adapter at one end is, if it can do no more than this cable
     limited_by: str = ""
 
+    @property
+    def rate_text(self) -> str:
+        """What it carries, for people."""
+        return self.rate or readable(self.bandwidth, Dimension.BANDWIDTH)
+
 
 Place = tuple[str, int]
 """A port: its node, and its number there."""
@@ -85,10 +91,10 @@ class SlowCable:
     def __str__(self) -> str:
         ends = self.cable.ends
         at = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
-        have = self.cable.rate or readable(self.cable.bandwidth, Dimension.BANDWIDTH)
         by = f", as its adapter is older ({self.cable.limited_by})" * self.is_of_older_adapter
+        have = f"{self.cable.rate_text} in place of {self.usual}{by}"
         return (
-            f"{ends[0]}{at[0]} to {ends[1]}{at[1]}: {have} in place of {self.usual}{by};"
+            f"{ends[0]}{at[0]} to {ends[1]}{at[1]}: {have};"
             f" uniform traffic over it takes {self.factor:.3g} times as long"
         )
 
@@ -130,8 +136,7 @@ class ImportedFabric:
         Raises:
             TopologyError: it is no usable network.
         """
-        problems = graph_problems(self.sketch(), "fabric")
-        if problems:
+        if problems := graph_problems(self.sketch(), "fabric"):
             raise TopologyError(problems, self.source)
         return self
 
@@ -151,7 +156,7 @@ class ImportedFabric:
         rates = np.array([cable.bandwidth for cable in self.cables])
         most = usual(np.array([number[pair] for pair in between]), rates).tolist()
         called = {
-            (pair, cable.bandwidth): cable.rate or readable(cable.bandwidth, Dimension.BANDWIDTH)
+            (pair, cable.bandwidth): cable.rate_text
             for pair, cable in zip(between, self.cables, strict=True)
         }
         return [
@@ -162,18 +167,13 @@ class ImportedFabric:
 
     def mended(self) -> ImportedFabric:
         """The same with the usual bandwidth for `slow_cables`; two runs say what they cost."""
-        slow = {id(found.cable): found for found in self.slow_cables}
-        cables = [
-            replace(
-                cable,
-                bandwidth=cable.bandwidth * slow[id(cable)].factor,
-                rate=slow[id(cable)].usual,
+        mended = {
+            id(slow.cable): replace(
+                slow.cable, bandwidth=slow.cable.bandwidth * slow.factor, rate=slow.usual
             )
-            if id(cable) in slow
-            else cable
-            for cable in self.cables
-        ]
-        return replace(self, cables=cables)
+            for slow in self.slow_cables
+        }
+        return replace(self, cables=[mended.get(id(cable), cable) for cable in self.cables])
 
     @property
     def hcas(self) -> int:
@@ -183,9 +183,7 @@ class ImportedFabric:
 
     def counts(self) -> dict[str, str]:
         """What there is, for people: texts by what they are about."""
-        rates = Counter(
-            cable.rate or readable(cable.bandwidth, Dimension.BANDWIDTH) for cable in self.cables
-        )
+        rates = Counter(cable.rate_text for cable in self.cables)
         levels = Counter(self.tiers[node.name] for node in self.of_kind("switch"))
         return {
             "adapters": str(self.adapters),
@@ -256,22 +254,27 @@ def read_text(path: Path) -> str:
         return content_of(str(path), MAX_BYTES, "Leave other reports out.").decode("utf-8")
     except UnicodeDecodeError:
         rule = "must be text in UTF-8. Name the file that the tool wrote."
-        raise TopologyError(rule, str(path)) from None
     except TopologyError:
         raise
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or error
-        raise TopologyError(f"cannot be read: {told}. Correct the path.", str(path)) from None
+        rule = f"cannot be read: {getattr(error, 'strerror', None) or error}. Correct the path."
+    raise TopologyError(rule, str(path))
 
 
-def at_line(line: int) -> str:
-    """The path of a problem in a line of a file, counted from 1."""
-    return f"line {line}"
+def refuse(where: int | str, rule: str, found: str, remedy: str) -> TopologyError:
+    """The error of a line of a file, counted from 1, or of a path in it; 0 for the file itself.
+    `errors_of` adds which file."""
+    path = where if isinstance(where, str) else f"line {where}" * (where > 0)
+    return TopologyError(Problem(path, rule, found, remedy))
 
 
-def refuse(source: str, line: int, rule: str, found: str, remedy: str) -> TopologyError:
-    """The error of a line of a file; 0 for the file itself."""
-    return TopologyError(Problem(at_line(line) if line else "", rule, found, remedy), source)
+@contextmanager
+def errors_of(source: str | Path) -> Iterator[None]:
+    """What is refused meanwhile is a TopologyError of this file, if it does not name another."""
+    try:
+        yield
+    except InputError as error:
+        raise TopologyError(error.problems, error.source or str(source)) from None
 
 
 def plain_guid(text: str) -> str:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from simshuffle.errors import Problem, ScenarioError, TopologyError
+from simshuffle.errors import InputError
 from simshuffle.fabrics.imported import (
     CABLE_LATENCY,
     Cable,
     ImportedFabric,
     Missing,
     Node,
+    refuse,
 )
 from simshuffle.fabrics.network import with_ports
 from simshuffle.spec.library import documents
@@ -31,6 +32,8 @@ _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)
 _BITS = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
 _A_SECOND = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 MOST_EDGES = 1_000_000
+_PARTS = {"switch": (("asic", "switch"), "port"), "host": (("xpu", "xpu"), "nic")}
+"""Of a written device by the kind of its nodes: name and kind of what is inside, and its ports."""
 
 
 def begins(text: str) -> bool:
@@ -50,7 +53,7 @@ class _Infrastructure:
 
 
 def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
-    """The fabric of a file's text; ``source`` is what errors call the file, ``missing`` is for
+    """The fabric of a file's text; ``source`` is the file, ``missing`` is for
     links without a bandwidth.
 
     Raises:
@@ -58,19 +61,16 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
             network.
     """
     try:
-        return _imported(_infrastructure(text, source), source, missing).checked()
-    except ScenarioError as error:
-        raise TopologyError(error.problems, source) from None
+        return _imported(_infrastructure(text), source, missing).checked()
+    except InputError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, TopologyError):
-            raise
         rule, remedy = "must be InfraGraph 3.1", "See its schema, docs/openapi.yaml."
-        found = f"{type(error).__name__}: {error}"
-        raise TopologyError(Problem("", rule, found, remedy), source) from None
+        raise refuse(0, rule, f"{type(error).__name__}: {error}", remedy) from None
 
 
-def _infrastructure(text: str, source: str) -> _Infrastructure:
-    raw = json.loads(text) if text.lstrip().startswith("{") else documents(text, source)[0]
+def _infrastructure(text: str) -> _Infrastructure:
+    raw = json.loads(text) if text.lstrip().startswith("{") else documents(text, "")[0]
     raw = raw.get("infrastructure", raw)
     devices = {
         each["name"]: {
@@ -102,16 +102,16 @@ def _imported(of: _Infrastructure, source: str, missing: Missing) -> ImportedFab
         bandwidth = bandwidth or missing.bandwidth
         if bandwidth is None:
             rule, remedy = "every link needs a bandwidth", "Add --link-bandwidth '50 GB/s'."
-            raise TopologyError(Problem(f"{where}.link", rule, repr(edge["link"]), remedy), source)
-        ends = [_endpoints(of, edge[end], f"{where}.{end}", source) for end in ("ep1", "ep2")]
+            raise refuse(f"{where}.link", rule, repr(edge["link"]), remedy)
+        ends = [_endpoints(of, edge[end], f"{where}.{end}") for end in ("ep1", "ep2")]
         if len(ends[0]) * len(ends[1]) > MOST_EDGES:
             rule = f"an edge must stand for at most {MOST_EDGES} links"
-            raise TopologyError(Problem(where, rule, "more", "Split it."), source)
+            raise refuse(where, rule, "more", "Split it.")
         scheme = edge.get("scheme", "one2one")
         if scheme not in {"one2one", "many2many"}:
             remedy = "Write each of its edges as one2one."
             rule = "scheme must be one2one or many2many"
-            raise TopologyError(Problem(f"{where}.scheme", rule, repr(scheme), remedy), source)
+            raise refuse(f"{where}.scheme", rule, repr(scheme), remedy)
         pairs = zip(*ends, strict=False) if scheme == "one2one" else product(*ends)
         for (a, p), (b, q) in pairs:
             if a != b:
@@ -139,9 +139,8 @@ def _kind(of: _Infrastructure, device: str) -> str:
     """The kind of the nodes that a device stands for."""
     if _has_xpu(of, device, {device}):
         return "host"
-    return (
-        "other" if any(choice == "nic" for _, choice in of.devices[device].values()) else "switch"
-    )
+    has_nic = any(choice == "nic" for _, choice in of.devices[device].values())
+    return "other" if has_nic else "switch"
 
 
 def _has_xpu(of: _Infrastructure, device: str, seen: set[str]) -> bool:
@@ -155,25 +154,23 @@ def _has_xpu(of: _Infrastructure, device: str, seen: set[str]) -> bool:
 
 
 def _endpoints(
-    of: _Infrastructure, end: dict[str, str], where: str, source: str
+    of: _Infrastructure, end: dict[str, str], where: str
 ) -> list[tuple[str, tuple[int, ...]]]:
     """The node and the port of every endpoint that an edge's end stands for."""
     name, which = _sliced(end["instance"])
     if name not in of.instances:
         rule, remedy = "must be an instance", f"Known: {', '.join(of.instances)}."
-        raise TopologyError(Problem(f"{where}.instance", rule, repr(name), remedy), source)
+        raise refuse(f"{where}.instance", rule, repr(name), remedy)
     device, count = of.instances[name]
-    nodes = [f"{name}.{number}" for number in _indices(which, count, f"{where}.instance", source)]
+    nodes = [f"{name}.{number}" for number in _indices(which, count, f"{where}.instance")]
     ports: list[tuple[int, ...]] = [()]
     for part in end["component"].split("."):
         component, which = _sliced(part)
         parts = of.devices.get(device, {})
         if component not in parts:
             rule, remedy = f"must be a component of {device}", f"Known: {', '.join(parts)}."
-            raise TopologyError(
-                Problem(f"{where}.component", rule, repr(component), remedy), source
-            )
-        chosen = _indices(which, parts[component][0], f"{where}.component", source)
+            raise refuse(f"{where}.component", rule, repr(component), remedy)
+        chosen = _indices(which, parts[component][0], f"{where}.component")
         kind = list(parts).index(component)
         ports = [(*port, kind, number) for port in ports for number in chosen]
         device = component
@@ -186,7 +183,7 @@ def _sliced(text: str) -> tuple[str, str]:
     return name, rest.removesuffix("]")
 
 
-def _indices(text: str, count: int, where: str, source: str) -> list[int]:
+def _indices(text: str, count: int, where: str) -> list[int]:
     """The indices that a slice of Python means, of so many."""
     parts = [int(part) if part.strip() else None for part in text.split(":")]
     if len(parts) > 3:
@@ -196,7 +193,7 @@ def _indices(text: str, count: int, where: str, source: str) -> list[int]:
     index = parts[0] + count if parts[0] < 0 else parts[0]
     if not 0 <= index < count:
         rule, remedy = f"must be an index below {count}", "Correct the index, or the count."
-        raise TopologyError(Problem(where, rule, repr(text), remedy), source)
+        raise refuse(where, rule, repr(text), remedy)
     return [index]
 
 
@@ -245,21 +242,13 @@ def _devices(
         count[alike] += 1
     devices, instances = [], []
     for (kind, ports), number in count.items():
-        switch = kind == "switch"
-        inner = (
-            ("asic", "switch") if switch else ("xpu", "xpu") if kind == "host" else ("cpu", "cpu")
-        )
-        outer = ("port", "port") if switch else ("nic", "nic")
+        (inner, choice), outer = _PARTS.get(kind, (("cpu", "cpu"), "nic"))
         parts = [
-            {"name": name, "count": many, "choice": choice, choice: {}}
-            for (name, choice), many in ((inner, 1), (outer, ports))
+            {"name": inner, "count": 1, "choice": choice, choice: {}},
+            {"name": outer, "count": ports, "choice": outer, outer: {}},
         ]
-        inside = {
-            "ep1": {"component": inner[0]},
-            "ep2": {"component": outer[0]},
-            "scheme": "many2many",
-            "link": "inside",
-        }
+        ends = {"ep1": {"component": inner}, "ep2": {"component": outer}}
+        inside = {**ends, "scheme": "many2many", "link": "inside"}
         name = f"{kind}-of-{ports}"
         devices.append(
             {"name": name, "components": parts, "links": [{"name": "inside"}], "edges": [inside]}

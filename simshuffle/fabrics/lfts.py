@@ -4,14 +4,14 @@ dump_lfts and ibroute print."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from simshuffle.errors import TopologyError
 from simshuffle.fabrics.imported import (
     ImportedFabric,
     Place,
-    at_line,
+    errors_of,
     plain_guid,
     read_text,
     refuse,
@@ -34,16 +34,6 @@ def begins(text: str) -> bool:
     return any(_SWITCH.match(line.strip()) for line in text.splitlines()[:2000])
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """A line of a switch's table."""
-
-    line: int
-    lid: int
-    port: int
-    guid: str
-
-
 def read_tables(path: Path, fabric: ImportedFabric) -> Tables:
     """The tables of a file for the adapter ports of a fabric.
 
@@ -56,23 +46,28 @@ def read_tables(path: Path, fabric: ImportedFabric) -> Tables:
 
 def tables_of(text: str, source: str, fabric: ImportedFabric) -> Tables:
     """The same of a text; ``source`` is what errors call it."""
+    with errors_of(source):
+        return _tables(text, fabric).model_copy(update={"source": Path(source).name})
+
+
+def _tables(text: str, fabric: ImportedFabric) -> Tables:
     names = {node.guid: node.name for node in fabric.of_kind("switch")}
     dumped: dict[str, dict[Place, int]] = {}
     begun: dict[str, int] = {}
-    for guid, line, entries in _dumped(text, source):
-        name = names.get(guid)
+    for switch, line, entries in _dumped(text):
+        name = names.get(switch)
         if name is None:
             remedy = "Dump fabric and tables again, one after the other."
-            raise refuse(source, line, "must be a switch of the fabric", f"guid 0x{guid}", remedy)
+            raise refuse(line, "must be a switch of the fabric", f"guid 0x{switch}", remedy)
         dumped[name], begun[name] = {}, line
-        for entry in entries:
-            place = fabric.ports.get(entry.guid) if entry.guid else fabric.lids.get(entry.lid)
+        for lid, guid, port in entries:
+            place = fabric.ports.get(guid) if guid else fabric.lids.get(lid)
             if place is not None:
-                dumped[name][place] = entry.port
+                dumped[name][place] = port
     missing = [name for name in names.values() if name not in dumped]
     if missing:
         found = f"none for {', '.join(missing[:3])}"
-        raise refuse(source, 0, f"must have a table for all {len(names)} switches", found, _AGAIN)
+        raise refuse(0, f"must have a table for all {len(names)} switches", found, _AGAIN)
     destinations = sorted(set(fabric.ports.values()))
     hosts = {node.name for node in fabric.of_kind("host")}
     needed = {place for place in destinations if place[0] in hosts}
@@ -80,10 +75,10 @@ def tables_of(text: str, source: str, fabric: ImportedFabric) -> Tables:
         if lost := sorted(needed - table.keys()):
             rule = f"the table of {name} must have all {len(needed)} host ports"
             found = f"{len(lost)} of them missing, such as {lost[0][0]} port {lost[0][1]}"
-            raise refuse(source, begun[name], rule, found, _AGAIN)
+            raise refuse(begun[name], rule, found, _AGAIN)
     known = [place for place in destinations if any(place in of for of in dumped.values())]
     switches = {name: [table.get(place, 0) for place in known] for name, table in dumped.items()}
-    return Tables(destinations=known, switches=switches, source=Path(source).name)
+    return Tables(destinations=known, switches=switches)
 
 
 def check_ways(path: Path, fabric: ImportedFabric, tables: Tables) -> None:
@@ -98,20 +93,20 @@ def check_ways(path: Path, fabric: ImportedFabric, tables: Tables) -> None:
     except TopologyError as error:
         names = {node.guid: node.name for node in fabric.of_kind("switch")}
         begun = {
-            f"switches.{names[guid]}": line for guid, line, _ in _dumped(read_text(path), str(path))
+            f"switches.{names[guid]}": f"line {line}, switches.{names[guid]}"
+            for guid, line, _ in _dumped(read_text(path))
         }
         problems = [
-            replace(problem, path=f"{at_line(begun[problem.path])}, {problem.path}")
-            if problem.path in begun
-            else problem
+            replace(problem, path=begun.get(problem.path, problem.path))
             for problem in error.problems
         ]
         raise TopologyError(problems, error.source) from None
 
 
-def _dumped(text: str, source: str) -> list[tuple[str, int, list[_Entry]]]:
-    """For each switch its GUID, the line where its table begins, and its entries."""
-    out: list[tuple[str, int, list[_Entry]]] = []
+def _dumped(text: str) -> list[tuple[str, int, list[tuple[int, str, int]]]]:
+    """For each switch its GUID, the line where its table begins, and its entries: the identifier
+    and, if it is known, the GUID of the port that each leads to, and by which port."""
+    out: list[tuple[str, int, list[tuple[int, str, int]]]] = []
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
         if found := _SWITCH.match(line):
@@ -119,12 +114,11 @@ def _dumped(text: str, source: str) -> list[tuple[str, int, list[_Entry]]]:
         elif (found := _ENTRY.match(line)) and out:
             port = 0 if found[2] in _NO_PATH else int(found[2])
             to = _PORT_GUID.search(found[3] or "")
-            guid = plain_guid(to[1]) if to else ""
-            out[-1][2].append(_Entry(number, int(found[1], 16), port, guid))
+            out[-1][2].append((int(found[1], 16), plain_guid(to[1]) if to else "", port))
         elif line and not _PASSED.match(line):
             rule = "must be a line of a forwarding table"
-            raise refuse(source, number, rule, repr(line[:60]), _AGAIN)
+            raise refuse(number, rule, repr(line[:60]), _AGAIN)
     if not out:
         rule, remedy = "must hold forwarding tables", "Name what `dump_lfts` or OpenSM wrote."
-        raise refuse(source, 0, rule, "none", remedy)
+        raise refuse(0, rule, "none", remedy)
     return out

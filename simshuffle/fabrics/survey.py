@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.routing.fabric import Fabric, Ints
-from simshuffle.routing.loads import loads, uniform_loads
-from simshuffle.routing.router import Router
+from simshuffle.routing.router import Router, loads, uniform_loads
 from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.cabling import FAR
@@ -31,16 +28,6 @@ named: its loads are those of every pair."""
 _PAIRS_PER_S, _LONGEST = 3.6e6, 600.0
 """Pairs of ports whose messages are counted in a second (10,752 ports, adaptive routing, in 32 s on
 a core of an AMD EPYC), and seconds beyond which a pattern is refused."""
-
-
-@dataclass(frozen=True)
-class Cables:
-    """The cables between two tiers."""
-
-    tiers: tuple[str, str]  # their names, that nearer to the hosts first
-    count: int  # how many there are
-    # (bytes/s in each direction, cables), the most common first
-    bandwidths: list[tuple[float, int]]
 
 
 class Survey:
@@ -67,18 +54,16 @@ class Survey:
         return len(self.fabric.at)
 
     @cached_property
-    def cables(self) -> list[Cables]:
-        """All cables by the tiers that they join."""
+    def cables(self) -> dict[tuple[str, ...], Counter[float]]:
+        """How many cables of each bandwidth (bytes/s in each direction) join two tiers, that nearer
+        to the hosts first."""
         cabling = self.fabric.cabling
         rank = {tier: i for i, tier in enumerate(self.nodes)}
-        found: dict[tuple[str, str], Counter[float]] = {}
+        found: dict[tuple[str, ...], Counter[float]] = {}
         for (a, b), rate in zip(cabling.ends.tolist(), cabling.bandwidth.tolist(), strict=True):
             pair = sorted((cabling.tiers[a], cabling.tiers[b]), key=rank.__getitem__)
-            found.setdefault((pair[0], pair[1]), Counter())[rate] += 1
-        return [
-            Cables(pair, sum(rates.values()), rates.most_common())
-            for pair, rates in sorted(found.items(), key=lambda item: [rank[t] for t in item[0]])
-        ]
+            found.setdefault(tuple(pair), Counter())[rate] += 1
+        return {pair: found[pair] for pair in sorted(found, key=lambda of: [rank[t] for t in of])}
 
     @cached_property
     def sample(self) -> Ints:
@@ -97,13 +82,7 @@ class Survey:
 
     @cached_property
     def _host_ports(self) -> Ints:
-        cabling = self.fabric.cabling
-        ports = [
-            p
-            for host in cabling.of_kind("host")
-            for p in self.fabric.endpoints(cabling.names[host])
-        ]
-        return np.array(ports, np.int32)
+        return np.array([port for ports in _of_hosts(self.fabric) for port in ports], np.int32)
 
     @cached_property
     def leaves(self) -> Ints:
@@ -139,10 +118,8 @@ class Survey:
         weight = np.maximum(np.rint(cabling.bandwidth / unit), 1).astype(np.int64)
         a, b = cabling.ends.T.astype(np.int64)
         # two nodes more: one before the first half, one behind the second
-        ends = [(count, host) for host in hosts[:half]] + [
-            (host, count + 1) for host in hosts[half:]
-        ]
-        first, second = np.array(ends).T if ends else (np.zeros(0, int), np.zeros(0, int))
+        first = np.concatenate([np.full(half, count), hosts[half:]])
+        second = np.concatenate([hosts[:half], np.full(len(hosts) - half, count + 1)])
         most = int(weight.sum())
         rows = np.concatenate([a, b, first])
         columns = np.concatenate([b, a, second])
@@ -177,14 +154,14 @@ Longs = NDArray[np.int64]
 
 def host_ports(fabric: Fabric) -> Ints:
     """(hosts, rails) the ports of every host, as many as the host with the fewest has."""
-    cabling = fabric.cabling
-    each = [fabric.endpoints(cabling.names[host]) for host in cabling.of_kind("host").tolist()]
+    each = _of_hosts(fabric)
     rails = min(map(len, each))
     return np.array([ports[:rails] for ports in each], np.int32)
 
 
-def _permutation(hosts: int, rng: np.random.Generator) -> Longs:
-    return rng.permutation(hosts)
+def _of_hosts(fabric: Fabric) -> list[list[int]]:
+    names = fabric.cabling.names
+    return [fabric.endpoints(names[host]) for host in fabric.cabling.of_kind("host").tolist()]
 
 
 def _pairs(hosts: int, rng: np.random.Generator) -> Longs:
@@ -195,19 +172,11 @@ def _pairs(hosts: int, rng: np.random.Generator) -> Longs:
     return out
 
 
-def _half(hosts: int, _: np.random.Generator) -> Longs:
-    return (np.arange(hosts) + hosts // 2) % hosts
-
-
-def _next(hosts: int, _: np.random.Generator) -> Longs:
-    return (np.arange(hosts) + 1) % hosts
-
-
 PARTNERS: dict[str, Callable[[int, np.random.Generator], Longs]] = {
-    "random_permutation": _permutation,
+    "random_permutation": lambda hosts, rng: rng.permutation(hosts),
     "random_pairs": _pairs,
-    "half_shift": _half,
-    "next": _next,
+    "half_shift": lambda hosts, _: (np.arange(hosts) + hosts // 2) % hosts,
+    "next": lambda hosts, _: (np.arange(hosts) + 1) % hosts,
 }
 """To which host each one sends: another for everyone, in pairs, the one half-way around the list of
 hosts, the next one."""
@@ -242,16 +211,18 @@ def check_effort(survey: Survey, pattern: str) -> None:
         rule = f"counts the messages of {survey.adapters**2:,} pairs of adapters: about"
         rule += f" {seconds / 3600:.1f} hours here, at most {_LONGEST / 60:g} minutes are taken"
         remedy = "Take random_permutation, or another pattern in which each host has one partner."
-        raise InputError(Problem("--pattern", rule, pattern, remedy), "command line")
+        refuse("--pattern", rule, pattern, remedy, "command line")
 
 
 def facts(survey: Survey) -> dict[str, str]:
     """What a network is made of, and how far apart and how well linked its hosts are; by name, for
     people."""
     nodes, cabling = survey.nodes, survey.fabric.cabling
-    switches = {tier: n for tier, n in nodes.items() if tier in _switch_tiers(survey)}
+    tiers = {cabling.tiers[node] for node in cabling.of_kind("switch").tolist()}
+    switches = {tier: n for tier, n in nodes.items() if tier in tiers}
     least, mean, most = survey.shortest_ways
-    ways = f"{least} to {_count(most)} between two leaf switches, mean {mean:.3g}"
+    most_text = str(most) if most < 10**9 else f"{most:.3g}"
+    ways = f"{least} to {most_text} between two leaf switches, mean {mean:.3g}"
     bandwidth = readable(survey.bisection, Dimension.BANDWIDTH)
     of, seen = len(survey.leaves), len(survey.sample)
     to = f" (from all to {seen:,} of {of:,} leaf switches)" if seen < of else ""
@@ -260,7 +231,7 @@ def facts(survey: Survey) -> dict[str, str]:
         "adapters": f"{survey.adapters} attached to switches",
         "switches": f"{sum(switches.values())}: "
         + ", ".join(f"{n} {tier}" for tier, n in switches.items()),
-        "cables": "; ".join(_cables(each) for each in survey.cables),
+        "cables": "; ".join(_cables(*each) for each in survey.cables.items()),
         "longest way": f"{survey.diameter} links; mean {survey.mean_distance:.2f}{to}",
         "bisection": f"{bandwidth} each way, between the first half of the hosts and the second",
         "shortest ways": ways + to,
@@ -269,20 +240,11 @@ def facts(survey: Survey) -> dict[str, str]:
     return out | ({"others": f"{others} that take no part"} if others else {})
 
 
-def _count(ways: int) -> str:
-    return str(ways) if ways < 10**9 else f"{ways:.3g}"
-
-
-def _switch_tiers(survey: Survey) -> set[str]:
-    cabling = survey.fabric.cabling
-    return {cabling.tiers[node] for node in cabling.of_kind("switch").tolist()}
-
-
-def _cables(cables: Any) -> str:
-    rates = ", ".join(
-        f"{count} of {readable(rate, Dimension.BANDWIDTH)}" for rate, count in cables.bandwidths
+def _cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
+    each = ", ".join(
+        f"{count} of {readable(rate, Dimension.BANDWIDTH)}" for rate, count in rates.most_common()
     )
-    return f"{cables.count} {'-'.join(cables.tiers)} ({rates})"
+    return f"{rates.total()} {'-'.join(tiers)} ({each})"
 
 
 def load_table(router: Router, loads: NDArray[np.integer]) -> pd.DataFrame:
@@ -312,8 +274,7 @@ def route_rows(router: Router, source: str, target: str) -> list[tuple[str, str,
         found = ", ".join(map(repr, unknown)) or f"{source!r} twice"
         close = get_close_matches(unknown[0], names, 3) if unknown else []
         remedy = f"There are {len(names)}, such as {', '.join(close or names[:2])}."
-        problem = Problem("--route", "needs the names of two hosts", found, remedy)
-        raise InputError(problem, "command line")
+        refuse("--route", "needs the names of two hosts", found, remedy, "command line")
     ports = host_ports(fabric)
     a, b = (ports[names.index(name)] for name in (source, target))
     out = []

@@ -214,7 +214,7 @@ class ReadChains:
     ) -> TransferBatch:
         """The chain of a rank's batch, from 0; valid until the next call for the same rank, which
         fills the same arrays. ``group`` counts the last read (marked) and the copy; ``after`` is
-        the last transfer of the worker's previous batch (`SharedNetwork.last`)."""
+        the last transfer of the worker's previous batch (`FluidNetwork.last`)."""
         self._filled[rank] = self.filled[rank, iteration]
         self._group[rank, self._last_read] = self._group[rank, self._last] = group
         for stage in self.heads:

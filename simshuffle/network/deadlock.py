@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.network.compiling import entry
 from simshuffle.network.flows import Ints, Links
+from simshuffle.spec.compiling import entry
 
 Longs = NDArray[np.int64]
 

@@ -25,19 +25,17 @@ its flows cross. A flow changes its bottleneck when a visit finds a lower level 
 visited in the order of their levels before the event, which is nearly right; one that comes out
 below its predecessor is moved forward (``fluid_sweep.py``). An order that does not decrease proves
 the bottleneck condition. When much of the network starts at one instant, all is filled anew
-(``fluid_fill.py``: progressive filling).
+(progressive filling, there too).
 
 Where to read, each file standing on those before it:
 
 - ``fluid_records.py``: the arrays, by owner, with the meaning and unit of each field;
   ``tests/fluid_check.py``: what holds between them after every event, in plain Python;
-- ``fluid_events.py``: what comes next, an end or a delay that passes; ``fluid_members.py``: the
-  flows of a link; ``fluid_ahead.py``: what is needed next, fetched into the caches where a network
-  is larger than they are;
-- ``fluid_visits.py``: the links to visit; ``fluid_repair.py``, ``fluid_sweep.py``,
-  ``fluid_fill.py``: three ways to make rates fair again; ``fluid_shares.py`` chooses among them,
-  and ends flows;
-- ``fluid_posting.py``, ``fluid_transfers.py``: the life of a transfer around its draining:
+- ``fluid_members.py``: the flows of a link; ``fluid_events.py``: what comes next, an end or a delay
+  that passes, and what is posted; ``fluid_ahead.py``: what is needed next, fetched into the caches
+  where a network is larger than they are;
+- ``fluid_repair.py``, ``fluid_sweep.py``: three ways to make rates fair again;
+- ``fluid_transfers.py``: which of them is taken; the life of a transfer around its draining:
   dependencies, delays, pairs, groups; the loop of events;
 - here `FluidNetwork`, the whole of it for Python;
 - ``fluid_solve.py``: explicit flows over explicit links, with ``fluid_symmetry.py`` (one flow
@@ -53,13 +51,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simshuffle.network import fluid_posting as posting
+from simshuffle.network import fluid_events as events
 from simshuffle.network import fluid_records as records
-from simshuffle.network import fluid_shares as shares
 from simshuffle.network import fluid_transfers as transfers
-from simshuffle.network.addresses import words
 from simshuffle.network.batch import TransferBatch, as_floats
 from simshuffle.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
+from simshuffle.spec.compiling import words
 
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
 RATE_LIMITS = 15
@@ -69,7 +66,8 @@ SLICE = 1 << 20
 
 
 class FluidNetwork:
-    """A set of links and the transfers on them; see `SharedNetwork` for what its methods mean.
+    """Links and the transfers on them, without SimPy: batches are posted, and it says when the next
+    group of transfers is complete.
 
     Args:
         capacities: (links,) capacity of each directed link, in its own units per second; greater
@@ -126,8 +124,9 @@ class FluidNetwork:
 
     @property
     def links(self) -> NDArray[Any]:
-        """(links,) records of dtype `LINK`: the statistics of the links, up to date after
-        `settle`."""
+        """(links,) records of dtype `LINK`, of which ``work`` (units carried), ``nbytes`` (bytes of
+        the transfers that ended), ``busy`` (s with any transfer) and ``peak`` (highest load /
+        capacity since `restart_peaks`) are up to date after `settle`."""
         statistics: NDArray[Any] = self._state.links[: self._count]
         return statistics
 
@@ -162,7 +161,8 @@ class FluidNetwork:
             self._write_words()
 
     def open_group(self, expected: int) -> int:
-        """See `SharedNetwork.open_group`."""
+        """The number of a new group, which is complete when ``expected`` (at least 1) of its
+        transfers have ended."""
         if not self._free_groups:
             self._grow_groups(2 * len(self._graph.groups))
             self._write_words()
@@ -172,14 +172,15 @@ class FluidNetwork:
         return group
 
     def watch(self, group: int) -> bool:
-        """See `SharedNetwork.watch`."""
+        """Have `advance` report the completion of a group; False if it is complete already."""
         if self._remaining[group] == 0:
             return False
         self._watched[group] = 1
         return True
 
     def close_group(self, group: int) -> tuple[float, float]:
-        """See `SharedNetwork.close_group`."""
+        """Give the number of a complete group back: when its marked transfer ended, and its last
+        one (s)."""
         self._free_groups.append(group)
         return self._t_mark[group], self._t_done[group]
 
@@ -190,22 +191,31 @@ class FluidNetwork:
 
     @property
     def last(self) -> tuple[int, int]:
-        """See `SharedNetwork.last`."""
+        """The last transfer of the batch posted last, for the columns 'after' and 'after_seq' of
+        another."""
         return self._slots[self._n_posted - 1], self._seq[0] - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """See `SharedNetwork.post`."""
+        """Post transfers at time ``now`` (s); returns the time of the next event (s).
+
+        All events before ``now`` must have been run by `advance`.
+        """
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
-        upcoming = posting.post(*self._addresses, float(now), *columns, True)
+        upcoming = events.post(*self._addresses, float(now), *columns, True)
         while upcoming < 0.0:
             self._make_room(upcoming, batch)
-            count = upcoming != posting.LACKS_ENTRIES
-            upcoming = posting.post(*self._addresses, float(now), *columns, count)
+            count = upcoming != events.LACKS_ENTRIES
+            upcoming = events.post(*self._addresses, float(now), *columns, count)
         self._n_posted = len(batch.tasks)
         return upcoming
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """See `SharedNetwork.advance`."""
+        """Run events up to ``horizon`` (s), stopping after the first instant that completes a
+        watched group.
+
+        Returns the time of the next event (s, inf if there is none) and those groups; `now` is the
+        instant reached.
+        """
         until = float(horizon)
         upcoming = transfers.advance(*self._addresses, until, self._tolerance, SLICE)
         while (
@@ -233,11 +243,12 @@ class FluidNetwork:
         return transfers.complete(*self._addresses, slot, float(now))
 
     def settle(self, now: float | None = None) -> None:
-        """See `SharedNetwork.settle`."""
-        shares.settle(self._addresses[0], self._now[0] if now is None else float(now))
+        """Bring the statistics of every link up to `now`; or to a moment (s) after it, up to which
+        all events have been run. Packets count when they have crossed a cable."""
+        transfers.settle(self._addresses[0], self._now[0] if now is None else float(now))
 
     def restart_peaks(self) -> None:
-        """See `SharedNetwork.restart_peaks`."""
+        """Forget the highest loads so far; `settle` then gives those from now on."""
         load = self._state.load
         load[PEAK] = np.where(self._state.links["n"] > 0, load[CAPACITY], load[OTHER])
 
@@ -249,19 +260,19 @@ class FluidNetwork:
     # ------------------------------------------------------------------------------- longer arrays
 
     def _make_room(self, lack: float, batch: TransferBatch) -> None:
-        """Make more of what `posting.post` says that it lacks for ``batch``."""
+        """Make more of what `events.post` says that it lacks for ``batch``."""
         state, graph, clock = self._state, self._graph, self.clock
-        if lack == posting.LACKS_WIDTH:
+        if lack == events.LACKS_WIDTH:
             raise ValueError(
                 f"a route of {batch.routes.shape[1]} links does not fit the width of {state.width}"
             )
-        if lack == posting.LACKS_NODES:
+        if lack == events.LACKS_NODES:
             nodes = int(clock["n_alive"][0]) + len(batch)
             self._grow_nodes(max(len(state.nodes) * 3 // 2, nodes))
-        elif lack == posting.LACKS_EDGES:
+        elif lack == events.LACKS_EDGES:
             edges = int(clock["n_edges"][0]) + len(batch.edge_from) + len(batch)
             self._grow_edges(max(2 * len(graph.edges), edges))
-        elif lack == posting.LACKS_LINKS:
+        elif lack == events.LACKS_LINKS:
             self._grow_links(2 * len(state.links))
         else:
             self._grow_arena(batch)
@@ -325,7 +336,7 @@ class FluidNetwork:
         state = self._state
         count = max(
             2 * len(state.entries),
-            int(self.clock["promised"][0]) + posting.MOVES * (batch.routes.size + len(batch)),
+            int(self.clock["promised"][0]) + events.MOVES * (batch.routes.size + len(batch)),
         )
         # most of the arena is promised and never used: what was not written takes no memory
         used, others = int(self.clock["heap_top"][0]), state.width - 1

@@ -14,15 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 from llvmlite import ir
-from numba import extending, types
+from numba import types
 
-from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid_records import CACHE_LINE, FAN, FIRST, PER_GROUP, State
+from simshuffle.spec.compiling import compiled, int64, intrinsic
 
-_intrinsic: Any = extending.intrinsic  # it has no types
 
-
-@_intrinsic  # type: ignore[untyped-decorator]
+@intrinsic  # type: ignore[untyped-decorator]
 def _fetch(_: Any, array: Any, index: Any, offset: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array_type, index_type, offset_type = signature.args

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.compiling import compiled, int64
 from simshuffle.network.fluid_records import CAPACITY, OTHER, Floats, Ints, Records, State
+from simshuffle.spec.compiling import compiled, int64
 
 
 @compiled
@@ -189,7 +189,7 @@ def mark_dirty(links: Records, dirty: Ints, clock: Records, ident: int) -> None:
 
 @compiled
 def _enlarge_heap(s: State, ident: int) -> None:
-    """Move the heap of a link to where it has more places. There is room: see `posting.promise`.
+    """Move the heap of a link to where it has more places. There is room: see `events.promise`.
 
     Few of the flows that are posted drain at one time, so heaps start small and lie together.
     """

@@ -35,8 +35,8 @@ CACHE_LINE = 64
 
 NODE = np.dtype(
     [
-        # what was posted (posting), what has become of it (transfers), and what there is to
-        # say while it drains (members, fill)
+        # what was posted (events), what has become of it (transfers), and what there is to
+        # say while it drains (members, sweep)
         ("work", "f8"),  # units to drain
         ("nbytes", "f8"),  # bytes, for the link statistics only
         ("booked", "f8"),  # units that the statistics of its links hold already
@@ -85,7 +85,7 @@ GROUP = np.dtype(
 CLOCK = np.dtype(
     [
         ("now", "f8"),  # s
-        # transfers (posting, transfers)
+        # transfers (events, transfers)
         ("seq", "i8"),
         ("n_events", "i8"),
         ("n_heap", "i4"),
@@ -102,7 +102,7 @@ CLOCK = np.dtype(
         ("n_saturated", "i4"),
         ("n_fixed", "i4"),  # distinct rate limits; their links come after `null_link`
         ("null_link", "i4"),  # a link that stands for none
-        # rates (repair, sweep, fill, shares)
+        # rates (repair, sweep, transfers)
         ("skipped", "f8"),  # largest share of its work that a transfer skipped by the tolerance
         ("n_visits", "i8"),  # links visited, and flows filled: the work the solver really did
         ("n_dirty", "i4"),  # links that have changed since rates were fair
@@ -145,7 +145,7 @@ LINK = np.dtype(
         ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
-        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (fill)
+        ("n_open", "i4"),  # flows whose rates still rise, while the network is filled (sweep)
         ("rank", "i4"),  # place in `order`, -1 if not there (sweep)
         ("queued", "i1"),  # 1: listed in `dirty` or in the heap of links to visit (repair)
         ("fixed", "i1"),  # 1: stands for a rate limit of flows; its level never changes
@@ -156,7 +156,7 @@ LINK = np.dtype(
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("reserved", "i4"),  # places that its heap may come to need
         ("places", "i4"),  # places that it has
-        # statistics (members, shares)
+        # statistics (members, transfers)
         # units drained by the transfers that ended, and what was booked for those under way
         ("work", "f8"),
         ("nbytes", "f8"),  # bytes of the transfers that ended

@@ -15,9 +15,9 @@ import numpy as np
 from simshuffle.errors import SimulationError
 from simshuffle.network import fluid_symmetry as symmetry
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.network.compiling import entry
 from simshuffle.network.flows import Flows, Ints, Links, Outcome
 from simshuffle.network.fluid import FluidNetwork
+from simshuffle.spec.compiling import entry
 
 
 def finish_times(

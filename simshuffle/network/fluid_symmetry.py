@@ -45,8 +45,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.compiling import compiled, entry
 from simshuffle.network.flows import Floats, Flows, Ints, Links
+from simshuffle.spec.compiling import compiled, entry
 
 Words = NDArray[np.uint64]
 Longs = NDArray[np.int64]

@@ -45,7 +45,7 @@ class AnalyticNetwork(FluidNetwork):
         self._cable_capacity = np.append(np.where(cables, links.capacity, inf), inf)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """See `SharedNetwork.post`."""
+        """See `FluidNetwork.post`."""
         slowest = self._cable_capacity[batch.routes].min(axis=1, initial=inf)
         if (slowest < batch.tasks["cap"]).any():
             records = batch.tasks.copy()
@@ -54,7 +54,7 @@ class AnalyticNetwork(FluidNetwork):
         return super().post(now, batch)
 
     def settle(self, now: float | None = None) -> None:
-        """See `SharedNetwork.settle`."""
+        """See `FluidNetwork.settle`."""
         super().settle(now)
         self.links["peak"][self._cables] *= BOUNDLESS / self._cable_capacity[self._cables]
 
@@ -120,7 +120,7 @@ class HybridNetwork(FluidNetwork):
         return max(super().now, self._packets.now)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """See `SharedNetwork.post`."""
+        """See `FluidNetwork.post`."""
         cables = self._number[batch.routes]
         which = np.flatnonzero((cables >= 0).any(axis=1))
         if not len(which):
@@ -146,7 +146,7 @@ class HybridNetwork(FluidNetwork):
         return min(upcoming, self._next)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """See `SharedNetwork.advance`."""
+        """See `FluidNetwork.advance`."""
         while True:
             upcoming, done = super().advance(min(horizon, self._next))
             complete = [group for group in done if group not in self._draining]
@@ -164,7 +164,7 @@ class HybridNetwork(FluidNetwork):
                     self._end_part(self._slot_of.pop(handle), when)
 
     def settle(self, now: float | None = None) -> None:
-        """See `SharedNetwork.settle`."""
+        """See `FluidNetwork.settle`."""
         statistics, records, cables = self._packets.statistics(), self.links, self._cables
         sent = cables[statistics.nbytes > records["nbytes"][cables]]
         # a packet has the cable for itself

@@ -1,5 +1,6 @@
 """The network models that a scenario names: records with their parameters, each of which answers
-when explicit flows end.
+when explicit flows end; and the network of a run by each: one object that carries transfers over
+cables and over everything else.
 
 What computes the answers is imported when it is first asked for: compiled code takes a second to
 load, which only a simulation should cost.
@@ -8,6 +9,7 @@ load, which only a simulation should cost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import numpy as np
@@ -15,11 +17,13 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from simshuffle.network import analytic
+from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Flows, Links, Outcome
 from simshuffle.network.packet_records import check_sizes
 from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
 if TYPE_CHECKING:
+    from simshuffle.network.fluid import FluidNetwork
     from simshuffle.network.packet import PacketRun
 
 Progress = Callable[[float], None]
@@ -208,3 +212,51 @@ MODELS: dict[str, type[Model]] = {
     model.model_fields["kind"].default: model for model in get_args(Model)
 }
 """The models by name; a new one is added to `Model`, and to `shared_network` for runs."""
+
+
+def shared_network(
+    model: Model,
+    links: Links,
+    cables: NDArray[np.bool_],
+    *,
+    width: int,
+    accounts: int = 0,
+    tags: int = 0,
+) -> FluidNetwork:
+    """The network of a run. Only cables are the network: host devices, memory, the file system's
+    servers and rate limits are fluid in every model.
+
+    Args:
+        model: of the cables.
+        links: all links; of their latencies only those of cables are read.
+        cables: (links,) which of them are cables. Latencies of cables are part of `TASK.delay`,
+            whatever the model.
+        width: the longest route, in links.
+        accounts: number of time accounts (see `TASK.account`).
+        tags: number of end times to note (see `TASK.tag`).
+
+    Raises:
+        ValueError: a cable is so slow that its packets do not fit the clock.
+    """
+    from simshuffle.network.fluid import FluidNetwork
+    from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
+
+    if isinstance(model, Packet):
+        return HybridNetwork(
+            links, cables, model.mtu, model.port_buffer, width=width, accounts=accounts, tags=tags
+        )
+    if isinstance(model, Analytic):
+        return AnalyticNetwork(links, cables, width=width, accounts=accounts, tags=tags)
+    return FluidNetwork(
+        links.capacity, width=width, accounts=accounts, tags=tags, tolerance=model.tolerance
+    )
+
+
+def make_ready(model: Model) -> None:
+    """Load what simulates ``model``, or compile and keep it: so that processes which are started
+    after this need not, nor say so."""
+    links = Links(np.ones(1), np.zeros(1))
+    network = shared_network(model, links, np.ones(1, bool), width=1)
+    network.post(0.0, TransferBatch(tasks(1, work=1.0), np.zeros((1, 1), np.int32)))
+    network.advance(inf)
+    network.settle()

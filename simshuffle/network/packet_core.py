@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from simshuffle.network import packet_kernel as kernel
 from simshuffle.network import packet_records as records
-from simshuffle.network.addresses import words
 from simshuffle.network.flows import Floats, Flows, Ints, Links, successors
+from simshuffle.spec.compiling import words
 
 Longs = NDArray[np.int64]
 

@@ -27,8 +27,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.addresses import at_address
-from simshuffle.network.compiling import compiled, entry
 from simshuffle.network.packet_queues import (
     ask,
     enqueue,
@@ -53,6 +51,7 @@ from simshuffle.network.packet_records import (
     State,
     no_messages,
 )
+from simshuffle.spec.compiling import at_address, compiled, entry
 
 # of the address at which a packet network is held
 state_at = at_address(no_messages)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simshuffle.network.compiling import compiled
 from simshuffle.network.packet_records import AWAKE, IDLE, Records, State
+from simshuffle.spec.compiling import compiled
 
 
 @compiled

@@ -12,19 +12,22 @@ import math
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
-from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.network.models import shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
 from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
+
+if TYPE_CHECKING:
+    from simshuffle.network.fluid import FluidNetwork
 
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
@@ -103,7 +106,7 @@ class Resources:
             numbered([self._rack_of_switch[switch] for switch in leaf]),
         )
 
-    def network(self, model: Network, accounts: int = 0) -> SharedNetwork:
+    def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
         """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
         ``accounts`` as in `shared_network`."""
         table = self.links

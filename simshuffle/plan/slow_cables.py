@@ -10,7 +10,7 @@ import numpy as np
 
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import wiring
-from simshuffle.routing.loads import uniform_loads
+from simshuffle.routing.router import uniform_loads
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import Scenario
 

@@ -9,16 +9,14 @@ from pydantic import Field
 
 from simshuffle.errors import InputError
 from simshuffle.routing.adaptive import Adaptive
-from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.d_mod_k import DModK, ForwardingTable, SModK
 from simshuffle.routing.dimension_order import DimensionOrder
 from simshuffle.routing.ecmp import Ecmp
 from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.forwarding_tables import ForwardingTables
-from simshuffle.routing.min_hop import MinHop
+from simshuffle.routing.min_hop import MinHop, RandomStatic
 from simshuffle.routing.minimal import Minimal, Valiant
-from simshuffle.routing.random_static import RandomStatic
-from simshuffle.routing.router import Router
+from simshuffle.routing.router import Router, RoutingRule
 from simshuffle.routing.up_down import UpDown
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Spec

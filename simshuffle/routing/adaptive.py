@@ -6,10 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Fabric, Ints
-from simshuffle.routing.minimal import check_groups, detours
-from simshuffle.routing.router import Router
+from simshuffle.routing.minimal import Detours, check_groups
+from simshuffle.routing.router import Router, RoutingRule
 
 
 class Adaptive(RoutingRule):
@@ -44,18 +43,16 @@ class Adaptive(RoutingRule):
 
 
 class _AdaptiveRouter(Router):
+    constant = False
+
     def __init__(self, fabric: Fabric, seed: int, *, detours: bool) -> None:
         super().__init__(fabric)
-        self._seed, self._detours = seed, detours
+        self._seed = seed
+        self._detours = Detours(fabric, seed) if detours else None
         self._load = np.zeros(len(fabric.links), np.int64)
-        self._sent = 0
-
-    @property
-    def constant(self) -> bool:
-        return False
 
     def afresh(self) -> Router:
-        return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours)
+        return _AdaptiveRouter(self.fabric, self._seed, detours=self._detours is not None)
 
     @property
     def diameter(self) -> int:
@@ -70,10 +67,11 @@ class _AdaptiveRouter(Router):
         if not len(src):
             return out
         fabric = self.fabric
+        none = np.full(len(src), -1, np.int32)
         least_loaded(
             np.ascontiguousarray(src, np.int32),
             np.ascontiguousarray(dst, np.int32),
-            self._detour(src, dst),
+            none if self._detours is None else self._detours.drawn(src, dst),
             fabric.inject,
             fabric.eject,
             fabric.at,
@@ -86,11 +84,3 @@ class _AdaptiveRouter(Router):
             out,
         )
         return out
-
-    def _detour(self, src: Ints, dst: Ints) -> Ints:
-        """(n,) the place in `Fabric.goals` of a switch to go by; -1 for none."""
-        number = np.arange(self._sent, self._sent + len(src))
-        self._sent += len(src)
-        if not self._detours:
-            return np.full(len(src), -1, np.int32)
-        return detours(self.fabric, self._seed, number, src, dst)

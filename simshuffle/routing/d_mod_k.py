@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Fabric, Ints
-from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
 
 
 class DModK(RoutingRule):

@@ -10,9 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
-from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
 from simshuffle.routing.steps import line_steps
 
 
@@ -51,7 +50,7 @@ class DimensionOrderRouter(HopByHop):
         """See `HopByHop.choices`: of the shortest ways, those of the first dimension in which
         something is left to go."""
         fabric = self.fabric
-        of, goals = fabric.switches, fabric.goals
+        of = fabric.switches
         coordinates = fabric.cabling.coordinates
         assert coordinates is not None  # noqa: S101 - checked where the router is made
         place = coordinates[of.nodes]
@@ -59,12 +58,10 @@ class DimensionOrderRouter(HopByHop):
         known = (place[of.here] >= 0).all(axis=1) & (place[of.there] >= 0).all(axis=1)
         differs = place[of.here] != place[of.there]
         dimension = np.where(known, differs.argmax(axis=1), place.shape[1])
-        steps = of.steps(goals)
+        steps = of.steps(fabric.goals)
 
         def nearer(switch: int, here: slice) -> Bools:
-            there = of.there[here]
-            passable = of.transit[there][:, None] | (there[:, None] == goals)
-            allowed = passable & (steps[there] == steps[switch] - 1)
+            allowed = fabric.passable(here) & (steps[of.there[here]] == steps[switch] - 1)
             rank = np.where(allowed, dimension[here][:, None], np.iinfo(np.int64).max)
             return np.asarray(allowed & (rank == rank.min(axis=0)))
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simshuffle.errors import Problem
-from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Fabric, Ints
-from simshuffle.routing.router import HopByHop, Router, Step, mixed
+from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, mixed
 
 
 class Ecmp(RoutingRule):
@@ -79,11 +78,8 @@ class _EcmpRouter(HopByHop):
     def __init__(self, fabric: Fabric, seed: int, rule: Ecmp) -> None:
         super().__init__(fabric)
         self._seed, self._rule = seed, rule
+        self.constant = rule.queue_pairs == 1
         self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
-
-    @property
-    def constant(self) -> bool:
-        return self._rule.queue_pairs == 1
 
     def routes(self, src: Ints, dst: Ints) -> Ints:
         pair = src.astype(np.int64) * (len(self.fabric.at) + 1) + dst

@@ -192,16 +192,9 @@ class Fabric:
         else:
             steps, cost = ways.steps(self.goals), np.ones(len(ways.here), np.int32)
         begin = self._way.astype(np.int64)
-        return Toward(
-            np.ascontiguousarray(steps.T),
-            ways.first,
-            ways.there,
-            cost,
-            ways.transit,
-            begin,
-            begin + self.parallel,
-            self.between,
-        )
+        end = begin + self.parallel
+        left = np.ascontiguousarray(steps.T)
+        return Toward(left, ways.first, ways.there, cost, ways.transit, begin, end, self.between)
 
     @cached_property
     def _direct_steps(self) -> NDArray[np.int16]:
@@ -224,19 +217,22 @@ class Fabric:
             cost: (ways,) how much of that a way from switch to switch takes, in the order of
                 `SwitchGraph.here`.
         """
-        of, goals = self.switches, self.goals
 
         def nearer(switch: int, here: slice) -> Bools:
-            there = of.there[here]
-            # no way leads through the switch of a storage system
-            passable = of.transit[there][:, None] | (there[:, None] == goals)
-            return np.asarray(passable & (steps[there] == steps[switch] - cost[here][:, None]))
+            there = self.switches.there[here]
+            return np.asarray(steps[there] == steps[switch] - cost[here][:, None])
 
         return self.choices_of(nearer)
 
+    def passable(self, here: slice) -> Bools:
+        """(ways, goals) whether the ways ``here`` may lead to each goal: none does through the
+        switch of a storage system."""
+        there = self.switches.there[here]
+        return np.asarray(self.switches.transit[there][:, None] | (there[:, None] == self.goals))
+
     def choices_of(self, nearer: Any) -> Choices:
         """The choices of which ``nearer(switch, here)`` says, for the ways ``here`` (a slice) from
-        a switch, (ways, goals) whether each is one of them."""
+        a switch, (ways, goals) whether each is one of them, if it is `passable`."""
         of = self.switches
         chosen = np.full((len(of.nodes), len(self.goals)), -1, np.int32)
         ways: list[NDArray[np.int64]] = []
@@ -244,7 +240,7 @@ class Fabric:
             here = slice(of.first[switch], of.first[switch + 1])
             if here.start == here.stop:
                 continue
-            allowed = nearer(switch, here)
+            allowed = nearer(switch, here) & self.passable(here)
             examples, which = _kinds(allowed)
             some = allowed[:, examples].any(axis=0)
             chosen[switch] = np.where(some, len(ways) + np.cumsum(some) - 1, -1)[which]
@@ -256,13 +252,8 @@ class Fabric:
     def _joined(self, chosen: Ints, ways: list[NDArray[np.int64]]) -> Choices:
         """The choices of which each has the numbers of its pairs of switches."""
         of = self.switches
-        nothing = np.zeros(1, np.int64)
-        if not ways:
-            none = np.zeros(0, np.int32)
-            return Choices(
-                chosen, none, none, none.astype(bool), nothing, none, nothing, nothing[:0]
-            )
-        flat, nearer = np.concatenate(ways), np.array([len(each) for each in ways])
+        flat = np.concatenate([np.zeros(0, np.int64), *ways])
+        nearer = np.array([len(each) for each in ways], np.int64)
         begin = np.append(0, np.cumsum(nearer))
         parallel = self.parallel[flat]
         starts = np.cumsum(parallel) - parallel

@@ -10,10 +10,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Fabric, Ints
 from simshuffle.routing.min_hop import BalancedRouter
-from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
 from simshuffle.topology.custom import content_of
 
 MAX_BYTES = 256 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.compiling import compiled, entry
 from simshuffle.routing.fabric import Ints, Toward
+from simshuffle.spec.compiling import compiled, entry
 
 Longs = NDArray[np.int64]
 

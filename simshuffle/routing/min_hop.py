@@ -1,17 +1,16 @@
-"""Forwarding tables as OpenSM's default engine fills them: shortest ways, each link given about as
-many destinations as the others."""
+"""Forwarding tables of shortest ways: as OpenSM's default engine fills them, each link given about
+as many destinations as the others; or drawn at random."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.routing.base import RoutingRule
 from simshuffle.routing.fabric import Choices, Fabric, Ints
-from simshuffle.routing.router import HopByHop, Router, Step
+from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, mixed
 
 
 class MinHop(RoutingRule):
@@ -48,7 +47,8 @@ class BalancedRouter(HopByHop):
         given[-1] = np.iinfo(np.int64).max  # what fills up the rows of fewer links
         sizes = np.diff(of.first)
         order = fabric.port_order
-        for goal in self._goals_in_order():
+        ports_at = np.bincount(fabric.at, minlength=len(table))[fabric.goals]
+        for goal in np.argsort(-ports_at, kind="stable").tolist():  # those with the most first
             switches = np.flatnonzero(of.of[:, goal] >= 0)
             among = _rows(of, of.of[switches, goal], sizes, order)
             rows = np.arange(len(switches))
@@ -57,12 +57,6 @@ class BalancedRouter(HopByHop):
                 given[chosen] += 1
                 table[switches, port] = chosen
         return table
-
-    def _goals_in_order(self) -> list[int]:
-        """Places in `Fabric.goals`: those with the most ports first."""
-        fabric = self.fabric
-        ports = np.bincount(fabric.at, minlength=len(fabric.switches.nodes))[fabric.goals]
-        return [int(goal) for goal in np.argsort(-ports, kind="stable")]
 
     def _ports_in_order(self, goal: int) -> Ints:
         """The ports at a goal, by the port of the switch that leads there if that is known."""
@@ -91,3 +85,27 @@ def _rows(
         rank = np.where(out < 0, np.iinfo(np.int64).max, order[out])
         out = np.take_along_axis(out, np.argsort(rank, axis=1, kind="stable"), axis=1)
     return out
+
+
+class RandomStatic(RoutingRule):
+    """Every switch draws for every destination one of the links that begin a shortest way, once and
+    for all."""
+
+    drawn: ClassVar[bool] = True
+
+    kind: Literal["random_static"] = "random_static"
+
+    def router(self, fabric: Fabric, seed: int) -> Router:
+        """See `RoutingRule.router`."""
+        return _RandomStaticRouter(fabric, seed)
+
+
+class _RandomStaticRouter(HopByHop):
+    by_destination = True
+
+    def __init__(self, fabric: Fabric, seed: int) -> None:
+        super().__init__(fabric)
+        self._seed = seed
+
+    def choose(self, step: Step) -> Ints:
+        return self.of_count(step, mixed(self._seed, step.here, step.dst))

@@ -7,12 +7,10 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.dimension_order import check_coordinates
 from simshuffle.routing.fabric import Choices, Fabric, Ints
-from simshuffle.routing.router import HopByHop, Router, Step, mixed
+from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, mixed, unsuited
 
 
 class Minimal(RoutingRule):
@@ -82,13 +80,11 @@ class Valiant(RoutingRule):
 
 
 class _ValiantRouter(MinimalRouter):
+    constant = False
+
     def __init__(self, fabric: Fabric, seed: int) -> None:
         super().__init__(fabric, seed)
-        self._sent = 0
-
-    @property
-    def constant(self) -> bool:
-        return False
+        self._detours = Detours(fabric, seed)
 
     def afresh(self) -> Router:
         return _ValiantRouter(self.fabric, self.seed)
@@ -98,25 +94,30 @@ class _ValiantRouter(MinimalRouter):
         return 2 * (self.fabric.direct_way - 2) + 2
 
     def stops(self, src: Ints, dst: Ints) -> list[Ints]:
-        number = np.arange(self._sent, self._sent + len(src))
-        self._sent += len(src)
-        detour = detours(self.fabric, self.seed, number, src, dst)
+        detour = self._detours.drawn(src, dst)
         return [np.where(detour < 0, self.fabric.goal_of[src], detour)]
 
 
-def detours(fabric: Fabric, seed: int, number: NDArray[np.int64], src: Ints, dst: Ints) -> Ints:
-    """(n,) the place in `Fabric.goals` of a switch drawn for each message by its ``number``; -1
-    within a group, and to and from storage.
+class Detours:
+    """Switches drawn for one message after the other, to go by.
 
     Args:
         fabric: a network whose switches stand in groups.
         seed: another one draws others.
-        number: (n,) of the messages.
-        src, dst: (n,) their ports.
     """
-    groups = fabric.groups
-    assert groups is not None  # noqa: S101 - checked where a router is made
-    among = np.flatnonzero(groups[fabric.goals] >= 0)
-    drawn = among[(mixed(seed, number) % np.uint64(len(among))).astype(np.int64)]
-    here, there = groups[fabric.at[src]], groups[fabric.at[dst]]
-    return np.where((here == there) | (here < 0) | (there < 0), -1, drawn).astype(np.int32)
+
+    def __init__(self, fabric: Fabric, seed: int) -> None:
+        self._fabric, self._seed = fabric, seed
+        self._sent = 0
+
+    def drawn(self, src: Ints, dst: Ints) -> Ints:
+        """(n,) the place in `Fabric.goals` of a switch for each message between two ports, (n,)
+        each; -1 within a group, and to and from storage."""
+        fabric, groups = self._fabric, self._fabric.groups
+        assert groups is not None  # noqa: S101 - checked where a router is made
+        number = np.arange(self._sent, self._sent + len(src))
+        self._sent += len(src)
+        among = np.flatnonzero(groups[fabric.goals] >= 0)
+        drawn = among[(mixed(self._seed, number) % np.uint64(len(among))).astype(np.int64)]
+        here, there = groups[fabric.at[src]], groups[fabric.at[dst]]
+        return np.where((here == there) | (here < 0) | (there < 0), -1, drawn).astype(np.int32)

@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.routing.base import RoutingRule, unsuited
 from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
 from simshuffle.routing.min_hop import BalancedRouter
-from simshuffle.routing.router import Router
+from simshuffle.routing.router import Router, RoutingRule, unsuited
 from simshuffle.routing.steps import relax
 from simshuffle.topology.cabling import FAR
 
@@ -50,7 +49,10 @@ class _UpDownRouter(BalancedRouter):
     def _levelled(self, roots: list[str] | None) -> tuple[Bools, Steps, Steps]:
         """(ways,) whether each leads up; (switches, goals) steps to each goal that lead down only,
         and steps of the way that is taken."""
-        tries = [self._named(roots)] if roots else [self._topmost(), self._middle()]
+        of = self.fabric.switches
+        farthest = of.transit & (of.depth == of.depth[of.transit].max())
+        topmost = np.flatnonzero(farthest).astype(np.int32)
+        tries = [self._named(roots)] if roots else [topmost, self._middle()]
         for tried in tries:
             upward = self._leads_up(tried)
             down, taken = self._steps(upward)
@@ -69,12 +71,6 @@ class _UpDownRouter(BalancedRouter):
             rule = "up_down needs the names of switches as roots"
             raise unsuited(rule, ", ".join(map(repr, unknown[:3])), "Correct them.")
         return np.array([names[name] for name in roots], np.int32)
-
-    def _topmost(self) -> Ints:
-        """The switches farthest from the hosts."""
-        of = self.fabric.switches
-        every = np.flatnonzero(of.transit).astype(np.int32)
-        return np.asarray(every[of.depth[every] == of.depth[every].max()])
 
     def _middle(self) -> Ints:
         """The switch from which the farthest other one is nearest, of several that with the most
@@ -111,15 +107,13 @@ class _UpDownRouter(BalancedRouter):
     @cached_property
     def choices(self) -> Choices:
         """See `HopByHop.choices`: of the shortest ways down, or where there is none up."""
-        of, goals = self.fabric.switches, self.fabric.goals
         down, taken = self._down, self._taken
 
         def nearer(switch: int, here: slice) -> Bools:
-            there = of.there[here]
-            passable = of.transit[there][:, None] | (there[:, None] == goals)
+            there = self.fabric.switches.there[here]
             upward = self._upward[here][:, None]
             goes_down = (down[switch] < FAR) & ~upward & (down[there] == down[switch] - 1)
             goes_up = (down[switch] >= FAR) & upward & (taken[there] == taken[switch] - 1)
-            return np.asarray(passable & (goes_down | goes_up))
+            return np.asarray(goes_down | goes_up)
 
         return self.fabric.choices_of(nearer)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import TYPE_CHECKING
 
 import simpy
 
 from simshuffle.network.batch import TransferBatch
-from simshuffle.network.shared import SharedNetwork
+
+if TYPE_CHECKING:
+    from simshuffle.network.fluid import FluidNetwork
 
 
 class Completion(simpy.Event):
@@ -24,7 +27,7 @@ class Completion(simpy.Event):
 
 
 class NetworkClock:
-    """Couples a network (see `simshuffle.network.shared.shared_network`) to a SimPy environment.
+    """Couples a network (see `simshuffle.network.models.shared_network`) to a SimPy environment.
 
     The network advances on its own between two SimPy events: nothing can be posted before the next
     of them, whose time SimPy tells (``Environment.peek``). When a group of transfers is complete
@@ -32,7 +35,7 @@ class NetworkClock:
     goes on from there: neither takes an event in SimPy's queue.
     """
 
-    def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
+    def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
         self.env = env
         self.network = network
         self._run = network.advance

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
-from simshuffle.network.shared import SharedNetwork
 from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
@@ -37,6 +36,9 @@ from simshuffle.sim.served import Served, ServerWatch
 from simshuffle.sim.simulation import Simulation
 from simshuffle.sim.staging import NOTHING, Staged, stage
 from simshuffle.spec.arrays import Floats
+
+if TYPE_CHECKING:
+    from simshuffle.network.fluid import FluidNetwork
 
 STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
@@ -253,7 +255,7 @@ def _charge(
 class LinkStatistics:
     """Per-epoch differences of the network's link counters."""
 
-    def __init__(self, resources: Resources, network: SharedNetwork) -> None:
+    def __init__(self, resources: Resources, network: FluidNetwork) -> None:
         self._resources, self._network = resources, network
         self._before = network.links.copy()
         self._since = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 import simpy
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 
 from simshuffle.lowering.messages import Message
 from simshuffle.network.batch import TransferBatch
-from simshuffle.network.shared import SharedNetwork
 from simshuffle.plan.resources import Resources
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.spec.arrays import Flags, Floats, Ints64
+
+if TYPE_CHECKING:
+    from simshuffle.network.fluid import FluidNetwork
 
 SAMPLES = 300
 """Of the links in an epoch, at least, where its length was not known; at most twice as many."""
@@ -69,7 +72,7 @@ class LinkSamples:
     """The counters of all links at even intervals, over about ``length`` s. Where that is too
     little, every second sample is dropped when there are too many."""
 
-    def __init__(self, network: SharedNetwork, length: float) -> None:
+    def __init__(self, network: FluidNetwork, length: float) -> None:
         self._network = network
         self._samples = min(SAMPLES, max(FEWEST_SAMPLES, MOST_VALUES // (2 * len(network.links))))
         self._step = length / self._samples
@@ -113,9 +116,7 @@ class SampledClock(NetworkClock):
     """A clock that stops for samples between events. The network runs through the same events at
     the same moments as without: samples are nothing to SimPy."""
 
-    def __init__(
-        self, env: simpy.Environment, network: SharedNetwork, samples: LinkSamples
-    ) -> None:
+    def __init__(self, env: simpy.Environment, network: FluidNetwork, samples: LinkSamples) -> None:
         super().__init__(env, network)
         self._samples = samples
         self._run = _Sampled(network, samples).advance
@@ -130,11 +131,11 @@ class SampledClock(NetworkClock):
 class _Sampled:
     """A network that is sampled while it advances."""
 
-    network: SharedNetwork
+    network: FluidNetwork
     samples: LinkSamples
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """See `SharedNetwork.advance`."""
+        """See `FluidNetwork.advance`."""
         while self.samples.next_at <= horizon:
             upcoming, done = self.network.advance(self.samples.next_at)
             if done or upcoming == inf:
@@ -149,7 +150,7 @@ class Recorder:
     def __init__(self, length: float) -> None:
         self._length = length
         self._resources: Resources
-        self._network: SharedNetwork
+        self._network: FluidNetwork
         self._samples: LinkSamples
         self._begin = 0.0
         self._messages: list[tuple[int, list[Message], int]] = []
@@ -157,7 +158,7 @@ class Recorder:
         self.record: EpochRecord
 
     def clock(
-        self, env: simpy.Environment, network: SharedNetwork, resources: Resources
+        self, env: simpy.Environment, network: FluidNetwork, resources: Resources
     ) -> NetworkClock:
         """The clock of the machine that is recorded."""
         self._resources, self._network = resources, network

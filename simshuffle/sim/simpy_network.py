@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf, isfinite
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import simpy
@@ -15,8 +15,11 @@ from numpy.typing import ArrayLike
 from simshuffle.network import Fluid, Links, Network
 from simshuffle.network.batch import NO_PAIR, TransferBatch, as_floats, pad_routes, tasks
 from simshuffle.network.flows import Floats
-from simshuffle.network.shared import SharedNetwork, shared_network
+from simshuffle.network.models import shared_network
 from simshuffle.sim.clock import NetworkClock
+
+if TYPE_CHECKING:
+    from simshuffle.network.fluid import FluidNetwork
 
 AHEAD = 1e-9
 """How far, relative to the time, the network may seem to be ahead of SimPy by rounding alone."""
@@ -42,7 +45,7 @@ class LinkStatistics(NamedTuple):
 class _Clock(NetworkClock):
     """A clock whose events say what there is to say about the completed group."""
 
-    def __init__(self, env: simpy.Environment, network: SharedNetwork) -> None:
+    def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
         super().__init__(env, network)
         self._promised: dict[int, tuple[simpy.Event, Callable[[float], Any]]] = {}
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
-from simshuffle.network.shared import shared_network
+from simshuffle.network.models import shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Floats

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simshuffle.routing import Adaptive, DModK, Ecmp, Fabric, MinHop, RandomStatic, RoutingRule
-from simshuffle.routing.loads import reach
+from simshuffle.routing.router import reach
 from simshuffle.topology.cabling import FAR
 from tests.strategies import switch_tree
 

@@ -11,8 +11,7 @@ import pytest
 from simshuffle.allreduce import Allreduce, HostOrder
 from simshuffle.lowering.gradients import Allreduces, ranks_in_order
 from simshuffle.network.flows import Links
-from simshuffle.network.models import Fluid
-from simshuffle.network.shared import shared_network
+from simshuffle.network.models import Fluid, shared_network
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
 from tests.examples import (

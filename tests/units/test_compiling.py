@@ -16,15 +16,13 @@ from simshuffle.network import (
     Analytic,
     Fluid,
     Packet,
-    compiling,
-    fluid_posting,
-    fluid_shares,
+    fluid_events,
     fluid_transfers,
 )
 from simshuffle.network import packet_kernel as kernel
-from simshuffle.network.addresses import at_address, words
-from simshuffle.network.compiling import entry, fingerprint
-from simshuffle.network.shared import make_ready
+from simshuffle.network.models import make_ready
+from simshuffle.spec import compiling
+from simshuffle.spec.compiling import at_address, entry, fingerprint, words
 from tests.plain_kernels import ENDS
 
 
@@ -47,7 +45,7 @@ def loaded(code):
 @pytest.mark.parametrize(
     "code",
     [
-        "import simshuffle.network.shared, simshuffle.network.case",
+        "import simshuffle.network.models, simshuffle.network.case",
         "from simshuffle.scenario.scenario import load_scenario; load_scenario('quickstart')",
         "from simshuffle.cli import main; main(['check', 'quickstart'])",
         "from simshuffle.cli import main; main(['list'])",
@@ -85,7 +83,7 @@ def test_the_fingerprint_changes_with_any_source_at_any_depth(tmp_path, name):
 
 KERNEL = """
 import sys
-from simshuffle.network.compiling import compiled, entry
+from simshuffle.spec.compiling import compiled, entry
 
 @compiled
 def twice(value: int) -> int:
@@ -146,8 +144,8 @@ def test_that_something_is_compiled_is_not_said_to_who_wants_errors_alone(caplog
 def test_what_was_made_ready_is_all_that_a_run_needs(model):
     """A kernel that a run calls with other types would be compiled while it runs."""
     make_ready(model)
-    kernels: Any = [fluid_posting.post, fluid_transfers.advance]
-    kernels += [fluid_transfers.complete, fluid_shares.settle]
+    kernels: Any = [fluid_events.post, fluid_transfers.advance]
+    kernels += [fluid_transfers.complete, fluid_transfers.settle]
     kernels += [kernel.advance] if model == Packet() else []
     ready = [list(kernel.signatures) for kernel in kernels]
     values = {"sweep": {}, "world_size": 4, "epochs": 1, "workload.dataset.num_samples": 256}

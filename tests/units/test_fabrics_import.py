@@ -16,11 +16,10 @@ from simshuffle.errors import TopologyError
 from simshuffle.fabrics import ibsim, infragraph
 from simshuffle.fabrics.ibnetdiscover import fabric_of
 from simshuffle.fabrics.imported import Missing, natural, opensm_order, unique_names
+from simshuffle.fabrics.infiniband import LANE_GBIT, bandwidth_of, rate_of
 from simshuffle.fabrics.lfts import read_tables, tables_of
 from simshuffle.fabrics.network import graphml, of_network
-from simshuffle.fabrics.rates import LANE_GBIT, bandwidth_of, rate_of
 from simshuffle.fabrics.reading import read_fabric
-from simshuffle.fabrics.slurm import expanded
 from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.custom import Custom
@@ -490,12 +489,6 @@ def test_a_yaml_file_of_slurm_that_does_not_fit_is_refused(old, new, rule, tmp_p
     if old.startswith("- topology"):
         text = text.replace("\n  cluster", "\n    cluster", 1).replace("\n  flat", "\n    flat", 1)
     assert rule in refusal(text, tmp_path, "topology.yaml", GIVEN).rule
-
-
-def test_lists_with_brackets_are_those_of_slurm():
-    assert expanded("a[1-3,07]b,c", "x", 1) == ["a1b", "a2b", "a3b", "a07b", "c"]
-    assert expanded("r[1-2]n[01-02]", "x", 1) == ["r1n01", "r1n02", "r2n01", "r2n02"]
-    assert expanded("", "x", 1) == []
 
 
 # ---------------------------------------------------------------------------------- InfraGraph

@@ -14,7 +14,7 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.fabrics.ibnetdiscover import fabric_of
 from simshuffle.fabrics.imported import Missing
-from simshuffle.fabrics.names import read_names
+from simshuffle.fabrics.infiniband import read_names
 from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.topology.cabling import usual
 from simshuffle.topology.custom import Custom

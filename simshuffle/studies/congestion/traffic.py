@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simshuffle.network import Flows, Links
 from simshuffle.plan.resources import Resources
-from simshuffle.routing.loads import reach
+from simshuffle.routing.router import reach
 from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from simshuffle.errors import InputError
 from simshuffle.network import Fluid
-from simshuffle.network.shared import make_ready
+from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
 from simshuffle.plan.findings import extrapolated

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import numpy as np
@@ -14,10 +13,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from simshuffle.results.canvas import new_figure
-from simshuffle.results.style import STYLE
+from simshuffle.results.style import STYLE, metadata
 from simshuffle.routing.fabric import Fabric
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 MAP = "viridis_r"
 
 
@@ -57,7 +57,7 @@ def fabric_figure(fabric: Fabric, loads: NDArray[np.integer], pattern: str) -> F
         seen = np.flatnonzero(of.transit)
         size = float(np.clip(400.0 / max(len(seen), 1), 0.4, 12.0))
         ax.scatter(place[seen, 0], place[seen, 1], s=size, color="black", zorder=3, linewidths=0)
-        _name_rows(ax, fabric, place)
+        _name_rows(ax, fabric)
         bar = figure.colorbar(lines, ax=ax, shrink=0.8, pad=0.02)
         bar.set_label(f"messages over a cable\n({pattern})")
         ax.set_axis_off()
@@ -67,13 +67,10 @@ def fabric_figure(fabric: Fabric, loads: NDArray[np.integer], pattern: str) -> F
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as a file whose name ends in .png or .pdf, whole or not at all."""
-    metadata: dict[str, Any] = (
-        {"Software": None} if path.suffix == ".png" else {"CreationDate": None}
-    )
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder:
         draft = Path(folder, path.name)
         with matplotlib.rc_context(STYLE):
-            figure.savefig(draft, dpi=300, metadata=metadata)
+            figure.savefig(draft, dpi=300, metadata=metadata(path.suffix, ""))
         draft.replace(path)
 
 
@@ -81,31 +78,34 @@ def _places(fabric: Fabric) -> Floats:
     """(switches, 2) where each is drawn."""
     of = fabric.switches
     out = np.zeros((len(of.nodes), 2))
-    seen = np.flatnonzero(of.transit)
-    depth = of.depth[seen]
-    if depth.max(initial=0) == 0 and len(seen) > 2:
-        angle = 2.0 * np.pi * np.arange(len(seen)) / len(seen)
-        out[seen] = np.stack([np.sin(angle), np.cos(angle)], axis=1)
+    rows = _rows(fabric)
+    if len(rows) == 1 and len(rows[0]) > 2:
+        angle = 2.0 * np.pi * np.arange(len(rows[0])) / len(rows[0])
+        out[rows[0]] = np.stack([np.sin(angle), np.cos(angle)], axis=1)
         return out
-    for level in np.unique(depth).tolist():
-        row = seen[depth == level]
+    for level, row in rows.items():
         out[row, 0] = (np.arange(len(row)) + 0.5) / len(row)
         out[row, 1] = level
     return out
 
 
-def _name_rows(ax: Axes, fabric: Fabric, place: Floats) -> None:
-    """Beside each row what stands in it, and how many."""
-    of, tiers = fabric.switches, fabric.cabling.tiers
+def _rows(fabric: Fabric) -> dict[int, Ints]:
+    """The switches of each distance from the hosts; at 0 alone they stand on a circle."""
+    of = fabric.switches
     seen = np.flatnonzero(of.transit)
+    return {level: seen[of.depth[seen] == level] for level in np.unique(of.depth[seen]).tolist()}
+
+
+def _name_rows(ax: Axes, fabric: Fabric) -> None:
+    """Beside each row what stands in it, and how many."""
+    tiers, nodes = fabric.cabling.tiers, fabric.switches.nodes
     hosts = len(fabric.cabling.of_kind("host"))
-    if of.depth[seen].max(initial=0) == 0:
-        kinds = sorted({tiers[node] for node in of.nodes[seen].tolist()})
-        ax.set_title(f"{len(seen)} {' and '.join(kinds)} switches, {hosts} hosts", fontsize=7)
-        return
-    for level in np.unique(of.depth[seen]).tolist():
-        row = seen[of.depth[seen] == level]
-        kinds = sorted({tiers[node] for node in of.nodes[row].tolist()})
+    rows = _rows(fabric)
+    for level, row in rows.items():
+        kinds = sorted({tiers[node] for node in nodes[row].tolist()})
+        if len(rows) == 1:
+            ax.set_title(f"{len(row)} {' and '.join(kinds)} switches, {hosts} hosts", fontsize=7)
+            return
         text = f"{len(row)} {', '.join(kinds)}"
         text += f"\n({hosts} hosts)" if level == 0 else ""
         ax.text(-0.03, level, text, ha="right", va="center", fontsize=6.5)
