@@ -12,10 +12,10 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.routing import Routing
+from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Fraction, Seconds, Sourced, Spec
-from simshuffle.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.topology import Topology
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.faults import with_faults
