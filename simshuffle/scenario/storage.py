@@ -7,7 +7,6 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.interpolation import BandwidthByCount, FrequencyByCount
@@ -68,8 +67,8 @@ class LocalSsd(Sourced):
 
 
 class Memory(Sourced):
-    """The memory of a host; ``page_cache`` bytes of it keep what was read from files: None for
-    three quarters of it, which leaves the rest to the processes (an estimate).
+    """The memory of a host. The default of ``page_cache`` leaves the rest to the processes (an
+    estimate).
 
     Attributes:
         capacity: of one host.
@@ -85,7 +84,7 @@ class Memory(Sourced):
     @model_validator(mode="after")
     def _cache_fits(self) -> Memory:
         if self.cache_nbytes > self.capacity:
-            raise PydanticCustomError("page_cache", "page_cache must not exceed capacity")
+            raise ValueError("page_cache must not exceed capacity")
         return self
 
     @property
