@@ -48,8 +48,8 @@ from simshuffle.routing import (
 )
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore
 from simshuffle.spec.units import Dimension, format_quantity
-from simshuffle.storage import LocalSsd, Memory, ObjectStore
 from simshuffle.topology import Custom
 from tests.strategies import (
     abci,

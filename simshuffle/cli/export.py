@@ -97,7 +97,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
 ) -> None:
     """Write a run of SOURCE for another tool."""
-    from simshuffle.exports.export import Options, check_out, default_out, format_of
+    from simshuffle.exports.export import check_out, default_out, format_of
     from simshuffle.exports.export import export as write
     from simshuffle.exports.source import read_source
 
@@ -125,7 +125,7 @@ def export(
     path = out / path if inside and out is not None else path
     loaded()
     with share_progress("export") as tell:
-        said = write(found, to, path, Options(ranks, messages), tell, replace=force)
+        said = write(found, to, path, tell, ranks=ranks, messages=messages, replace=force)
     for line in said:
         say(line)
     typer.echo(f"Written: {path}")

@@ -257,18 +257,17 @@ def export(
     force: Replace = False,
 ) -> None:
     """Write the network of NAME for another tool."""
-    from simshuffle.exports.export import format_of
-    from simshuffle.exports.networks import WRITERS
+    from simshuffle.exports.export import NETWORKS, format_of
     from simshuffle.new.files import check_place, write_together
 
     kind = format_of(to)
-    if to not in WRITERS:
+    if to not in NETWORKS:
         rule, remedy = "needs the messages of a run", f"simshuffle export SCENARIO --to {to}."
         raise InputError(Problem("--to", rule, repr(to), remedy), "command line")
     out = file_in(out, Path(source).stem + kind.suffix) or out
     check_place(out, replace=force, option="--out", ends=[""])
     fabric = _fabric(source)
-    (path,) = write_together(out.parent, {out.name: WRITERS[to](fabric)})
+    (path,) = write_together(out.parent, {out.name: NETWORKS[to](fabric)})
     _tell(fabric)
     typer.echo(f"Written: {path}")
 

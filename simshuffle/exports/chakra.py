@@ -19,12 +19,10 @@ What ASTRA-sim makes of a node is in its astra-sim/workload/Workload.cc, commit 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from simshuffle.exports.export import Options, Tell
-from simshuffle.exports.program import Program, program
-from simshuffle.exports.source import Source
+from simshuffle.exports.program import Program, Tell
 
 VERSION = "0.0.4"
 """Of the schema: what Chakra's own generator writes."""
@@ -61,36 +59,8 @@ class Node:
     attributes: dict[str, int]  # those that ASTRA-sim asks for: bytes, ranks, ...
 
 
-@dataclass
-class _Trace:
-    """The nodes of a rank, as they are added."""
-
-    nodes: list[Node] = field(default_factory=list)
-
-    def _add(
-        self, name: str, kind: int, after: Sequence[int], seconds: float = 0.0, **attributes: int
-    ) -> int:
-        number = len(self.nodes) + 1
-        attributes["is_cpu_op"] = attributes.get("is_cpu_op", 0)
-        self.nodes.append(Node(number, name, kind, tuple(after), float(seconds), attributes))
-        return number
-
-    def compute(self, name: str, seconds: float, after: Sequence[int], *, cpu: bool = False) -> int:
-        return self._add(name, COMP, after, seconds, is_cpu_op=int(cpu))
-
-    def allreduce(self, name: str, nbytes: int, after: Sequence[int]) -> int:
-        return self._add(name, COLL, after, comm_type=_ALL_REDUCE, comm_size=nbytes)
-
-    def message(self, kind: int, number: int, ends: tuple[int, int], size: int, after: int) -> int:
-        """The message ``number`` from one rank to another."""
-        name = f"{'send' if kind == SEND else 'receive'} {number}"
-        where = {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": number}
-        return self._add(name, kind, [after], comm_size=size, **where)
-
-
-def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
-    """See `Writer.write`."""
-    made = program(source.scenario, source.epoch, source.iteration)
+def write(made: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the traces of an iteration to a new folder ``path``."""
     path.mkdir()
     count = 0
     for rank in range(made.world_size):
@@ -111,31 +81,45 @@ def nodes_of(made: Program, rank: int) -> list[Node]:
     Where messages are waited for after the next backward pass, that pass is here too, and takes the
     time of this iteration's.
     """
-    trace, of = _Trace(), made.gradients
-    last = trace.compute("forward", of.forward_s[rank], ())
-    last = trace.compute("backward", of.backward_s[rank], [last])
+    nodes: list[Node] = []
+
+    def add(
+        name: str, kind: int, after: Sequence[int], seconds: float = 0.0, cpu: int = 0, **about: int
+    ) -> int:
+        about["is_cpu_op"] = cpu
+        nodes.append(Node(len(nodes) + 1, name, kind, tuple(after), float(seconds), about))
+        return len(nodes)
+
+    def allreduce(name: str, nbytes: int, after: Sequence[int]) -> int:
+        return add(name, COLL, after, comm_type=_ALL_REDUCE, comm_size=nbytes)
+
+    def message(name: str, kind: int, number: int, source: int, after: int) -> int:
+        step = made.steps[number]
+        where = {"comm_src": source, "comm_dst": int(step.target[source]), "comm_tag": number}
+        size = round(step.nbytes[source])
+        return add(f"{name} {number}", kind, [after], comm_size=size, **where)
+
+    of = made.gradients
+    last = add("forward", COMP, (), of.forward_s[rank])
+    last = add("backward", COMP, [last], of.backward_s[rank])
     if of.nbytes:
-        last = trace.allreduce("gradients", round(of.nbytes), [last])
-    last = trace.compute("update", of.update_s, [last])
+        last = allreduce("gradients", round(of.nbytes), [last])
+    last = add("update", COMP, [last], of.update_s)
     opened, travelling = last, []
     for number, step in enumerate(made.steps):
         if made.barrier_before[number]:
-            opened = last = trace.allreduce("barrier", 1, [last])
-        last = trace.compute(f"work {number}", step.before_s[rank], [last], cpu=True)
-        target, origin = int(step.target[rank]), int(step.source[rank])
-        if target != rank:
-            size = round(step.nbytes[rank])
-            travelling.append(trace.message(SEND, number, (rank, target), size, last))
-        if origin != rank:
-            size = round(step.nbytes[origin])
-            travelling.append(trace.message(RECV, number, (origin, rank), size, opened))
+            opened = last = allreduce("barrier", 1, [last])
+        last = add(f"work {number}", COMP, [last], step.before_s[rank], cpu=1)
+        if step.target[rank] != rank:
+            travelling.append(message("send", SEND, number, rank, last))
+            travelling.append(message("receive", RECV, number, int(step.source[rank]), opened))
     if made.overlap:
-        last = trace.compute("next forward", of.forward_s[rank], [last])
-        last = trace.compute("next backward", of.backward_s[rank], [last])
-    last = trace.compute("store", made.store_s[rank], [last, *travelling], cpu=True)
+        last = add("next forward", COMP, [last], of.forward_s[rank])
+        last = add("next backward", COMP, [last], of.backward_s[rank])
+    last = add("store", COMP, [last, *travelling], made.store_s[rank], cpu=1)
     if made.barrier_after:
-        trace.allreduce("barrier", 1, [last])
-    return trace.nodes
+        allreduce("barrier", 1, [last])
+    return nodes
 
 
 # ------------------------------------------------------------------------------------------- bytes

@@ -1,43 +1,25 @@
-"""The formats: what each takes, and the module that writes it; and `export`, which writes a file or
-folder for another tool whole or not at all."""
+"""The formats, what each takes; and `export`, which writes a file or folder for another tool whole
+or not at all."""
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
+from simshuffle.exports import chakra, goal, htsim, simgrid
+from simshuffle.exports.program import Program, Tell, program
 from simshuffle.exports.source import Source
+from simshuffle.fabrics import ibsim, infragraph
+from simshuffle.fabrics.imported import ImportedFabric
+from simshuffle.fabrics.network import graphml, of_network
 from simshuffle.results.folders import room_for, take_place
 from simshuffle.spec.library import nearest
 from simshuffle.version import __version__
-
-Tell = Callable[[float], None]
-"""Told of the share that is done, from 0 to 1."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of the verb that some formats alone take; None for what was not given."""
-
-    ranks: str | None = None  # whose lanes are wanted
-    messages: str | None = None  # of which ranks, or 'none'
-    to: str = ""  # the name of the format, which `export` fills in
-
-
-class Writer(Protocol):
-    """A module of a format."""
-
-    def write(self, source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
-        """Write to ``path``, where nothing is: a file, or a folder that it makes. Returns what is
-        to be said of it, a line each."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +27,6 @@ class Format:
     """A format."""
 
     suffix: str  # of the file, with its dot; '' for a folder
-    module: str  # whose ``write`` writes it, see `Writer`; imported when it is needed
     # those that it takes beside the run: of 'epoch', 'epochs' (several at once), 'iteration',
     # 'ranks', 'messages'
     options: frozenset[str] = frozenset()
@@ -55,34 +36,41 @@ class Format:
         """Whether it is made of the messages of an iteration."""
         return "iteration" in self.options
 
-    def writer(self) -> Writer:
-        """The module that writes it."""
-        module: Writer = importlib.import_module(self.module)
-        return module
 
-
-_TIMELINE = frozenset({"epoch", "epochs", "ranks", "messages"})
 _ITERATION = frozenset({"epoch", "iteration"})
-NETWORK = "simshuffle.exports.networks"
 FORMATS = {
     # a timeline of ranks, messages and links, for ui.perfetto.dev or chrome://tracing
-    "perfetto": Format(".json.gz", "simshuffle.exports.perfetto", _TIMELINE),
+    "perfetto": Format(".json.gz", frozenset({"epoch", "epochs", "ranks", "messages"})),
     # execution traces of an iteration, a file for each rank, for ASTRA-sim
-    "chakra": Format("", "simshuffle.exports.chakra", _ITERATION),
+    "chakra": Format("", _ITERATION),
     # a connection matrix of an iteration's messages, and the fat tree below it
-    "htsim": Format("", "simshuffle.exports.htsim", _ITERATION),
+    "htsim": Format("", _ITERATION),
     # a schedule of an iteration's messages, for LogGOPSim and ATLAHS
-    "goal": Format(".goal", "simshuffle.exports.goal", _ITERATION),
+    "goal": Format(".goal", _ITERATION),
     # an iteration's messages as an MPI program, with its platform, for smpirun
-    "simgrid": Format("", "simshuffle.exports.simgrid", _ITERATION),
+    "simgrid": Format("", _ITERATION),
     # the network of the run's cluster: for tools that read InfraGraph, for ibsim, for programs, and
     # as a network of kind custom
-    "infragraph": Format(".json", NETWORK),
-    "ibsim": Format(".net", NETWORK),
-    "graphml": Format(".graphml", NETWORK),
-    "json": Format(".json", NETWORK),
+    "infragraph": Format(".json"),
+    "ibsim": Format(".net"),
+    "graphml": Format(".graphml"),
+    "json": Format(".json"),
 }
 """By the name that ``--to`` takes."""
+NETWORKS: dict[str, Callable[[ImportedFabric], str]] = {
+    "infragraph": infragraph.written,
+    "ibsim": ibsim.written,
+    "graphml": graphml,
+    "json": ImportedFabric.to_json,
+}
+"""What the file of a network holds, by the name of its format."""
+PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
+    "chakra": chakra.write,
+    "htsim": htsim.write,
+    "goal": goal.write,
+    "simgrid": simgrid.write,
+}
+"""What writes the messages of an iteration, by the name of its format."""
 
 
 def format_of(name: str) -> Format:
@@ -92,8 +80,8 @@ def format_of(name: str) -> Format:
         InputError: there is none.
     """
     if name not in FORMATS:
-        rule, remedy = "must be a format", nearest(name, list(FORMATS))
-        raise InputError(Problem("--to", rule, repr(name), remedy), "command line")
+        remedy = nearest(name, list(FORMATS))
+        refuse("--to", "must be a format", repr(name), remedy, "command line")
     return FORMATS[name]
 
 
@@ -112,19 +100,21 @@ def export(
     source: Source,
     to: str,
     out: Path,
-    options: Options | None = None,
     tell: Tell | None = None,
     *,
+    ranks: str | None = None,
+    messages: str | None = None,
     replace: bool = False,
-) -> Sequence[str]:
+) -> list[str]:
     """Write a run in the format ``to``.
 
     Args:
         source: the run.
         to: the name of a format.
         out: the file, or the folder where the format is several files.
-        options: options that the format takes.
         tell: told of the share that is done.
+        ranks: of a timeline: whose lanes are wanted.
+        messages: of a timeline: of which ranks, or 'none'.
         replace: what is at ``out``, if it is a file, or a folder that was exported.
 
     Returns:
@@ -133,16 +123,24 @@ def export(
     Raises:
         InputError: there is no such format, or ``out`` cannot be written.
     """
-    kind = format_of(to)
-    folder = not kind.suffix
+    folder = not format_of(to).suffix
     check_out(out, folder=folder, replace=replace)
-    writer = kind.writer()
-
+    tell = tell or (lambda share: None)
     # beside it, then renamed: what was there stays until then
     with room_for(out, out.parent) as room:
         draft = Path(room) / out.name
-        wanted = dataclasses.replace(options or Options(), to=to)
-        said = writer.write(source, draft, wanted, tell or (lambda share: None))
+        if to == "perfetto":
+            # here, as the simulator is loaded only where something is simulated
+            from simshuffle.exports import perfetto  # noqa: PLC0415 - numba
+
+            said = perfetto.write(source, draft, ranks, messages, tell)
+        elif to in NETWORKS:
+            fabric = of_network(source.scenario.cluster.sketch(), source.reference)
+            draft.write_text(NETWORKS[to](fabric), encoding="utf-8")
+            said = [f"{name}: {count}" for name, count in fabric.counts().items()]
+        else:
+            made = program(source.scenario, source.epoch, source.iteration)
+            said = PROGRAMS[to](made, draft, tell)
         if folder:
             about = {"format": to, "source": source.reference, "run": source.run}
             mark = json.dumps({**about, "simshuffle": __version__}, indent=1)
@@ -164,7 +162,7 @@ def check_out(out: Path, *, folder: bool, replace: bool) -> None:
         rule, remedy = f"cannot be written: {why}", "Choose another name."
     if rule:
         shown = str(out) if len(str(out)) <= 100 else f"{str(out)[:97]}..."
-        raise InputError(Problem("--out", rule, repr(shown), remedy), "command line")
+        refuse("--out", rule, repr(shown), remedy, "command line")
 
 
 def _in_the_way(out: Path, folder: bool, replace: bool) -> tuple[str, str]:

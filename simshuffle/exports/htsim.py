@@ -3,9 +3,7 @@ the fat tree on which it runs, where htsim can have it.
 
 The grammar of the matrix is that of ``ConnectionMatrix::load`` in
 sim/datacenter/connection_matrix.cpp, commit 20b2297: starts in ps, sizes in bytes below 2**31, of
-which 0 would be without end, and comments before the first connection alone. That of the network is
-``FatTreeTopology::load`` in sim/datacenter/fat_tree_topology.cpp, commit f661b2f: trees of two or
-three tiers with one link to each host.
+which 0 would be without end, and comments before the first connection alone.
 
 A node is a host, with the number that it has in the tree; without a tree, in the order in which
 ranks fill hosts. A connection is a message that crosses a cable. No rank waits for a message before
@@ -16,31 +14,23 @@ wait for messages, and are not needed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.exports.export import Options, Tell
-from simshuffle.exports.program import Program, Step, program
-from simshuffle.exports.source import Source
-from simshuffle.plan.placement import placed
+from simshuffle.errors import refuse
+from simshuffle.exports.program import Program, Step, Tell
+from simshuffle.fabrics import htsim
 from simshuffle.plan.wiring import wiring
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.topology import Topology
-from simshuffle.topology.fat_tree import FatTree
 
 MATRIX, NETWORK = "exchange.cm", "network.topo"
 """Names of the files."""
 LARGEST = 2**31 - 1
 """Bytes of a connection at most: its size is an int."""
-MOST_PORTS = (96, 64, 64)
-"""Of a switch of each tier; htsim ends where there are more."""
 
 
 @dataclass
@@ -56,18 +46,19 @@ class Connection:
     releases: int = 0  # the trigger that its end sets off; 0 for none
 
 
-def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
-    """See `Writer.write`."""
-    made = program(source.scenario, source.epoch, source.iteration)
-    topology, faults = source.scenario.cluster.topology, source.scenario.cluster.faults
-    why = "it has faults" if faults else obstacle(topology)
-    host = made.host_of if why else host_numbers(source.scenario, made)
+def write(made: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the matrix, and the network where htsim can have it, to a new folder ``path``."""
+    cluster = made.resources.cluster
+    tree, why = htsim.written(cluster.topology)
+    if cluster.faults:
+        tree, why = "", "it has faults"
+    host = host_numbers(made) if tree else made.resources.host_of
     messages, inside = connections(made, host)
     if not messages:
         rule, remedy = "must have messages that cross a cable", "Use more hosts."
-        raise InputError(Problem("--to htsim", rule, f"{inside} inside", remedy), source.reference)
+        refuse("--to htsim", rule, f"{inside} inside", remedy, "export")
     path.mkdir()
-    nodes = int(host.max()) + 1 if why else topology.num_hosts
+    nodes = cluster.topology.num_hosts if tree else int(host.max()) + 1
     (path / MATRIX).write_text(matrix(made, nodes, messages), encoding="utf-8")
     waiting = sum(1 for message in messages if message.waits_for)
     said = [
@@ -78,26 +69,19 @@ def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[
     given = f"htsim takes it as -tm {path.name}/{MATRIX}"
     if why:
         return [*said, f"Without {NETWORK}, as htsim cannot have this network: {why}.", given]
-    assert isinstance(topology, FatTree)  # noqa: S101 - all others are an obstacle
-    (path / NETWORK).write_text(network(topology), encoding="utf-8")
+    (path / NETWORK).write_text(tree, encoding="utf-8")
     return [*said, f"{given} -topo {path.name}/{NETWORK}"]
 
 
-# ------------------------------------------------------------------------------------------ matrix
-
-
-def host_numbers(scenario: Scenario, made: Program) -> NDArray[np.int64]:
+def host_numbers(made: Program) -> Ints:
     """(M,) number in the network of each rank's host."""
-    cluster = scenario.cluster
-    wires = wiring(cluster)
-    count = cluster.hosts_for(made.world_size)
-    used = placed(cluster, wires.fabric, count, scenario.rng("placement"))
-    known = [wires.cabling.names[node] for node in wires.cabling.of_kind("host").tolist()]
+    cabling = wiring(made.resources.cluster).cabling
+    known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
     number = {name: place for place, name in enumerate(known)}
-    return np.array([number[name] for name in used])[made.host_of]
+    return np.array([number[name] for name in made.resources.hosts])[made.resources.host_of]
 
 
-def connections(made: Program, host: NDArray[np.integer]) -> tuple[list[Connection], int]:
+def connections(made: Program, host: Ints) -> tuple[list[Connection], int]:
     """The messages that cross a cable, in the order of the steps and then of the ranks; and how
     many others there are. ``host``: see `host_numbers`.
 
@@ -106,18 +90,22 @@ def connections(made: Program, host: NDArray[np.integer]) -> tuple[list[Connecti
     """
     out: list[Connection] = []
     inside = triggers = 0
+    links = made.resources.links
     # of each pair of ranks its last message, and when that arrives if the network is empty
     before: dict[tuple[int, int], tuple[Connection, float]] = {}
     for step, ready in zip(made.steps, ready_times(made), strict=True):
         sends = step.sends & (step.nbytes >= 1)
-        far = sends & (made.links.cable[step.route] & (step.route >= 0)).any(axis=1)
+        far = sends & (links.cable[step.route] & (step.route >= 0)).any(axis=1)
         inside += int((sends & ~far).sum())
         alone = _seconds_alone(made, step)
         for rank in np.flatnonzero(far).tolist():
             pair = rank, int(step.target[rank])
-            message = Connection(
-                int(host[rank]), int(host[pair[1]]), float(ready[rank]), _size(step, rank)
-            )
+            size = round(float(step.nbytes[rank]))
+            if size > LARGEST:
+                rule = f"messages must be at most {readable(LARGEST, Dimension.NBYTES)} for htsim"
+                remedy = "Set samples_per_message of the exchange to less."
+                refuse("--to htsim", rule, readable(size, Dimension.NBYTES), remedy, "export")
+            message = Connection(int(host[rank]), int(host[pair[1]]), float(ready[rank]), size)
             last, arrives = before.get(pair, (None, 0.0))
             if made.serial_pairs and last is not None and arrives > message.ready:
                 triggers += 1
@@ -127,7 +115,7 @@ def connections(made: Program, host: NDArray[np.integer]) -> tuple[list[Connecti
     return out, inside
 
 
-def ready_times(made: Program) -> list[NDArray[np.float64]]:
+def ready_times(made: Program) -> list[Floats]:
     """Of each step (M,) s from the sum of the gradients until a rank's message is handed over."""
     done = np.full(made.world_size, made.gradients.update_s)
     out = []
@@ -139,20 +127,10 @@ def ready_times(made: Program) -> list[NDArray[np.float64]]:
     return out
 
 
-def _seconds_alone(made: Program, step: Step) -> NDArray[np.float64]:
+def _seconds_alone(made: Program, step: Step) -> Floats:
     """(M,) s of each message on its route if nothing else is there."""
-    rate = np.where(step.route >= 0, made.links.capacity[step.route], np.inf).min(axis=1)
+    rate = np.where(step.route >= 0, made.resources.links.capacity[step.route], np.inf).min(axis=1)
     return np.asarray(step.nbytes / np.minimum(rate, made.stream_bandwidth))
-
-
-def _size(step: Step, rank: int) -> int:
-    size = round(float(step.nbytes[rank]))
-    if size > LARGEST:
-        rule = f"messages must be at most {readable(LARGEST, Dimension.NBYTES)} for htsim"
-        shown = readable(size, Dimension.NBYTES)
-        remedy = "Set samples_per_message of the exchange to less."
-        raise InputError(Problem("--to htsim", rule, shown, remedy), "export")
-    return size
 
 
 def matrix(made: Program, hosts: int, messages: Sequence[Connection]) -> str:
@@ -173,62 +151,4 @@ def matrix(made: Program, hosts: int, messages: Sequence[Connection]) -> str:
         ends = f"{message.source}->{message.target}"
         lines.append(f"{ends} id {number} {begin} size {message.nbytes}{end}")
     lines += [f"trigger id {number} oneshot" for number in range(1, triggers + 1)]
-    return "\n".join(lines) + "\n"
-
-
-# ----------------------------------------------------------------------------------------- network
-
-
-def obstacle(topology: Topology) -> str:
-    """Why htsim cannot have a network; '' if it can."""
-    if not isinstance(topology, FatTree):
-        return f"it is of kind {topology.kind}, and no fat tree"
-    return next(_obstacles(topology), "")
-
-
-def _obstacles(tree: FatTree) -> Iterator[str]:
-    if tree.num_levels not in {2, 3}:
-        yield f"its tree has {tree.num_levels} levels, and not 2 or 3"
-    if tree.rails > 1:
-        yield f"its hosts have {tree.rails} links, and not one"
-    if tree.directors:
-        yield "its topmost switches are directors"
-    if tree.num_levels > 1 and tree.hosts_per_leaf % tree.uplinks:
-        yield f"its taper is {tree.hosts_per_leaf}:{tree.uplinks}, and not whole"
-    if tree.link_bandwidth * 8 % 1e9:
-        rate = readable(tree.link_bandwidth, Dimension.BANDWIDTH)
-        yield f"its links have {rate}, which is not whole in Gbit/s"
-    room = math.prod(links.children for links in tree.links())
-    if room != tree.num_hosts:
-        yield f"it has {tree.num_hosts} hosts, and room for {room}"
-    for (down, up), most in zip(_radices(tree), MOST_PORTS, strict=False):
-        if down + up > most:
-            yield f"it has switches of {down + up} ports, and not of at most {most}"
-
-
-def _radices(tree: FatTree) -> list[tuple[int, int]]:
-    """Of a switch of each tier the ports down and up."""
-    links = tree.links()
-    up = [above.parents * above.parallel for above in links[1:]]
-    down = [links[0].children, *(below.children * below.parallel for below in links[1:])]
-    return list(zip(down, [*up, 0], strict=True))
-
-
-def network(tree: FatTree) -> str:
-    """The file of a tree without `obstacle`. Latencies are whole ns there, those of cables at least
-    one."""
-    links = tree.links()
-    pod = tree.num_hosts // (links[2].children if len(links) == 3 else 1)
-    lines = [f"Nodes {tree.num_hosts}", f"Tiers {len(links)}", f"Podsize {pod}"]
-    for tier, (down, up) in enumerate(_radices(tree)):
-        lines += [
-            "",
-            f"Tier {tier}",
-            f"Downlink_speed_Gbps {round(tree.link_bandwidth * 8 / 1e9)}",
-            f"Radix_Down {down}",
-            *([f"Radix_Up {up}", f"Oversubscribed {down // up}"] if up else []),
-            f"Downlink_Latency_ns {max(round(tree.cable_latency * 1e9), 1)}",
-            f"Switch_Latency_ns {round(tree.switch_latency * 1e9)}",
-            *([f"Bundle {links[tier].parallel}"] if tier else []),
-        ]
     return "\n".join(lines) + "\n"

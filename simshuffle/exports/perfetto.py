@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.exports.chosen import Chosen, check_ranks, chosen
-from simshuffle.exports.export import Options, Tell
-from simshuffle.exports.link_counters import write_counters
-from simshuffle.exports.simulated import TracedEpoch, simulated, stored
+from simshuffle.errors import refuse
+from simshuffle.exports.program import Tell
 from simshuffle.exports.source import Source
-from simshuffle.exports.trace_file import Ints, TraceFile, lanes, nanoseconds, quoted, trace_file
+from simshuffle.exports.trace_file import (
+    TraceFile,
+    lanes,
+    nanoseconds,
+    quoted,
+    trace_file,
+    write_counters,
+)
+from simshuffle.exports.traced import (
+    TracedEpoch,
+    check_ranks,
+    chosen_ranks,
+    simulated,
+    stored,
+)
 from simshuffle.results.report import LABELS
 from simshuffle.results.timeline import HIDDEN
 from simshuffle.results.waiting import wait_causes
 from simshuffle.sim.recorder import MessageTimes
+from simshuffle.spec.arrays import Ints64
 from simshuffle.version import __version__
 
 LABEL_OF = {phase: label for label, phases in LABELS.items() for phase in phases}
@@ -38,30 +49,40 @@ SIMULATED = 0.85
 """Share of the time that the simulation takes."""
 
 
-def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[str]:
-    """See `Writer.write`.
+def write(
+    source: Source, path: Path, ranks: str | None, messages: str | None, tell: Tell
+) -> list[str]:
+    """Write a timeline to the file ``path``; ``ranks`` and ``messages`` as options of the verb.
 
     Raises:
         InputError: a rank that does not exist, or tables that are not what is simulated now.
     """
-    wanted, messages = check_ranks(options.ranks, source.scenario.world_size), options.messages
+    parts = check_ranks(ranks, source.scenario.world_size)
     if messages not in {None, "chosen", "none"}:
         rule, remedy = "must be chosen or none", "Write one of them, or leave it out."
-        raise InputError(Problem("--messages", rule, repr(messages), remedy), "command line")
+        refuse("--messages", rule, repr(messages), remedy, "command line")
     alone = messages == "none" and source.result is not None
     found = stored(source) if alone else simulated(source, lambda done: tell(SIMULATED * done))
     epochs = list(found)
-    ranks = chosen(wanted, [epoch.phases for epoch in epochs])
+    shown = chosen_ranks(parts, [epoch.phases for epoch in epochs])
     with trace_file(path) as file:
-        trace = _Trace(file, source, ranks, epochs[0].begin)
+        trace = _Trace(file, source, shown, epochs[0].begin)
         for number, epoch in enumerate(epochs, 1):
             last = number == len(epochs) or epochs[number].begin > epoch.end
             trace.epoch(epoch, messages=messages != "none", last=last)
             tell(SIMULATED + (1 - SIMULATED) * number / len(epochs))
-        about = _about(source, epochs, ranks)
+        about = {
+            "simshuffle": __version__,
+            "source": source.reference,
+            "run": source.run,
+            "world_size": source.scenario.world_size,
+            "ranks": list(shown),
+            "epochs": {str(epoch.epoch): _said(epoch) for epoch in epochs},
+            "zero_s": epochs[0].begin,
+        }
         file.finish(about)
     return [
-        f"{len(ranks.ranks)} of {source.scenario.world_size} ranks, {trace.arrows} messages,"
+        f"{len(shown)} of {source.scenario.world_size} ranks, {trace.arrows} messages,"
         f" {file.events} events.",
         *(f"Epoch {epoch.epoch}: {text}." for epoch in epochs for text in _said(epoch)),
     ]
@@ -70,36 +91,26 @@ def write(source: Source, path: Path, options: Options, tell: Tell) -> Sequence[
 def _said(epoch: TracedEpoch) -> list[str]:
     """What is to be said of an epoch: how it was come by, and what of it was simulated."""
     window = epoch.window
-    left_out = window["iterations"] - window["iterations_simulated"]
-    shown = (
+    some = (
         f"{window['iterations_simulated']} of {window['iterations']} iterations, which the time"
         f" tolerance asks for; {window['steady_first']} to {window['steady_last']} stand for those"
         " left out"
     )
-    return [*([epoch.same] if epoch.same else []), *([shown] if left_out else [])]
+    left_out = window["iterations"] - window["iterations_simulated"]
+    return [*filter(None, [epoch.same]), *([some] if left_out else [])]
 
 
-def _about(source: Source, epochs: Sequence[TracedEpoch], ranks: Chosen) -> dict[str, Any]:
-    """What is said beside the events."""
-    return {
-        "simshuffle": __version__,
-        "source": source.reference,
-        "run": source.run,
-        "world_size": source.scenario.world_size,
-        "ranks": list(ranks.ranks),
-        "epochs": {str(epoch.epoch): _said(epoch) for epoch in epochs},
-        "zero_s": epochs[0].begin,
-    }
+class _End(NamedTuple):
+    """How one end of messages is called."""
+
+    title: str  # of its lanes in the process of a rank that is shown
+    other: str  # those beside a rank that is shown
+    side: str  # what stands between this rank and its partner
+    first: int  # place of the first lane
 
 
-@dataclass(frozen=True)
-class _End:
-    """Where one end of some messages is shown: (n,) process, thread, and ns of its slice."""
-
-    pid: Ints
-    tid: Ints
-    begin: Ints
-    end: Ints
+SENDING = _End("messages sent", "sending to", "to", 10)
+RECEIVING = _End("messages coming in", "receiving from", "from", 1000)
 
 
 class _Trace:
@@ -108,11 +119,11 @@ class _Trace:
     Args:
         file: where they go.
         source: the run.
-        ranks: those that are shown.
+        ranks: those that are shown, and what is said of each.
         zero: s of simulated time at which the file begins.
     """
 
-    def __init__(self, file: TraceFile, source: Source, ranks: Chosen, zero: float) -> None:
+    def __init__(self, file: TraceFile, source: Source, ranks: dict[int, str], zero: float) -> None:
         self._file, self._source, self._ranks, self._zero = file, source, ranks, zero
         self.arrows = 0
         self._threads: dict[tuple[int, str], int] = {}
@@ -122,15 +133,10 @@ class _Trace:
         self._next_tid = 10 * self._offset
         host_of = source.scenario.cluster.host_of(source.scenario.world_size)
         self._process(self.cluster, f"{source.run}: links and file system", 0)
-        for place, rank in enumerate(ranks.ranks, 1):
-            name = f"rank {rank} on host {host_of[rank]}{ranks.about(rank)}"
-            self._process(self.pid(rank), name, place)
-            self._thread(self.pid(rank), "training loop", 0, self.pid(rank))
-        self._places = len(ranks.ranks) + 1
-
-    def pid(self, rank: int) -> int:
-        """The process of a rank."""
-        return int(self._offset + rank)
+        for place, (rank, about) in enumerate(ranks.items(), 1):
+            name = f"rank {rank} on host {host_of[rank]}{about}"
+            self._process(self._offset + rank, name, place)
+            self._thread(self._offset + rank, "training loop", 0, self._offset + rank)
 
     def _process(self, pid: int, name: str, place: int) -> None:
         self._file.name("process_name", pid, pid, name=name)
@@ -151,8 +157,13 @@ class _Trace:
         """Write an epoch, with its messages if they are known and wanted; ``last`` if no other one
         begins where it ends."""
         begin, end = (nanoseconds(when - self._zero) for when in (epoch.begin, epoch.end))
-        facts = {key: value for key, value in epoch.window.items() if key not in {"run", "seed"}}
-        args = json.dumps({**_plain(facts), "about": "; ".join(_said(epoch))})
+        facts = {}
+        for key, value in epoch.window.items():
+            plain = value.item() if hasattr(value, "item") else value
+            if key not in {"run", "seed"}:
+                known = not isinstance(plain, float) or np.isfinite(plain)  # JSON has no others
+                facts[key] = plain if known else None
+        args = json.dumps({**facts, "about": "; ".join(_said(epoch))})
         tid = self._thread(self.cluster, "epochs", 0, self.cluster)
         name = quoted([f"epoch {epoch.epoch}"])
         where = (self.cluster, tid, begin.reshape(1), end.reshape(1))
@@ -163,8 +174,8 @@ class _Trace:
         offset = int(begin)
         if messages:
             self._messages(epoch.record.messages, offset, epoch.epoch)
-        few = len(self._ranks.ranks) <= HOSTS_UP_TO
-        processes = {rank: self.pid(rank) for rank in self._ranks.ranks if few}
+        few = len(self._ranks) <= HOSTS_UP_TO
+        processes = {rank: self._offset + rank for rank in self._ranks if few}
         write_counters(self._file, epoch.record, offset, self.cluster, processes, last=last)
 
     # -------------------------------------------------------------------------------- what ranks do
@@ -188,13 +199,13 @@ class _Trace:
                 "last": last,
             }
         )
-        table = table[table["rank"].isin(self._ranks.ranks)]
+        table = table[table["rank"].isin(list(self._ranks))]
         hidden = table["phase"].isin(HIDDEN)
         self._loops(table[~hidden], epoch.epoch)
         for place, phase in enumerate(HIDDEN, 1):
             some = table[table["phase"] == phase].sort_values(["rank", "begin"])
             tids = {
-                rank: self._thread(self.pid(rank), OVERLAPPING[phase], place)
+                rank: self._thread(self._offset + rank, OVERLAPPING[phase], place)
                 for rank in some["rank"].unique().tolist()
             }
             self._write_phases(some, some["rank"].map(tids).to_numpy(), epoch.epoch)
@@ -243,7 +254,7 @@ class _Trace:
     def _messages(self, messages: MessageTimes, offset: int, epoch: int) -> None:
         """The messages of the ranks shown, each with an arrow: from what its sender does for it, to
         what is in flight to its receiver."""
-        shown = np.array(self._ranks.ranks)
+        shown = np.array(list(self._ranks))
         of = messages.of(np.isin(messages.sender, shown) | np.isin(messages.receiver, shown))
         count = len(of.sent)
         if not count:
@@ -251,9 +262,6 @@ class _Trace:
         sent, received = (offset + nanoseconds(when) for when in (of.sent, of.received))
         worked = _begun(of, offset, sent)
         received = np.maximum(received, sent + 1)
-        known = [np.isin(side, shown) for side in (of.sender, of.receiver)]
-        sending = self._placed(of.sender, of.receiver, known[0], (worked, sent), "sending")
-        flying = self._placed(of.receiver, of.sender, known[1], (sent, received), "receiving")
         about = zip(
             of.iteration.tolist(),
             of.number.tolist(),
@@ -268,61 +276,55 @@ class _Trace:
             f'"receiver":{receiver},"bytes":{nbytes:.0f},"in flight (us)":{flight:.3f}}}'
             for iteration, number, sender, receiver, nbytes, flight in about
         ]
-        pairs = list(zip(of.sender.tolist(), of.receiver.tolist(), strict=True))
-        for end, names in (
-            (sending, [f'"{a} to {b}"' for a, b in pairs]),
-            (flying, [f'"{b} from {a}"' for a, b in pairs]),
-        ):
-            category = ['"message"'] * count
-            self._file.slices(end.pid, end.tid, end.begin, end.end, names, category, args)
-        numbers = self.arrows + np.arange(count)
-        ends = [(end.pid, end.tid, end.end - 1) for end in (sending, flying)]
-        self._file.arrows(numbers, ends, "message")
+        sides = [
+            (of.sender, of.receiver, worked, sent, SENDING),
+            (of.receiver, of.sender, sent, received, RECEIVING),
+        ]
+        places = [self._placed(*side) for side in sides]
+        for (rank, partner, begin, end, kind), place in zip(sides, places, strict=True):
+            pairs = zip(rank.tolist(), partner.tolist(), strict=True)
+            names = [f'"{one} {kind.side} {other}"' for one, other in pairs]
+            self._file.slices(*place, begin, end, names, ['"message"'] * count, args)
+        ends = [(*place, side[3] - 1) for place, side in zip(places, sides, strict=True)]
+        self._file.arrows(self.arrows + np.arange(count), ends, "message")
         self.arrows += count
 
     def _placed(
-        self,
-        rank: Ints,
-        partner: Ints,
-        known: Any,
-        bounds: tuple[Ints, Ints],
-        what: str,
-    ) -> _End:
-        """Where one end of every message is shown: in the process of its rank, or among the other
-        ranks beside those that its partner has there.
+        self, rank: Ints64, partner: Ints64, begin: Ints64, end: Ints64, kind: _End
+    ) -> tuple[Ints64, Ints64]:
+        """(n,) process and thread of one end of every message: in the process of its rank, or among
+        the other ranks beside those that its partner has there.
 
         Args:
             rank, partner: (n,) of this end, and of the other one.
-            known: (n,) whether the rank is shown.
-            bounds: of the slices (ns).
-            what: the ranks of this end do.
+            begin, end: (n,) ns of the slices.
         """
+        known = np.isin(rank, list(self._ranks))
         pid = np.where(known, self._offset + rank, self._others)
         owner = np.where(known, rank, partner)
         tid = np.zeros(len(rank), np.int64)
-        places = {own: place for place, own in enumerate(self._ranks.ranks)}
+        places = {own: place for place, own in enumerate(self._ranks)}
         if not known.all() and (self._others, "") not in self._threads:
             self._threads[self._others, ""] = self._others
-            self._process(self._others, "other ranks", self._places)
+            self._process(self._others, "other ranks", len(self._ranks) + 1)
+        # pieces of one owner, and of its own process or another one
         key = owner * 2 + known
         order = np.argsort(key, kind="stable")
         for some in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
-            own, inside = int(owner[some[0]]), bool(known[some[0]])
-            lane = lanes(bounds[0][some], bounds[1][some])
-            side = {"sending": "to", "receiving": "from"}[what]
-            title = f"messages {'sent' if what == 'sending' else 'coming in'}"
-            first = 10 if what == "sending" else 1000
-            if not inside:
-                title, first = f"{what} {side} rank {own}", first + 10_000 * places[own]
+            own = int(owner[some[0]])
+            lane = lanes(begin[some], end[some])
+            title, first = kind.title, kind.first
+            if not known[some[0]]:
+                title, first = f"{kind.other} rank {own}", first + 10_000 * places[own]
             tids = [
                 self._thread(int(pid[some[0]]), title + f" {n + 1}" * (n > 0), first + n)
                 for n in range(int(lane.max()) + 1)
             ]
             tid[some] = np.array(tids)[lane]
-        return _End(pid, tid, *bounds)
+        return pid, tid
 
 
-def _begun(of: MessageTimes, offset: int, sent: Ints) -> Ints:
+def _begun(of: MessageTimes, offset: int, sent: Ints64) -> Ints64:
     """(n,) ns at which the work for each message begins. Where the last one ends at that moment, by
     rounding a nanosecond later, it is that."""
     begin = np.minimum(offset + nanoseconds(of.sent - of.work), sent - SHORTEST)
@@ -331,12 +333,3 @@ def _begun(of: MessageTimes, offset: int, sent: Ints) -> Ints:
     late = (of.sender[before] == of.sender[after]) & (sent[before] - begin[after] == 1)
     begin[after[late]] += 1
     return begin
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without those of numpy, and without numbers that JSON does not have."""
-    out = {}
-    for key, value in values.items():
-        plain = value.item() if hasattr(value, "item") else value
-        out[key] = None if isinstance(plain, float) and not np.isfinite(plain) else plain
-    return out

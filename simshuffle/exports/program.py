@@ -6,25 +6,25 @@ It is made by the code that the simulator runs: the plan of the epoch, its costs
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.lowering.compute import compute_factor
-from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
+from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
-from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.resources import LinkTable, Resources
+from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.integer]
+Tell = Callable[[float], None]
+"""Told of the share of an export that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Step:
     # (M,) s between the end of that and the first byte on the route: of the cables and of message
     # passing; 0 where nothing is sent
     latency_s: Floats
-    # (M, width) int32, the links that the bytes cross, as numbers in `Program.links`, -1 at the end
-    # and where nothing is sent. Routes that a routing chooses by what it carried before are as if
-    # nothing had been.
-    route: NDArray[np.int32]
+    # (M, width) int32, the links that the bytes cross, as numbers in `Resources.links`, -1 at the
+    # end and where nothing is sent. Routes that a routing chooses by what it carried before are as
+    # if nothing had been.
+    route: Ints32
 
     @property
-    def sends(self) -> NDArray[np.bool_]:
+    def sends(self) -> Flags:
         """(M,) whether a rank sends anything."""
         return np.asarray(self.target != np.arange(len(self.target)))
 
@@ -81,7 +81,7 @@ class Program:
     epoch: int
     iteration: int
     world_size: int  # M
-    host_of: Ints  # (M,) number of the host of each rank
+    resources: Resources  # hosts of the ranks, and the links that `Step.route` crosses
     steps: list[Step]  # what each rank sends, in order, at least one
     # 'message': all ranks meet before the work of every step and after storing; 'iteration': before
     # that of the first and after storing; 'none'
@@ -96,7 +96,6 @@ class Program:
     # s of a message in the software of message passing, which `Step.latency_s` has in it
     latency_s: float
     stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
-    links: LinkTable  # names and capacities of what `Step.route` crosses
     gradients: Gradients  # what is computed and summed before the exchange
 
     @property
@@ -116,44 +115,44 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
     after which anything is sent. The scenario has no sweep.
 
     Raises:
-        InputError: the strategy exchanges nothing; there is no such epoch or iteration; nothing is
-            sent after this one.
+        InputError: the strategy exchanges nothing, or nothing is sent after this iteration.
     """
-    workload, strategy = scenario.workload, scenario.workload.parallelism
-    if not isinstance(strategy, Data):
+    workload, cluster = scenario.workload, scenario.cluster
+    if (way := workload.parallelism.kind) != "data":
         rule = "must be data where what an iteration sends is written for other tools"
         remedy = "Set workload.parallelism=data, or choose --to perfetto."
-        raise InputError(Problem("workload.parallelism", rule, strategy.kind, remedy))
+        raise InputError(Problem("workload.parallelism", rule, way, remedy))
     kind, schedule = workload.exchange.kind, workload.exchange.exchange_schedule
     if schedule is None:
         rule = f"{kind} exchanges nothing, so that there are no messages to write"
         remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
-        raise InputError(Problem("workload.exchange", rule, kind, remedy), scenario.name)
-    if not 1 <= epoch <= scenario.epochs:
-        rule = f"must be from 1 to {scenario.epochs}, the epochs of the run"
-        raise InputError(Problem("--epoch", rule, str(epoch)), scenario.name)
+        refuse("workload.exchange", rule, kind, remedy, scenario.name)
     nbytes = sample_nbytes(scenario)
     plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
     sent = plan.sent_from_cache
     costs = exchange_costs(plan.exchange, schedule, workload.dataset, nbytes, sent, plan.iterations)
     iteration = _sending(scenario, plan, iteration)
-    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    resources = Resources(cluster, scenario.world_size, scenario.rng("placement"))
     messages = messages_of(costs, iteration - 1, resources, workload.loader.reads_in_flight)
+    received = costs.received[iteration - 1]
+    in_memory = workload.source == "memory"
+    stored = (
+        received / cluster.memory.bandwidth if in_memory else cluster.ssd.write_seconds(received)
+    )
     return Program(
         name=scenario.label(),
         epoch=epoch,
         iteration=iteration,
         world_size=scenario.world_size,
-        host_of=resources.host_of,
+        resources=resources,
         steps=[_step(message, resources) for message in messages],
         barriers=schedule.barriers,
         barrier_s=barrier_seconds(resources),
-        store_s=_store_seconds(scenario, costs, iteration - 1),
+        store_s=costs.received_work[iteration - 1] + stored,
         overlap=schedule.overlap,
         serial_pairs=scenario.network.serial_pairs,
-        latency_s=scenario.cluster.message_passing.latency,
-        stream_bandwidth=scenario.cluster.message_passing.stream_bandwidth or np.inf,
-        links=resources.links,
+        latency_s=cluster.message_passing.latency,
+        stream_bandwidth=cluster.message_passing.stream_bandwidth or np.inf,
         gradients=_gradients(scenario, plan, iteration - 1),
     )
 
@@ -168,18 +167,14 @@ def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
     if not len(sending):
         rule = f"nothing is sent in epoch {plan.epoch}"
         remedy = "Exchange a larger fraction, or use more ranks or samples."
-        problem = Problem("workload.exchange", rule, scenario.label(), remedy)
-        raise InputError(problem, scenario.name)
+        refuse("workload.exchange", rule, scenario.label(), remedy, scenario.name)
     if iteration is None:
         return int(sending[0])
-    if not 1 <= iteration <= plan.iterations:
-        rule = f"must be from 1 to {plan.iterations}, the iterations of epoch {plan.epoch}"
-        raise InputError(Problem("--iteration", rule, str(iteration)))
     if iteration not in sending:
         nearest = sending[np.abs(sending - iteration).argmin()]
         rule = f"must be one after which samples are sent: {len(sending)} of {plan.iterations} are"
-        problem = Problem("--iteration", rule, str(iteration), f"The nearest is {nearest}.")
-        raise InputError(problem)
+        remedy = f"The nearest is {nearest}."
+        raise InputError(Problem("--iteration", rule, str(iteration), remedy))
     return iteration
 
 
@@ -200,15 +195,6 @@ def _step(message: Message, resources: Resources) -> Step:
         latency_s=np.where(sends, latency + cluster.message_passing.latency, 0.0),
         route=route,
     )
-
-
-def _store_seconds(scenario: Scenario, costs: ExchangeCosts, iteration: int) -> Floats:
-    received, cluster = costs.received[iteration], scenario.cluster
-    in_memory = scenario.workload.source == "memory"
-    seconds = (
-        received / cluster.memory.bandwidth if in_memory else cluster.ssd.write_seconds(received)
-    )
-    return np.asarray(costs.received_work[iteration] + seconds)
 
 
 def _gradients(scenario: Scenario, plan: EpochPlan, iteration: int) -> Gradients:

@@ -15,12 +15,9 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.exports.export import Options, Tell
-from simshuffle.exports.program import Program, program
-from simshuffle.exports.source import Source
-from simshuffle.plan.resources import Resources
+from simshuffle.exports.program import Program, Tell
+from simshuffle.spec.arrays import Ints, Ints32
 
 Routes = dict[tuple[int, int], list[int]]
 
@@ -65,18 +62,9 @@ Made with SimGrid 3.32.
 """
 
 
-def write(source: Source, path: Path, options: Options, tell: Tell) -> list[str]:
-    """Write the exchange of an iteration to a new folder ``path``.
-
-    Raises:
-        InputError: there is nothing to send.
-    """
-    made = program(source.scenario, source.epoch, source.iteration)
-    tell(0.3)
-    resources = Resources(
-        source.scenario.cluster, made.world_size, source.scenario.rng("placement")
-    )
-    routes, other = routes_of(made, resources)
+def write(made: Program, path: Path, tell: Tell) -> list[str]:
+    """Write the exchange of an iteration to a new folder ``path``."""
+    routes, other = routes_of(made)
     tell(0.5)
     path.mkdir()
     crossed = sorted({link for route in routes.values() for link in route})
@@ -110,14 +98,14 @@ def smpi_options() -> list[str]:
     return [f"--cfg={key}:{value}" for key, value in SETTINGS.items()]
 
 
-def routes_of(made: Program, resources: Resources) -> tuple[Routes, int]:
+def routes_of(made: Program) -> tuple[Routes, int]:
     """The links between each two ranks that exchange samples or meet in a round of a barrier; and
     how many messages take another route than the first of their pair."""
-    ranks = np.arange(made.world_size)
+    ranks, resources = np.arange(made.world_size), made.resources.afresh()
     routes: Routes = {}
     other = 0
 
-    def add(target: NDArray[np.integer], links: NDArray[np.int32], who: NDArray[np.integer]) -> int:
+    def add(target: Ints, links: Ints32, who: Ints) -> int:
         different = 0
         for rank in who.tolist():
             route = [link for link in links[rank].tolist() if link >= 0]
@@ -133,18 +121,19 @@ def routes_of(made: Program, resources: Resources) -> tuple[Routes, int]:
 
 
 def _platform(made: Program, routes: Routes, crossed: list[int]) -> Iterator[str]:
+    links = made.resources.links
     yield "<?xml version='1.0'?>\n"
     yield '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">\n'
     yield '<platform version="4.1">\n<zone id="machine" routing="Full">\n'
     for rank in range(made.world_size):
         yield f'<host id="rank-{rank}" speed="1Gf"/>\n'
     # SimGrid knows no link without a limit
-    stream = min(made.stream_bandwidth, 1e3 * float(made.links.capacity[crossed].max()))
+    stream = min(made.stream_bandwidth, 1e3 * float(links.capacity[crossed].max()))
     yield f'<link id="message passing" bandwidth="{stream!r}Bps" latency="{made.latency_s!r}s"'
     yield ' sharing_policy="FATPIPE"/>\n'
-    names = {link: quoteattr(made.links.names[link]) for link in crossed}
+    names = {link: quoteattr(links.names[link]) for link in crossed}
     for link, name in names.items():
-        capacity = float(made.links.capacity[link])
+        capacity = float(links.capacity[link])
         yield f'<link id={name} bandwidth="{capacity!r}Bps" latency="0s"/>\n'
     for (source, target), route in routes.items():
         yield f'<route src="rank-{source}" dst="rank-{target}" symmetrical="NO">'

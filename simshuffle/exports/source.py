@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem, first_of
+from simshuffle.errors import first_of, refuse
 from simshuffle.results.table_io import stacked
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import combination_name
-from simshuffle.studies.simulation.seeds import seeds_from
 from simshuffle.study.long_table import long
 from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
@@ -81,47 +80,53 @@ def read_source(
         InputError: there is no such result, scenario, run, epoch or iteration.
     """
     result, runs = _runs(reference, assigned or {})
-    name = _first(runs, sends) if run is None else run
+    name = next(iter(runs)) if run is None else run
+    if run is None and sends:
+        exchanging = (
+            of for of, (_, each) in runs.items() if each.workload.exchange.exchange_schedule
+        )
+        name = next(exchanging, name)
     if name not in runs:
         many = f" and {len(runs) - SHOWN} more" * (len(runs) > SHOWN)
         remedy = f"{nearest(name, list(runs)[:SHOWN])[:-1]}{many}."
-        problem = Problem("--run", "must be the name of a run", repr(name), remedy)
-        raise InputError(problem, reference)
+        refuse("--run", "must be the name of a run", repr(name), remedy, reference)
     table_run, scenario = runs[name]
-    wanted = _epochs(epochs, scenario, reference)
-    _check_iteration(iteration, scenario, wanted[0], reference)
+    wanted = _epochs("1" if epochs is None else epochs, scenario, reference)
+    last = scenario.workload.iterations(scenario.world_size, wanted[0])
+    if iteration is not None and not 1 <= iteration <= last:
+        rule = f"must be an iteration of epoch {wanted[0]}, from 1 to {last}"
+        refuse("--iteration", rule, str(iteration), "Name one of them.", reference)
     return Source(reference, scenario, name, tuple(runs), wanted, iteration, result, table_run)
-
-
-def _first(runs: Mapping[str, tuple[str, Scenario]], sends: bool) -> str:
-    """The name of the first run; if ``sends``, of those that exchange samples, if any do."""
-    for name, (_, scenario) in runs.items():
-        if not sends or scenario.workload.exchange.exchange_schedule is not None:
-            return name
-    return next(iter(runs))
 
 
 def _runs(
     reference: str, assigned: Mapping[str, Any]
 ) -> tuple[Result | None, dict[str, tuple[str, Scenario]]]:
     """The result, if it is one; and by the name of each run what the tables call it, and its
-    scenario."""
+    scenario. Each of several seeds of a result is a run."""
     folder = Path(reference)
     if not _is_folder(folder):
         runs = all_runs(load_scenarios(reference, assigned))
         return None, {name: (name, single) for name, single in runs.items()}
     if assigned:
         rule, remedy = "cannot be changed of a result", "Leave --set out, or name the scenario."
-        raise InputError(Problem("--set", rule, first_of(list(assigned)), remedy), reference)
+        refuse("--set", rule, first_of(list(assigned)), remedy, reference)
     result = read_folder(folder)
     if result.study.verb != "run":
         rule, remedy = "must hold a result of 'simshuffle run'", "Name such a folder."
-        raise InputError(Problem("", rule, result.study.kind, remedy), reference)
+        refuse("", rule, result.study.kind, remedy, reference)
     runs = all_runs(load_scenarios(folder / "scenario.yaml"))
     if set(runs) != set(result.meta["runs"]):
         rule, remedy = "must have the runs of meta.json", "Simulate the scenario again."
-        raise InputError(Problem("scenario.yaml", rule, first_of(list(runs)), remedy), reference)
-    return result, dict(_with_seeds(runs, result.meta.get("seeds", 1)))
+        refuse("scenario.yaml", rule, first_of(list(runs)), remedy, reference)
+    seeds = result.meta.get("seeds", 1)
+    if seeds == 1:
+        return result, {name: (name, single) for name, single in runs.items()}
+    return result, {
+        f"{name} {combination_name({'seed': seed})}": (name, single.with_values({"seed": seed}))
+        for name, single in runs.items()
+        for seed in range(single.seed, single.seed + seeds)
+    }
 
 
 def _is_folder(path: Path) -> bool:
@@ -131,45 +136,23 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def _with_seeds(
-    runs: Mapping[str, Scenario], seeds: int
-) -> Iterator[tuple[str, tuple[str, Scenario]]]:
-    """The runs of a result; each seed of several is one."""
-    for name, single in runs.items():
-        if seeds == 1:
-            yield name, (name, single)
-            continue
-        for seed in seeds_from(single, seeds):
-            one = single.with_values({"seed": seed})
-            yield f"{name} {combination_name({'seed': seed})}", (name, one)
+def spans(text: str) -> list[tuple[int, int]] | None:
+    """First and last of each part of a text such as '1,3' or '2-4'; None if it is no such text."""
+    if not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*", text):
+        return None
+    ends = [part.partition("-") for part in text.split(",")]
+    return [(int(first), int(last or first)) for first, _, last in ends]
 
 
-def _epochs(text: str | None, scenario: Scenario, reference: str) -> tuple[int, ...]:
+def _epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, ...]:
     """The epochs that a text names, in their order."""
-    text = "1" if text is None else text.strip()
-    parts = re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*", text)
-    problem = None
-    out: set[int] = set()
+    text = text.strip()
+    parts = spans(text)
     if parts is None:
         rule = "must be epochs from 1, such as 2, 1,3 or 2-4"
-        problem = Problem("--epoch", rule, repr(text), "For example --epoch 1.")
-    else:
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            low, high = int(first), int(last or first)
-            if not 1 <= low <= high <= scenario.epochs:
-                rule = f"must be an epoch from 1 to {scenario.epochs}"
-                problem = Problem("--epoch", rule, part, "Name one of them.")
-                break
-            out.update(range(low, high + 1))
-    if problem is not None:
-        raise InputError(problem, reference)
-    return tuple(sorted(out))
-
-
-def _check_iteration(iteration: int | None, scenario: Scenario, epoch: int, reference: str) -> None:
-    last = scenario.workload.iterations(scenario.world_size, epoch)
-    if iteration is not None and not 1 <= iteration <= last:
-        rule = f"must be an iteration of epoch {epoch}, from 1 to {last}"
-        problem = Problem("--iteration", rule, str(iteration), "Name one of them.")
-        raise InputError(problem, reference)
+        refuse("--epoch", rule, repr(text), "For example --epoch 1.", reference)
+    for (low, high), part in zip(parts, text.split(","), strict=True):
+        if not 1 <= low <= high <= scenario.epochs:
+            rule = f"must be an epoch from 1 to {scenario.epochs}"
+            refuse("--epoch", rule, part, "Name one of them.", reference)
+    return tuple(sorted({epoch for low, high in parts for epoch in range(low, high + 1)}))

@@ -1,5 +1,6 @@
 """A file in the Chrome trace-event format, written event by event: of a million events only a piece
-is in memory. https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
+is in memory; and what links carried from moment to moment as its counters.
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Ints = NDArray[np.int64]
+from simshuffle.sim.recorder import EpochRecord
+from simshuffle.spec.arrays import Floats, Ints64
 
 LEVEL = 4
 """Of gzip: higher ones take longer, and make it little smaller."""
@@ -24,7 +26,7 @@ AT_ONCE = 1 << 15
 """Events in a piece."""
 
 
-def nanoseconds(seconds: ArrayLike) -> Ints:
+def nanoseconds(seconds: ArrayLike) -> Ints64:
     """Whole nanoseconds: the smallest step that viewers tell apart. Each moment is rounded by
     itself, so what ends where another begins still does."""
     return np.rint(np.asarray(seconds, float) * 1e9).astype(np.int64)
@@ -63,8 +65,8 @@ class TraceFile:
         self,
         pid: ArrayLike,
         tid: ArrayLike,
-        begin: Ints,
-        end: Ints,
+        begin: Ints64,
+        end: Ints64,
         names: Sequence[str],
         category: Sequence[str],
         args: Sequence[str],
@@ -96,7 +98,7 @@ class TraceFile:
         self._write(map(line, rows), count)
 
     def arrows(
-        self, ids: Ints, ends: Sequence[tuple[ArrayLike, ArrayLike, Ints]], name: str
+        self, ids: Ints64, ends: Sequence[tuple[ArrayLike, ArrayLike, Ints64]], name: str
     ) -> None:
         """Arrows, each from a slice to another.
 
@@ -116,9 +118,7 @@ class TraceFile:
             columns = repeat(phase, count), ids.tolist(), of, on, (when / 1e3).tolist()
             self._write(map(line, zip(*columns, repeat(text, count), strict=True)), count)
 
-    def counter(
-        self, pid: int, name: str, when: Ints, series: Mapping[str, NDArray[np.float64]]
-    ) -> None:
+    def counter(self, pid: int, name: str, when: Ints64, series: Mapping[str, Floats]) -> None:
         """A counter, whose values hold until the next ones.
 
         Args:
@@ -161,7 +161,7 @@ def _into(binary: Any) -> Iterator[TraceFile]:
     file.detach()
 
 
-def lanes(begin: Ints, end: Ints) -> Ints:
+def lanes(begin: Ints64, end: Ints64) -> Ints64:
     """(n,) the lane of each slice from ``begin`` to ``end``, from 0: the first that is free, so
     that those of a lane follow one another."""
     out = np.zeros(len(begin), np.int64)
@@ -179,3 +179,69 @@ def lanes(begin: Ints, end: Ints) -> Ints:
         out[place] = lane
         heapq.heappush(busy, (int(end[place]), lane))
     return out
+
+
+def write_counters(
+    file: TraceFile,
+    record: EpochRecord,
+    offset: int,
+    cluster: int,
+    processes: Mapping[int, int],
+    *,
+    last: bool,
+) -> None:
+    """Write the counters of an epoch: for every tier of links its mean and its most loaded link,
+    what the file system gives, and the SSD, the cores and the adapters of the hosts of some ranks.
+    Each value is a mean over the time to the next one.
+
+    Args:
+        file: where they go.
+        record: of the epoch.
+        offset: ns at which it begins.
+        cluster: the process of tiers and file system.
+        processes: that of each rank whose host is shown.
+        last: whether no other epoch begins where this one ends.
+    """
+    used, resources = record.used(), record.resources
+    when = offset + nanoseconds(record.at if last else record.at[:-1])
+    table = resources.links
+
+    def write(pid: int, name: str, series: Mapping[str, Floats]) -> None:
+        file.counter(
+            pid, name, when, {key: np.append(of, 0.0)[: len(when)] for key, of in series.items()}
+        )
+
+    carried = record.work[-1] > 0
+    tiers = np.array(table.tiers, object)
+    for tier in dict.fromkeys(table.tiers):
+        links = np.flatnonzero((tiers == tier) & carried)
+        if len(links) and not tier.startswith(("pfs.", "object_store.")):
+            share = 100.0 * used[:, links]
+            of = {"mean %": share.mean(axis=1), "max %": share.max(axis=1)}
+            write(cluster, f"{tier} use", of)
+    shared = [
+        (resources.pfs_bandwidth, "PFS bandwidth", "GB/s", 1e9),
+        (resources.pfs_open, "PFS opens", "1/s", 1.0),
+    ]
+    if resources.cluster.object_store is not None:
+        shared += [
+            (resources.store_bandwidth, "object store bandwidth", "GB/s", 1e9),
+            (resources.store_requests, "object store requests", "1/s", 1.0),
+        ]
+    for link, name, unit, size in shared:
+        if carried[link]:
+            write(cluster, name, {unit: used[:, link] * table.capacity[link] / size})
+    cables = np.flatnonzero(table.cable)
+    # 'a>b', and '#0' behind it where there are several
+    ends = [table.names[link].partition("#")[0].partition(">")[::2] for link in cables.tolist()]
+    sides = np.array(ends, object).reshape(-1, 2).T
+    for rank, pid in processes.items():
+        host = int(resources.host_of[rank])
+        for name, device in (("SSD", resources.ssd), ("cores", resources.cores)):
+            if carried[device[host]]:
+                write(pid, f"{name} use", {"%": 100.0 * used[:, device[host]]})
+        for name, side in zip(("out", "in"), sides, strict=True):
+            links = cables[side == resources.hosts[host]]
+            if carried[links].any():
+                rate = used[:, links] @ table.capacity[links]
+                write(pid, f"HCAs {name}", {"GB/s": rate / 1e9})

@@ -13,9 +13,8 @@ from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.orders.order import Order, Readers, ShardedSet
-from simshuffle.orders.own import Own
+from simshuffle.orders.own import Own, Synchronised
 from simshuffle.orders.ray_local import RayLocal
-from simshuffle.orders.synchronised import Synchronised
 from simshuffle.orders.tf_data import TfData
 from simshuffle.orders.webdataset import WebDataset
 

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.orders.dealing import check, dealt
+from simshuffle.errors import refuse
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.streams import check, dealt
 from simshuffle.spec.arrays import Ints64
 
 _MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
@@ -56,11 +56,11 @@ class DistributedSampler(Order):
         if data.size >= _MOST:
             rule = f"PyTorch's permutation is known for fewer than {_MOST} samples"
             remedy = "Take a part of the set"
-            raise InputError(Problem("data.samples", rule, str(data.size), remedy), "order")
+            refuse("data.samples", rule, str(data.size), remedy, "order")
         if self.drop_last and data.size < ranks:
             rule = f"each of {ranks} ranks must get a sample; PyTorch gives none of them any"
             remedy = "Set it to false, or take fewer ranks"
-            raise InputError(Problem("drop_last", rule, f"{data.size} samples", remedy), "order")
+            refuse("drop_last", rule, f"{data.size} samples", remedy, "order")
         samples = _permutation(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
         share = data.size // ranks if self.drop_last else -(-data.size // ranks)
         return dealt(np.resize(samples, (share, ranks)).T, readers)

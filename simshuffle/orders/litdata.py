@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.orders.dealing import check, laid_out, numbered, spans
+from simshuffle.errors import refuse
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.streams import check, numbered, samples_of, spans
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes
 
@@ -62,12 +62,8 @@ class _LitData(Order):
                 f"{ranks - len(reading)} of {ranks} ranks none"
             )
             remedy = "Take fewer ranks or workers, a smaller batch, or more and smaller shards"
-            raise InputError(
-                Problem(
-                    "readers", rule, f"{data.size} samples in {len(data.samples)} shards", remedy
-                ),
-                "order",
-            )
+            found = f"{data.size} samples in {len(data.samples)} shards"
+            refuse("readers", rule, found, remedy, "order")
         samples = [
             _in_blocks(
                 own,
@@ -143,16 +139,10 @@ class LitdataFull(_LitData):
         shares = np.tile(of_rank, ranks)
         if not self._drops(readers):
             shares[(ranks - 1) * readers.workers + more] += size - shares.sum()
-        own, samples = spans(data, chunks, np.cumsum(shares)), laid_out(data, chunks)
+        samples = samples_of(data, chunks)
         return [
             (worker, chunk, samples[begin:end])
-            for worker, chunk, begin, end in zip(
-                own.part.tolist(),
-                own.shard.tolist(),
-                own.begin.tolist(),
-                own.end.tolist(),
-                strict=True,
-            )
+            for worker, chunk, begin, end in spans(data, chunks, np.cumsum(shares))
         ]
 
 

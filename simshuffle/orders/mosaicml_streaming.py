@@ -2,18 +2,137 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.orders.dealing import check, dealt
-from simshuffle.orders.mosaicml_shuffles import SHUFFLES, Algorithm
+from simshuffle.errors import refuse
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.orders.streams import check, dealt, samples_of, spans
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count
 
 _DATASET = "mosaicml-streaming 0.13.0, streaming/base/dataset.py"
+Algorithm = Literal["naive", "py1s", "py2s", "py1b", "py1br", "py1e"]
+Shuffle = Callable[[ShardedSet, int, int, int, int], Ints64]
+"""Of a set, canonical nodes, block size, seed and epoch: (N,) the samples of all canonical nodes,
+one after another, in the order of the epoch."""
+Within = Callable[[list[list[Ints64]], int, np.random.Generator], list[Ints64]]
+"""Of the spans of each canonical node in this epoch's order and a block size: the samples in their
+order, each array of which goes on where the one before ended."""
+
+
+def _naive(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+    return np.random.default_rng(seed + epoch).permutation(data.size)
+
+
+def _spans_of_nodes(
+    data: ShardedSet, shards: Ints64, samples: Ints64, nodes: int
+) -> list[list[Ints64]]:
+    """The samples of each canonical node, as laid out, by span."""
+    of_node: list[list[Ints64]] = [[] for _ in range(nodes)]
+    ends = data.size * np.arange(1, nodes + 1) // nodes
+    for node, _, begin, end in spans(data, shards, ends):
+        of_node[node].append(samples[begin:end])
+    return of_node
+
+
+def _fixed_shards(within: Within) -> Shuffle:
+    """The shuffle that cuts shards in an order drawn for the run, and permutes a canonical node's
+    spans in each epoch."""
+
+    def shuffle(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+        shards = np.flatnonzero(data.samples)
+        np.random.default_rng(seed).shuffle(shards)
+        of_node = _spans_of_nodes(data, shards, samples_of(data, shards), nodes)
+        rng = np.random.default_rng(seed + epoch)
+        for own in of_node:
+            rng.shuffle(own)
+        return np.concatenate(within(of_node, block_size, rng))
+
+    return shuffle
+
+
+def _py1s(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
+    every = [span for own in of_node for span in own]
+    for span in every:
+        rng.shuffle(span)
+    return every
+
+
+def _py2s(data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int) -> Ints64:
+    """Shards are permuted inside before they are cut, and spans again after it."""
+    shards, fixed = np.flatnonzero(data.samples), np.random.default_rng(seed)
+    fixed.shuffle(shards)
+    samples = samples_of(data, shards)
+    for shard in np.split(samples, np.cumsum(data.samples[shards])[:-1]):
+        fixed.shuffle(shard)
+    rng = np.random.default_rng(seed + epoch)
+    every: list[Ints64] = []
+    for own in _spans_of_nodes(data, shards, samples, nodes):
+        rng.shuffle(own)
+        every += _py1s([own], block_size, rng)
+    return np.concatenate(every)
+
+
+def _py1b(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
+    nodes = [np.concatenate(own) for own in of_node if own]
+    for samples in nodes:
+        for begin in range(0, len(samples), block_size):
+            rng.shuffle(samples[begin : begin + block_size])
+    return nodes
+
+
+def _py1br(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
+    """Blocks of random size are moved ahead by a random part of one, the same for all blocks of a
+    node. The second block begins inside the first, which is how the library counts."""
+    ahead = rng.integers(0, int(0.75 * block_size), len(of_node)).tolist()
+    nodes = [np.concatenate(own) if own else np.empty(0, np.int64) for own in of_node]
+    for samples, earlier in zip(nodes, ahead, strict=True):
+        reached, blocks = 0, []
+        while reached < len(samples):
+            size = int(rng.integers(int(0.75 * block_size), int(1.25 * block_size)))
+            begin = max(reached - earlier, 0)
+            end = min(reached + size - earlier, len(samples))
+            blocks.append((begin, end))
+            reached += end - begin
+        for begin, end in blocks:
+            rng.shuffle(samples[begin:end])
+    return nodes
+
+
+def _py1e(of_node: list[list[Ints64]], block_size: int, rng: np.random.Generator) -> list[Ints64]:
+    """A sample is moved by as much as keeps its span within a block of random size and within the
+    canonical node."""
+    nodes = []
+    for own in of_node:
+        if not own:
+            rule = "each canonical node has a sample, as the library fails otherwise"
+            remedy = "Take fewer of them"
+            refuse("num_canonical_nodes", rule, str(len(of_node)), remedy, "order")
+        for span in own:
+            rng.shuffle(span)
+        samples = np.concatenate(own)
+        places, begin = np.arange(len(samples), dtype=float), 0
+        for span in own:
+            block = int(rng.integers(int(0.75 * block_size), int(1.25 * block_size)))
+            reach, end = max((block - len(span)) / 2, 0.0), begin + len(span)
+            back, ahead = max(-reach, -begin), min(reach, len(samples) - end)
+            places[begin:end] += rng.uniform(back, ahead, len(span))
+            begin = end
+        nodes.append(samples[np.argsort(places)])
+    return nodes
+
+
+SHUFFLES: dict[Algorithm, Shuffle] = {
+    "naive": _naive,
+    "py1s": _fixed_shards(_py1s),
+    "py2s": _py2s,
+    "py1b": _fixed_shards(_py1b),
+    "py1br": _fixed_shards(_py1br),
+    "py1e": _fixed_shards(_py1e),
+}
 
 
 class MosaicmlStreaming(Order):
@@ -94,20 +213,16 @@ class MosaicmlStreaming(Order):
         size = self.shuffle_block_size
         if size is None or self.shuffle_algo not in ("py1b", "py1br", "py1e"):
             return
-        problem = None
         if size > data.size:
             rule = (
                 f"a block is no larger than the set of {data.size} samples; "
                 "the library silently shuffles a canonical node as a whole"
             )
             remedy = "Leave it out to have just that, or take a smaller one"
-            problem = Problem("shuffle_block_size", rule, str(size), remedy)
-        elif size == 1 and self.shuffle_algo == "py1br":
+            refuse("shuffle_block_size", rule, str(size), remedy, "order")
+        if size == 1 and self.shuffle_algo == "py1br":
             rule = "py1br needs a block of at least 2 samples, as the library fails otherwise"
-            remedy = "Take a larger one"
-            problem = Problem("shuffle_block_size", rule, "1", remedy)
-        if problem:
-            raise InputError(problem, "order")
+            refuse("shuffle_block_size", rule, "1", "Take a larger one", "order")
 
     def _places(self, size: int, readers: Readers) -> Ints64:
         """(M, n) the places in the shuffled order that each rank reads, -1 for none."""
@@ -122,7 +237,7 @@ class MosaicmlStreaming(Order):
                 "on which the run began, as the library fails otherwise"
             )
             remedy = "Keep the batch of the whole world as it was"
-            raise InputError(Problem("initial_nodes", rule, f"{ranks} ranks", remedy), "order")
+            refuse("initial_nodes", rule, f"{ranks} ranks", remedy, "order")
         batch = in_iteration // ranks
         before = _places(size, canonical, Readers(begun, readers.ranks, readers.workers, batch))
         in_order = before.reshape(ranks, -1, batch).transpose(1, 0, 2)
@@ -140,7 +255,7 @@ def _places(size: int, canonical: int, readers: Readers) -> Ints64:
             "fails otherwise"
         )
         remedy = f"Take {readers.nodes}"
-        raise InputError(Problem("num_canonical_nodes", rule, str(canonical), remedy), "order")
+        refuse("num_canonical_nodes", rule, str(canonical), remedy, "order")
     rows = _canonical_rows(size, canonical, max(1, readers.nodes // canonical))
     on_node = rows.T.reshape(-1, readers.nodes).T
     have, ranks = on_node.shape[1], readers.ranks
@@ -168,7 +283,7 @@ def _canonical_rows(size: int, canonical: int, nodes: int) -> Ints64:
             f"a canonical node needs more samples for {nodes} nodes, as the library fails otherwise"
         )
         remedy = "Take more samples, or as many canonical nodes as nodes"
-        raise InputError(Problem("data.samples", rule, f"{longest} samples", remedy), "order")
+        refuse("data.samples", rule, f"{longest} samples", remedy, "order")
     bounds = np.arange(canonical + 1) * size // canonical
     first, count = bounds[:-1, None], np.diff(bounds)[:, None]
     rows = first + np.minimum(np.arange(longest), count - 1)

@@ -1,4 +1,5 @@
-"""This project's strategies without exchange, as orders."""
+"""Orders that no library has: this project's strategies without exchange, and synchronised
+shuffle."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from simshuffle.errors import refuse
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.orders.streams import handed_out
+from simshuffle.orders.streams import handed_out, handed_out_by_ranks
 from simshuffle.spec.rng import stream
 
 
@@ -43,3 +45,31 @@ class Own(Order):
             for rank, part in enumerate(parts)
             for worker in range(readers.workers)
         )
+
+
+class Synchronised(Order):
+    """Synchronised shuffling (Yun, Rajput & Sra, arXiv 2110.10342): every rank keeps its N/M
+    samples, drawn once, and in each epoch all go through the places of their parts in the same
+    random order. Nothing is sent. A rank reads by itself: worker 0 hands out everything."""
+
+    kind: Literal["synchronised"]
+    unit: ClassVar[Unit] = "sample"
+
+    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        """See `Order`.
+
+        Raises:
+            InputError: the parts of the ranks are not of one size, so that they have no
+                permutation in common.
+        """
+        size, left = divmod(data.size, readers.world_size)
+        if left or not size:
+            rule = (
+                f"must hold a multiple of {readers.world_size} samples: one permutation serves"
+                " all ranks"
+            )
+            remedy = f"Leave out {left}." if size else "Read with fewer ranks."
+            refuse("data.samples", rule, f"{data.size} samples", remedy, "")
+        parts = stream(seed, "orders/synchronised/parts").permutation(data.size)
+        order = stream(seed, "orders/synchronised/places", epoch).permutation(size)
+        return handed_out_by_ranks(part[order] for part in parts.reshape(readers.world_size, size))

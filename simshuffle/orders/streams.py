@@ -1,4 +1,5 @@
-"""What the orders of shards and buffers share: dealing, blocks, rows, and what they refuse."""
+"""What orders of several libraries share: shards laid out and cut, dealing, rows, and what they
+refuse."""
 
 from __future__ import annotations
 
@@ -6,15 +7,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.orders.order import EpochOrder, ShardedSet
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.spec.arrays import Ints64
 
 
-def samples_of(data: ShardedSet, shards: Iterable[int]) -> Ints64:
-    """The samples of those shards, one shard after the other."""
-    parts = [np.arange(data.begin[shard], data.begin[shard + 1]) for shard in shards]
-    return joined(parts)
+def samples_of(data: ShardedSet, shards: Ints64 | list[int]) -> Ints64:
+    """The samples of those shards, one shard after another."""
+    shards = np.asarray(shards, np.int64)
+    sizes = data.samples[shards]
+    first = data.begin[shards] - np.cumsum(sizes) + sizes
+    return np.repeat(first, sizes) + np.arange(sizes.sum())
 
 
 def joined(parts: Sequence[Ints64]) -> Ints64:
@@ -32,16 +35,51 @@ def blocks_of(data: ShardedSet, block: int) -> list[Ints64]:
     ]
 
 
+def spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[tuple[int, int, int, int]]:
+    """``shards`` one after another, cut where a part ends: runs of samples of one shard that belong
+    to one part.
+
+    Args:
+        shards: in their order; those without samples have no span.
+        ends: (P,) the place after the last sample of each part, ascending; what comes after the
+            last of them is nobody's.
+
+    Returns:
+        Of each its part, ascending; its shard; and where it begins and ends among all samples that
+        are laid out.
+    """
+    last = np.cumsum(data.samples[shards])
+    cuts = np.unique(np.concatenate([[0], last, ends]))
+    cuts = cuts[cuts <= min(ends[-1], last[-1] if last.size else 0)]
+    begin, end = cuts[:-1], cuts[1:]
+    part = np.searchsorted(ends, begin, side="right")
+    shard = shards[np.searchsorted(last, begin, side="right")]
+    return list(zip(part.tolist(), shard.tolist(), begin.tolist(), end.tolist(), strict=True))
+
+
+def numbered(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
+    """The order whose rows are those, sorted by rank and worker already."""
+    who = rank * (worker.max(initial=0) + 1) + worker
+    first = np.searchsorted(who, who, side="left")
+    return EpochOrder(rank, worker, np.arange(len(who)) - first, sample)
+
+
+def dealt(sequences: Ints64, readers: Readers) -> EpochOrder:
+    """Each rank's samples, (M, n) in their order and -1 where there is none, in batches, of which
+    batch k goes to worker k mod workers."""
+    worker = np.arange(sequences.shape[1]) // readers.batch_size % readers.workers
+    by_worker = np.argsort(worker, kind="stable")
+    rank, column = np.nonzero(sequences[:, by_worker] >= 0)
+    column = by_worker[column]
+    return numbered(rank, worker[column], sequences[rank, column])
+
+
 def handed_out(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder:
-    """The rows of an epoch, from the rank, the worker and the samples (n,) of each stream."""
-    streams = list(streams)
-    counts = [len(samples) for _, _, samples in streams]
-    return EpochOrder(
-        rank=np.repeat([rank for rank, _, _ in streams], counts),
-        worker=np.repeat([worker for _, worker, _ in streams], counts),
-        position=joined([np.arange(count) for count in counts]),
-        sample=joined([samples for _, _, samples in streams]),
-    )
+    """The rows of an epoch, from the rank, the worker and the samples (n,) of each stream, sorted
+    by rank and worker."""
+    ranks, workers, samples = zip(*streams, strict=True)
+    counts = [len(part) for part in samples]
+    return numbered(np.repeat(ranks, counts), np.repeat(workers, counts), joined(samples))
 
 
 def handed_out_by_ranks(parts: Iterable[Ints64]) -> EpochOrder:
@@ -54,7 +92,7 @@ def need_shards(data: ShardedSet) -> None:
     if len(data.samples) == 0:
         rule = "must hold a shard at least: it is shards whose order is drawn"
         remedy = "Name the shards of the data set."
-        raise InputError(Problem("data.samples", rule, "no shards", remedy))
+        refuse("data.samples", rule, "no shards", remedy, "")
 
 
 def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwise: str) -> None:
@@ -64,7 +102,7 @@ def need_shards_for(data: ShardedSet, path: str, readers: int, who: str, otherwi
     if len(data.samples) < readers:
         rule = f"must not exceed the {len(data.samples)} shards: {otherwise}"
         remedy = "Split the set into more shards, or read with fewer."
-        raise InputError(Problem(path, rule, f"{readers} {who}", remedy))
+        refuse(path, rule, f"{readers} {who}", remedy, "")
 
 
 def need_smaller(path: str, buffered: int, data: ShardedSet) -> None:
@@ -74,4 +112,31 @@ def need_smaller(path: str, buffered: int, data: ShardedSet) -> None:
             f"must not exceed the {data.size} samples of the set: such a buffer never fills, and"
             " the whole set is shuffled in memory"
         )
-        raise InputError(Problem(path, rule, f"{buffered} samples", "Make it smaller."))
+        refuse(path, rule, f"{buffered} samples", "Make it smaller.", "")
+
+
+def check(data: ShardedSet, readers: Readers, seed: int, epoch: int, seeds: int) -> None:
+    """Raise an InputError for no samples, a negative number of them, no readers, or a seed out of
+    range: seed and epoch together stay below ``seeds``, as many as the library has."""
+    problems, remedy = [], "Give the samples of each shard"
+    if data.samples.size and data.samples.min() < 0:
+        rule = "a shard has no negative number of samples"
+        problems.append(Problem("data.samples", rule, str(data.samples.min()), remedy))
+    elif data.size == 0:
+        rule = "a data set has at least one shard with a sample"
+        problems.append(Problem("data.samples", rule, f"{data.samples.size} shards", remedy))
+    problems += [
+        Problem(f"readers.{name}", "must be at least 1", str(value), remedy)
+        for name, value, remedy in (
+            ("nodes", readers.nodes, "Give the hosts that read"),
+            ("ranks", readers.ranks, "Give the ranks of a node"),
+            ("workers", readers.workers, "A rank that reads by itself counts as 1 worker"),
+            ("batch_size", readers.batch_size, "Give the samples of a rank in an iteration"),
+        )
+        if value < 1
+    ]
+    if seed < 0 or epoch < 0 or seed + epoch >= seeds:
+        rule = f"seed and epoch are not negative, and together less than {seeds}"
+        problems.append(Problem("seed", rule, f"seed {seed}, epoch {epoch}", "Take another seed"))
+    if problems:
+        raise InputError(problems, "order")

@@ -12,7 +12,7 @@ from simshuffle.plan.placement import placed
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_levels, routing_by_topology
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.storage import ParallelFileSystem
+from simshuffle.scenario.storage import ParallelFileSystem
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.graph import checked
 

@@ -4,17 +4,19 @@ and the fragments they come in."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import is_file, nearest, read_yaml
 from simshuffle.spec.overrides import related
-from simshuffle.spec.record import Fraction, NonNegative, Spec
+from simshuffle.spec.record import Fraction, NonNegative, Spec, full_problem
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
+from simshuffle.spec.validation import validated
 
 QUANTITIES: dict[str, Dimension | None] = {
     "world_size": None,
@@ -74,53 +76,36 @@ class Calibrated(Spec):
 
     @model_validator(mode="after")
     def _ranges(self) -> Calibrated:
-        for name in self.over:
-            self.range(name)
+        for name, ends in self.over.items():
+            if name not in QUANTITIES:
+                raise _bad(f"over.{name} is not known. {nearest(name, sorted(QUANTITIES))}")
+            try:
+                low, high = self.range(name)
+            except UnitError as error:
+                raise _bad(f"over.{name}: {ends} {error}") from None
+            except (TypeError, ValueError):
+                raise _bad(f"over.{name} must be [lowest, highest]; got {ends}") from None
+            if low > high:
+                raise _bad(f"over.{name} must begin with the lower end; got {ends}")
         return self
 
     def range(self, name: str) -> tuple[float, float]:
         """The range that was measured of one quantity: SI values, or numbers."""
-        if name not in QUANTITIES:
-            raise PydanticCustomError(
-                "over",
-                "{text}",
-                {"text": f"over.{name} is not known. {nearest(name, sorted(QUANTITIES))}"},
-            )
-        dimension, ends = QUANTITIES[name], self.over[name]
-        try:
-            low, high = (
-                parse_quantity(end, dimension) if dimension else _number(end) for end in ends
-            )
-        except UnitError as error:
-            raise PydanticCustomError(
-                "over", "{text}", {"text": f"over.{name}: {ends} {error}"}
-            ) from None
-        except (TypeError, ValueError):
-            raise PydanticCustomError(
-                "over", "{text}", {"text": f"over.{name} must be [lowest, highest]; got {ends}"}
-            ) from None
-        if low > high:
-            raise PydanticCustomError(
-                "over", "{text}", {"text": f"over.{name} must begin with the lower end; got {ends}"}
-            )
+        dimension = QUANTITIES[name]
+        low, high = (
+            parse_quantity(end, dimension) if dimension else _number(end) for end in self.over[name]
+        )
         return low, high
 
     def beyond(self, used: Mapping[str, float]) -> str:
         """A sentence on the quantities of ``used`` that are outside the range; '' if none is."""
         parts = []
-        for name in self.over:
-            if name not in used:
-                continue
+        for name in filter(used.__contains__, self.over):
             low, high = self.range(name)
             if not low * (1 - _ROUNDING) <= used[name] <= high * (1 + _ROUNDING):
-                measured = (
-                    shown(name, low)
-                    if low == high
-                    else f"{shown(name, low)} to {shown(name, high)}"
-                )
-                parts.append(
-                    f"{name.replace('_', ' ')} {measured}, and is used at {shown(name, used[name])}"
-                )
+                to = "" if low == high else f" to {shown(name, high)}"
+                measured, here = f"{shown(name, low)}{to}", shown(name, used[name])
+                parts.append(f"{name.replace('_', ' ')} {measured}, and is used at {here}")
         return f"{self.key} was measured for {'; for '.join(parts)}" if parts else ""
 
 
@@ -135,19 +120,18 @@ class Fragment(Spec):
     def _keys(self) -> Fragment:
         for key in self.values:
             if not key.startswith(_ROOTS) or "" in key.split("."):
-                text = (
-                    f"values.{key} must be a dotted key below"
-                    f" {', '.join(root[:-1] for root in _ROOTS)}"
-                )
-                raise PydanticCustomError("key", "{text}", {"text": text})
+                roots = ", ".join(root[:-1] for root in _ROOTS)
+                raise _bad(f"values.{key} must be a dotted key below {roots}")
         for record in self.calibrated:
             if record.key not in self.values or record.value != _plain(self.values[record.key]):
-                text = (
-                    f"calibrated: the record of {record.key} must have the value that stands in"
-                    " values"
-                )
-                raise PydanticCustomError("key", "{text}", {"text": text})
+                rule = f"the record of {record.key} must have the value that stands in values"
+                raise _bad(f"calibrated: {rule}")
         return self
+
+
+def _bad(rule: str) -> PydanticCustomError:
+    remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
+    return full_problem("", rule, "", remedy)
 
 
 def _plain(value: Any) -> Any:
@@ -180,33 +164,14 @@ def read_fragment(path: Path) -> Fragment:
     """
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        found = (
-            f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
-        )
+        count = len(documents)
+        found = f"{count} documents" if count != 1 else type(documents[0]).__name__
         remedy = "Write 'values:' and below it dotted keys, as 'simshuffle machine calibrate' does."
-        raise InputError(
-            Problem("", "must be one mapping with the key values", found, remedy), str(path)
-        )
-    try:
-        return Fragment.model_validate(documents[0])
-    except ValidationError as error:
-        problems = [_problem(dict(detail)) for detail in error.errors(include_url=False)]
-        raise InputError(problems, str(path)) from None
-
-
-def _problem(detail: dict[str, Any]) -> Problem:
-    where = ".".join(str(step) for step in detail["loc"])
-    if detail["type"] == "missing":
-        return Problem(where, "is required", remedy="Add it.")
-    given = "" if detail["type"] in {"key", "over"} else repr(detail["input"])[:80]
-    if detail["type"] == "extra_forbidden":
-        known = Calibrated if "calibrated" in detail["loc"] else Fragment
-        rule = "is not a known key"
-        remedy = nearest(str(detail["loc"][-1]), sorted(known.model_fields))
-        return Problem(where, rule, given, remedy)
-    rule = detail["msg"].removeprefix("Input ")
-    remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
-    return Problem(where, rule, given, remedy)
+        refuse("", "must be one mapping with the key values", found, remedy, str(path))
+    fragment, problems = validated(documents[0], Fragment)
+    if fragment is None or problems:
+        raise InputError(problems, str(path))
+    return fragment
 
 
 # ------------------------------------------------------------ fragments in the values of a scenario
@@ -235,12 +200,13 @@ def include(
     """
     origin: dict[str, str] = {}
     for path in _paths(raw.pop("include", None), folder, problems):
+        within = f"include {path}"
         try:
             fragment = read_fragment(path)
         except InputError as error:
             problems += [
-                Problem(_within(str(path), p.path), p.rule, p.value, p.remedy)
-                for p in error.problems
+                replace(found, path=f"{within}: {found.path}" if found.path else within)
+                for found in error.problems
             ]
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
@@ -250,33 +216,26 @@ def include(
             put(_PLATEAU, 1, problems)
             origin[_PLATEAU] = str(path)
         for written, value in fragment.values.items():
+            where = f"{within}: values.{written}"
             if written in _OF_RINGS and written in measured and kind == "tree":
-                where = _within(str(path), f"values.{written}")
                 problems.append(Problem(where, *_RING_ONLY))
                 continue
             key = _OF_RINGS.get(written, written) if kind == "nccl" else written
-            above = [name for name in swept if key.startswith(f"{name}.")]
-            if above:
+            if above := [name for name in swept if key.startswith(f"{name}.")]:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
                 remedy = f"Do not sweep {above[0]}."
-                problems.append(
-                    Problem(_within(str(path), f"values.{written}"), rule, repr(value), remedy)
-                )
+                problems.append(Problem(where, rule, repr(value), remedy))
             elif not any(related(key, name) for name in swept):
                 found: list[Problem] = []
                 put(key, value, found)
-                problems += [
-                    Problem(_within(str(path), f"values.{written}"), p.rule, p.value, p.remedy)
-                    for p in found
-                ]
+                problems += [replace(problem, path=where) for problem in found]
                 origin[key] = str(path)
-                records = [
-                    r.model_dump(mode="json", exclude_none=True) | {"key": key}
-                    for r in fragment.calibrated
-                    if r.key == written
-                ]
                 if isinstance(raw.setdefault("calibrated", []), list):
-                    raw["calibrated"] += records
+                    raw["calibrated"] += [
+                        record.model_dump(mode="json", exclude_none=True) | {"key": key}
+                        for record in fragment.calibrated
+                        if record.key == written
+                    ]
     return origin
 
 
@@ -290,10 +249,8 @@ def _allreduce_kind(raw: Mapping[str, Any]) -> Any:
 def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Path]:
     names = [given] if isinstance(given, str) else [] if given is None else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        rule = "must be a path or a list of paths"
-        problems.append(
-            Problem("include", rule, repr(given)[:80], "For example: include: calibration.yaml")
-        )
+        rule, example = "must be a path or a list of paths", "include: calibration.yaml"
+        problems.append(Problem("include", rule, repr(given)[:80], f"For example: {example}"))
         return []
     out = []
     for name in names:
@@ -304,10 +261,6 @@ def _paths(given: Any, folder: Path | None, problems: list[Problem]) -> list[Pat
             remedy = "Name it from the folder of the scenario, or from the working directory."
             problems.append(Problem("include", "no such file", repr(name), remedy))
     return out
-
-
-def _within(path: str, key: str) -> str:
-    return f"include {path}{f': {key}' if key else ''}"
 
 
 def forget(raw: dict[str, Any], key: str) -> None:
@@ -323,13 +276,9 @@ def forget(raw: dict[str, Any], key: str) -> None:
 def blame(problem: Problem, origin: Mapping[str, str]) -> Problem:
     """The problem with the fragment in its path, if the value came from one."""
     for key, path in origin.items():
-        if related(key, problem.path) and not (
-            key.startswith(f"{problem.path}.") and problem.rule == "is required"
-        ):
-            shown_path = key if key.startswith(f"{problem.path}.") else problem.path
-            return Problem(
-                _within(path, f"values.{shown_path}"), problem.rule, problem.value, problem.remedy
-            )
+        below = key.startswith(f"{problem.path}.")
+        if related(key, problem.path) and not (below and problem.rule == "is required"):
+            return replace(problem, path=f"include {path}: values.{key if below else problem.path}")
     return problem
 
 

@@ -9,13 +9,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.routing import Routing
+from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
 from simshuffle.spec.record import Bandwidth, Count, Fraction, Seconds, Sourced, Spec
-from simshuffle.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.topology import Topology
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.faults import with_faults
@@ -52,15 +51,12 @@ class Host(Sourced):
         for name in ("hcas", "pcie_slots"):
             count = getattr(self, name)
             if count > self.gpus or self.gpus % count:
-                raise PydanticCustomError(
-                    "shares", "gpus must be a multiple of {name}", {"name": name}
-                )
+                raise ValueError(f"gpus must be a multiple of {name}")
         return self
 
 
 class MessagePassing(Sourced):
-    """What the message layer costs the exchange: ``latency`` of one message (software and HCA),
-    ``stream_bandwidth`` of one pair.
+    """What the message layer costs the exchange.
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
@@ -76,9 +72,7 @@ class MessagePassing(Sourced):
 
 
 class Cluster(Spec):
-    """A machine. ``placement``: the first hosts ('compact'), these in such an order that each leaf
-    switch gets one in turn ('round_robin'), hosts drawn at random ('scattered'), or hosts by name:
-    a list, or a node list of Slurm. Ranks fill the hosts one after the other.
+    """A machine.
 
     Attributes:
         name: of the machine.
@@ -118,7 +112,7 @@ class Cluster(Spec):
     def _text_or_list(cls, placement: object) -> object:
         parts = placement if isinstance(placement, list) else [placement]
         if not all(isinstance(part, str) for part in parts):
-            raise PydanticCustomError("placement", "must be text, or a list of names of hosts")
+            raise ValueError("must be text, or a list of names of hosts")
         return placement
 
     @property

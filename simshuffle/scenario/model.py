@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError
 from simshuffle.layers import SHIPPED, LayerList, ModelLayer, layer_list, network
@@ -19,6 +18,7 @@ from simshuffle.spec.record import (
     Seconds,
     Sourced,
     Spec,
+    full_problem,
 )
 
 FIXED = 11.3e-3
@@ -66,11 +66,8 @@ class StepTimes(Spec):
     @model_validator(mode="after")
     def _something_grows(self) -> StepTimes:
         if self.measured_batch is not None and self.fixed_seconds >= self._step_measured:
-            raise PydanticCustomError(
-                "fixed",
-                "fixed must be less than the {step:.6g} s of a step of measured_batch samples",
-                {"step": self._step_measured},
-            )
+            step = f"{self._step_measured:.6g} s of a step of measured_batch samples"
+            raise ValueError(f"fixed must be less than the {step}")
         return self
 
     @property
@@ -121,9 +118,7 @@ class StepTimes(Spec):
 
 
 class Layers(Spec):
-    """What is known of the layers of a model, or groups of them, where their shapes are not:
-    ``parameters`` of each, first to last; ``backward``, the share of the backward pass that each
-    takes, in any unit.
+    """What is known of the layers of a model, or groups of them, where their shapes are not.
 
     Attributes:
         parameters: of each layer, first to last.
@@ -136,14 +131,12 @@ class Layers(Spec):
     @model_validator(mode="after")
     def _as_many(self) -> Layers:
         if len(self.parameters) != len(self.backward) or not self.parameters:
-            raise PydanticCustomError(
-                "layers",
+            raise ValueError(
                 "parameters and backward must have as many values, one for each layer; they have"
-                " {parameters} and {backward}",
-                {"parameters": len(self.parameters), "backward": len(self.backward)},
+                f" {len(self.parameters)} and {len(self.backward)}"
             )
         if not sum(self.backward):
-            raise PydanticCustomError("layers", "backward must not be 0 for all layers")
+            raise ValueError("backward must not be 0 for all layers")
         return self
 
     @property
@@ -155,26 +148,13 @@ class Layers(Spec):
         return np.column_stack([gradient, backward.clip(max=1.0)])
 
 
-def _shipped(name: str) -> str:
+def _shipped_or_valid(layers: str | list[ModelLayer]) -> str | list[ModelLayer]:
     try:
-        layer_list(name)
+        layer_list(layers) if isinstance(layers, str) else network("model", layers)
     except InputError as error:
-        raise _told(error) from None
-    return name
-
-
-def _network(layers: list[ModelLayer]) -> list[ModelLayer]:
-    try:
-        network("model", layers)
-    except InputError as error:
-        raise _told(error) from None
+        found = error.problems[0]
+        raise full_problem(found.path, found.rule, found.value, found.remedy) from None
     return layers
-
-
-def _told(error: InputError) -> PydanticCustomError:
-    found = error.problems[0]
-    told = {"key": found.path, "rule": found.rule, "value": found.value, "remedy": found.remedy}
-    return PydanticCustomError("layers", "{rule}", told)
 
 
 def _written_as(layers: Any) -> str:
@@ -187,11 +167,11 @@ def _written_as(layers: Any) -> str:
 ModelLayers = Annotated[
     Annotated[
         str,
-        AfterValidator(_shipped),
+        AfterValidator(_shipped_or_valid),
         WithJsonSchema({"title": "list", "enum": list(SHIPPED)}),
         Tag("[name]"),
     ]
-    | Annotated[list[ModelLayer], AfterValidator(_network), Tag("[ModelLayer]")]
+    | Annotated[list[ModelLayer], AfterValidator(_shipped_or_valid), Tag("[ModelLayer]")]
     | Annotated[Layers, Tag("[Layers]")],
     Discriminator(_written_as),
 ]
@@ -200,7 +180,7 @@ ModelLayers = Annotated[
 
 class ModelProfile(Sourced):
     """A neural network as the cluster sees it: bytes of gradients and of one input sample, step
-    times by accelerator. ``num_parameters`` is for the record.
+    times by accelerator.
 
     Attributes:
         name: of the model.
@@ -233,11 +213,10 @@ class ModelProfile(Sourced):
             # whose number is known may have any size of gradient, as to see what that changes
             said = total == self.num_parameters
             if not said and not any(abs(each - width) < 1e-3 * width for width in WIDTHS):
-                raise PydanticCustomError(
-                    "layers",
-                    "layers have {total} parameters, which do not add up to a gradient_size of"
-                    " {whole} B: that is {each} B each, and not 1, 2, 4 or 8 B",
-                    {"total": total, "whole": f"{self.gradient_size:.0f}", "each": f"{each:.3g}"},
+                raise ValueError(
+                    f"layers have {total} parameters, which do not add up to a gradient_size of"
+                    f" {self.gradient_size:.0f} B: that is {each:.3g} B each, and not 1, 2, 4 or"
+                    " 8 B"
                 )
         return self
 

@@ -17,7 +17,6 @@ from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.context import shards_context
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.reading import resolve
@@ -91,8 +90,10 @@ class Scenario(Spec):
     def shards_context(self, owner: Ints, epoch: int) -> ShardsContext:
         """What decides who trains on what in an epoch, from 1, given the rank (N,) of each
         sample."""
-        rng, of = self.rng("shuffle", epoch), (self.cluster, self.workload)
-        return shards_context(*of, owner, self.world_size, epoch, rng, self.seed)
+        rng = self.rng("shuffle", epoch)
+        return self.workload.shards_context(
+            self.cluster, owner, self.world_size, epoch, rng, self.seed
+        )
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
         """A new scenario with other values, by dotted key; checked like a file.

@@ -6,17 +6,18 @@ What follows: the ranges of a file in which a sample is read, its bytes, and its
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from simshuffle.scenario.packing import PACKINGS, Packed, draw_lengths, joined
-from simshuffle.spec.arrays import Floats
-from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
+from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, full_problem
 from simshuffle.spec.rng import stream
 
 COUNTED = 2**14
@@ -95,17 +96,17 @@ class Tokens(Spec):
     def _sources_can_be_blended(self) -> Tokens:
         names = [source.name for source in self.sources]
         if self.sources and not sum(source.weight for source in self.sources) > 0:
-            raise problem(
+            raise full_problem(
                 "sources", "must have a weight above 0", "none", "Write weight: 1 for one of them."
             )
         for source in self.sources:
             if names.count(source.name) > 1:
                 rule, remedy = "must each have a name of its own", "Rename one of them."
-                raise problem("sources", rule, f"several '{source.name}'", remedy)
+                raise full_problem("sources", rule, f"several '{source.name}'", remedy)
             if source.tokens < self.sequence_length:
                 rule = f"must have the {self.sequence_length} tokens of a sequence at least"
                 remedy = "Leave the source out, or lower sequence_length."
-                raise problem("sources", rule, f"{source.tokens} of '{source.name}'", remedy)
+                raise full_problem("sources", rule, f"{source.tokens} of '{source.name}'", remedy)
         return self
 
     @property
@@ -188,7 +189,9 @@ class Tokens(Spec):
         sizes = np.array([len(part.tokens) for part in parts])
         of = rng.choice(len(parts), count, p=[each.share for each in self.blended])
         within = (rng.random(count) * sizes[of]).astype(np.int64)
-        return joined(parts).taken((np.cumsum(sizes) - sizes)[of] + within)
+        whole = zip(*((part.pieces, part.tokens, part.squares) for part in parts), strict=True)
+        joined = Packed(*map(np.concatenate, whole))
+        return joined.taken((np.cumsum(sizes) - sizes)[of] + within)
 
 
 @dataclass(frozen=True)
@@ -251,7 +254,101 @@ def repeated(epochs: float) -> tuple[float, float]:
     return (1.0 - 1.0 / epochs if epochs > 1 else 0.0), max(1.0 - epochs, 0.0)
 
 
-def problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
-    """What a record of pydantic raises to tell a problem in full."""
-    told = {"key": key, "rule": rule, "value": value, "remedy": remedy}
-    return PydanticCustomError("tokens", "{rule}", told)
+# --------------------------------------------------------------- documents packed, one by one
+
+LONGEST = 2**40
+"""Tokens that a document has at most."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sequences, each array (sequences,)."""
+
+    pieces: Ints64  # of documents
+    tokens: Ints64  # that are no padding
+    squares: Floats  # sum over the pieces of their tokens squared
+
+    def taken(self, which: Ints64) -> Packed:
+        """Sequences by their number."""
+        return Packed(self.pieces[which], self.tokens[which], self.squares[which])
+
+    def first(self, count: int) -> Packed:
+        """At most so many of them, evenly spread."""
+        every = max(len(self.pieces) // count, 1)
+        return self.taken(np.arange(0, len(self.pieces), every)[:count])
+
+
+def draw_lengths(rng: np.random.Generator, mean: float, std: float, count: int) -> Ints64:
+    """Tokens of ``count`` documents: log-normal, rounded, at least 1."""
+    variance = math.log1p((std / mean) ** 2)
+    drawn = rng.lognormal(math.log(mean) - variance / 2, math.sqrt(variance), count)
+    return np.rint(drawn).clip(1, LONGEST).astype(np.int64)
+
+
+def concatenate(lengths: Ints64, room: int) -> Packed:
+    """Documents one behind the other, cut every ``room`` tokens; what is left at the end is no
+    sequence, unless there is no other."""
+    ends = np.cumsum(lengths)
+    count = max(int(ends[-1]) // room, 1)
+    cuts = np.arange(1, min(count, len(lengths) * 2**10) + 1) * room
+    edges = np.union1d(ends[ends < cuts[-1]], cuts)
+    sizes = np.diff(edges, prepend=0)
+    return _of_pieces(sizes, (edges - 1) // room)
+
+
+def pad(lengths: Ints64, room: int) -> Packed:
+    """One document a sequence, cut off after ``room`` tokens."""
+    tokens = np.minimum(lengths, room)
+    return _of_pieces(tokens, np.arange(len(tokens)))
+
+
+def best_fit(lengths: Ints64, room: int) -> Packed:
+    """Documents cut every ``room`` tokens; what is left of each, the longest first, goes where the
+    least room is left that is enough."""
+    full, rest = np.divmod(lengths, room)
+    whole = int(full.clip(max=2**10).sum())
+    place = _places(np.sort(rest[rest > 0])[::-1].tolist(), room)
+    sizes = np.concatenate([np.full(whole, room), np.sort(rest[rest > 0])[::-1]])
+    packed = _of_pieces(sizes, np.concatenate([np.arange(whole), place + whole]))
+    # whole ones come first: mix them, as those of a file are
+    return packed.taken(np.random.default_rng(0).permutation(len(packed.pieces)))
+
+
+PACKINGS: dict[str, Callable[[Ints64, int], Packed]] = {
+    "concatenate": concatenate,
+    "pad": pad,
+    "best_fit": best_fit,
+}
+
+
+def _places(sizes: list[int], room: int) -> Ints64:
+    """The sequence to which each piece goes, in this order."""
+    capacities: list[int] = []  # what is left somewhere, ascending
+    having: dict[int, list[int]] = defaultdict(list)
+    place, count = [], 0
+    for size in sizes:
+        at = bisect_left(capacities, size)
+        if at == len(capacities):
+            left, sequence, count = room, count, count + 1
+        else:
+            left = capacities[at]
+            sequence = having[left].pop()
+            if not having[left]:
+                del capacities[at]
+        place.append(sequence)
+        rest = left - size
+        if rest:
+            if not having[rest]:
+                insort(capacities, rest)
+            having[rest].append(sequence)
+    return np.array(place, np.int64)
+
+
+def _of_pieces(sizes: Ints64, sequence: Ints64) -> Packed:
+    """Sequences of pieces of these ``sizes``; ``sequence`` says which each belongs to."""
+    squares = sizes.astype(np.float64) ** 2
+    return Packed(
+        np.bincount(sequence),
+        np.bincount(sequence, sizes).astype(np.int64),
+        np.bincount(sequence, squares).astype(np.float64),
+    )

@@ -8,15 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.exchange import Exchange, Source
+from simshuffle.exchange import Exchange, ShardsContext, Source
 from simshuffle.parallelism import AnyParallelism, Data
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile
-from simshuffle.scenario.tokens import Tokens, problem
-from simshuffle.spec.arrays import Floats
+from simshuffle.scenario.tokens import Tokens
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import (
     Count,
     NBytes,
@@ -25,6 +24,7 @@ from simshuffle.spec.record import (
     Seconds,
     Sourced,
     Spec,
+    full_problem,
 )
 
 PHOTOGRAPH_SPREAD = 100e3 / 110e3
@@ -141,22 +141,20 @@ class Dataset(Sourced):
     @model_validator(mode="after")
     def _size_is_known_once(self) -> Dataset:
         if self.sample_size is None and self.tokens is None:
-            raise problem("sample_size", "is required", "", "Add it, or tokens.")
+            raise full_problem("sample_size", "is required", "", "Add it, or tokens.")
         if self.sample_size is not None and self.tokens is not None:
             remedy = "Leave it out."
-            raise problem("sample_size", "follows from tokens", "given beside them", remedy)
+            raise full_problem("sample_size", "follows from tokens", "given beside them", remedy)
         if self.tokens is not None and self.tokens.ranges > 1 < self.samples_per_request:
             rule = "must be 1 where a sample is pieces of documents in random order"
             remedy = "Leave it out, or set tokens.shuffled: sequences."
-            raise problem("samples_per_request", rule, str(self.samples_per_request), remedy)
+            raise full_problem("samples_per_request", rule, str(self.samples_per_request), remedy)
         return self
 
     @model_validator(mode="after")
     def _requests_stay_in_a_file(self) -> Dataset:
         if self.samples_per_request > self.samples_per_file:
-            raise PydanticCustomError(
-                "request", "samples_per_request must not exceed samples_per_file"
-            )
+            raise ValueError("samples_per_request must not exceed samples_per_file")
         return self
 
     @property
@@ -320,7 +318,7 @@ class Workload(Spec):
     @model_validator(mode="after")
     def _something_to_train(self) -> Workload:
         if self.local_batch_size > self.dataset.num_samples:
-            raise PydanticCustomError("batch", "local_batch_size exceeds the number of samples")
+            raise ValueError("local_batch_size exceeds the number of samples")
         return self
 
     def allreduce_on(self, cluster: Cluster) -> Allreduce:
@@ -359,6 +357,29 @@ class Workload(Spec):
         """Largest number of bytes that a host with that many ranks keeps of what is staged: (1 + Q)
         N/M size for each of them."""
         return self.exchange.stored_share(world_size, ranks_on_host) * self.dataset.nbytes
+
+    def shards_context(
+        self,
+        cluster: Cluster,
+        owner: Ints,
+        world_size: int,
+        epoch: int,
+        rng: np.random.Generator,
+        seed: int,
+    ) -> ShardsContext:
+        """What decides who trains on what in an epoch, from 1; ``owner`` is (N,) the rank of each
+        sample, ``rng`` of the epoch."""
+        return ShardsContext(
+            owner,
+            world_size,
+            epoch,
+            rng,
+            seed,
+            self.local_batch_size,
+            ranks_per_host=cluster.ranks_per_host(world_size),
+            workers=self.loader.workers,
+            sample_nbytes=self.dataset.stored.mean,
+        )
 
     def iterations(self, world_size: int, epoch: int = 1) -> int:
         """Iterations of an epoch: N / (M b), made whole by ``last_batch``; at least 1. With

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import quantity_schema, written
 from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
@@ -44,16 +43,12 @@ class Curve:
         return self.constant or self.x[0] <= x <= self.x[-1]
 
 
-def _problem(text: str) -> PydanticCustomError:
-    return PydanticCustomError("curve", "{text}", {"text": text})
-
-
 def _number(value: object, dimension: Dimension | None) -> float:
     if dimension is not None:
         try:
             return parse_quantity(value, dimension)
         except UnitError as error:
-            raise _problem(f"'{value}' {error}") from None
+            raise ValueError(f"'{value}' {error}") from None
     try:  # the keys of a mapping become texts where it is written as JSON
         number = (
             math.nan
@@ -63,7 +58,7 @@ def _number(value: object, dimension: Dimension | None) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise _problem(f"'{value}' is not a number")
+        raise ValueError(f"'{value}' is not a number")
     return number
 
 
@@ -71,11 +66,11 @@ def _points(
     points: object, over: Dimension | None, of: Dimension
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if not isinstance(points, Mapping) or not points:
-        raise _problem("points must be a mapping of at least one place to its value")
+        raise ValueError("points must be a mapping of at least one place to its value")
     pairs = sorted((_number(x, over), _number(y, of)) for x, y in points.items())
     x, y = zip(*pairs, strict=True)
     if len(set(x)) < len(x) or x[0] <= 0 or min(y) <= 0:
-        raise _problem("points must have distinct places, and places and values greater than 0")
+        raise ValueError("points must have distinct places, and places and values greater than 0")
     return x, y
 
 
@@ -89,17 +84,17 @@ def _curve(over: Dimension | None, of: Dimension) -> Any:
         if not isinstance(value, Mapping):
             constant = _number(value, of)
             if constant <= 0:
-                raise _problem("must be greater than 0")
+                raise ValueError("must be greater than 0")
             return Curve((0.0,), (constant,), constant=True)
         unknown = sorted(set(map(str, value)) - {"points", "interpolation"})
         if unknown or "points" not in value:
-            raise _problem(
+            raise ValueError(
                 "a curve has the keys points and interpolation; got"
                 f" {', '.join(map(str, value)) or 'none'}"
             )
         interpolation = value.get("interpolation", INTERPOLATIONS[0])
         if interpolation not in INTERPOLATIONS:
-            raise _problem(
+            raise ValueError(
                 f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {interpolation!r}"
             )
         return Curve(*_points(value["points"], over, of), interpolation=interpolation)

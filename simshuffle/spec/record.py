@@ -57,6 +57,13 @@ class Sourced(Spec):
         return values
 
 
+def full_problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
+    """What a validator raises to tell a problem of a ``key`` below its record in full; a ValueError
+    tells a rule alone."""
+    told = {"key": key, "rule": rule, "value": value, "remedy": remedy}
+    return PydanticCustomError("full", "{rule}", told)
+
+
 def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, Any]:
     """The JSON Schema of a quantity that is not negative, as it is written in a file; with
     ``positive`` not 0 either."""
@@ -94,7 +101,7 @@ def whole_as_float(value: object) -> object:
     try:
         return float(value)
     except OverflowError:
-        raise PydanticCustomError("large", "is too large a number") from None
+        raise ValueError("is too large a number") from None
 
 
 def share_as_float(value: object) -> object:
@@ -103,7 +110,7 @@ def share_as_float(value: object) -> object:
         try:
             return float(Decimal(value.rstrip().removesuffix("%").strip()) / 100)
         except (InvalidOperation, OverflowError):
-            raise PydanticCustomError("percent", "must be a number, or one of percent") from None
+            raise ValueError("must be a number, or one of percent") from None
     return whole_as_float(value)
 
 

@@ -57,36 +57,24 @@ class UnitError(ValueError):
     """A quantity that cannot be read; the text says what was expected."""
 
 
-def _scale_of(prefix: str) -> Decimal | None:
-    if prefix in _DECIMAL:
-        return Decimal(10) ** _DECIMAL[prefix]
-    if prefix in _BINARY:
-        return Decimal(1024) ** _BINARY[prefix]
-    return None
-
-
-def _unit_scale(unit: str, dimension: Dimension) -> Decimal | None:
-    """Factor from ``unit`` to the SI unit of ``dimension``, or None if it is not a unit of it."""
-    if dimension is Dimension.FREQUENCY:
-        return _scale_of(unit[:-2].removesuffix("1")) if unit.endswith("/s") else None
-    body = unit
-    if dimension is Dimension.BANDWIDTH:
-        if not unit.endswith("/s"):
-            return None
-        body = unit[:-2]
+def _scales(dimension: Dimension) -> dict[str, Decimal]:
+    """Every symbol of a unit of ``dimension``, and the factor to the SI unit."""
+    prefixes = {prefix: Decimal(10) ** power for prefix, power in _DECIMAL.items()}
+    prefixes |= {prefix: Decimal(1024) ** power for prefix, power in _BINARY.items()}
     if dimension is Dimension.SECONDS:
-        return (
-            _scale_of(body[:-1])
-            if body.endswith("s") and body[:-1] in _DECIMAL and _DECIMAL[body[:-1]] <= 0
-            else None
-        )
-    for symbol, factor in (("bit", Decimal(1) / 8), ("B", Decimal(1))):
-        if body.endswith(symbol):
-            prefix = body[: -len(symbol)]
-            scale = _scale_of(prefix)
-            small = prefix in _DECIMAL and _DECIMAL[prefix] < 0
-            return None if scale is None or small else scale * factor
-    return None
+        return {f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1}
+    if dimension is Dimension.FREQUENCY:
+        return {f"{prefix}{one}/s": prefixes[prefix] for one in ("", "1") for prefix in prefixes}
+    per = "/s" if dimension is Dimension.BANDWIDTH else ""
+    return {
+        f"{prefix}{symbol}{per}": scale * factor
+        for symbol, factor in (("bit", Decimal(1) / 8), ("B", Decimal(1)))
+        for prefix, scale in prefixes.items()
+        if scale >= 1
+    }
+
+
+_SCALES = {dimension: _scales(dimension) for dimension in Dimension}
 
 
 def pattern(dimension: Dimension, positive: bool = False) -> str:
@@ -123,12 +111,11 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
         raise UnitError(f"is not a number with a unit; {expected}")
     if match[2] is None:
         raise UnitError(f"has no unit; {expected}")
-    scale = _unit_scale(match[2].replace(" ", ""), dimension)
+    unit = match[2].replace(" ", "")
+    scale = _SCALES[dimension].get(unit)
     if scale is None:
-        raise UnitError(
-            f"has the unit '{match[2]}', which is of another kind or unknown;"
-            f"{_hint(match[2].replace(' ', ''), dimension)} {expected}"
-        )
+        rule = f"has the unit '{match[2]}', which is of another kind or unknown;"
+        raise UnitError(f"{rule}{_hint(unit, dimension)} {expected}")
     divisor = Decimal((match[3] or "1").replace("_", ""))
     if divisor == 0:
         raise UnitError(f"is divided by 0; {expected}")
@@ -158,16 +145,10 @@ def _hint(unit: str, dimension: Dimension) -> str:
     for word, symbol in _WORDS:
         unit = re.sub(word, symbol, unit)
     bits = re.sub(r"(?<!i)b(?=/s$|$)", "bit", unit)
-    symbols = ("bit", "B") if dimension in {Dimension.NBYTES, Dimension.BANDWIDTH} else ("s",)
-    ends = {
-        Dimension.BANDWIDTH: [f"{symbol}/s" for symbol in symbols],
-        Dimension.FREQUENCY: ["/s"],
-    }.get(dimension, list(symbols))
-    known = [f"{prefix}{end}" for end in ends for prefix in (*_DECIMAL, *_BINARY)]
     meant = [
         f"'{name if name != '/s' else '1/s'}'"
-        for name in known
-        if name.lower() in {unit.lower(), bits.lower()} and _unit_scale(name, dimension) is not None
+        for name in _SCALES[dimension]
+        if name.lower() in {unit.lower(), bits.lower()} and "1" not in name
     ]
     return f" did you mean {' or '.join(meant)}?" if meant else ""
 
@@ -185,13 +166,8 @@ def format_quantity(value: float, dimension: Dimension) -> str:
         if abs(exact) >= Decimal(10) ** exponent:
             prefix, power = name, exponent
     number = (exact / Decimal(10) ** power).normalize()
-    return f"{number:f} {_with_prefix(prefix, dimension)}"
-
-
-def _with_prefix(prefix: str, dimension: Dimension) -> str:
-    if dimension is Dimension.FREQUENCY:
-        return f"{prefix}/s" if prefix else "1/s"
-    return f"{prefix}{dimension.unit}"
+    unit = "/s" if prefix and dimension is Dimension.FREQUENCY else dimension.unit
+    return f"{number:f} {prefix}{unit}"
 
 
 def readable(value: float, dimension: Dimension, digits: int = 4) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from simshuffle import storage
 from simshuffle.allreduce import Allreduce
 from simshuffle.exchange import Exchange, LoaderShuffle, Recorded, TrainedExchange
 from simshuffle.routing import ForwardingTables, Routing
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.storage import Tier
 from simshuffle.studies.loader.asking import defaults
 from simshuffle.studies.loader.shape import Shape
 from simshuffle.studies.training.looks import COLOURS, MARKERS, look_of
@@ -75,7 +75,7 @@ def test_every_allreduce_algorithm_has_an_example() -> None:
 
 
 def test_every_tier_has_an_example() -> None:
-    tiers = {getattr(storage, name) for name in storage.__all__}
+    tiers = set(get_args(Tier))
     fields = {
         name
         for name, field in Cluster.model_fields.items()

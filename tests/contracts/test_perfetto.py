@@ -16,7 +16,7 @@ import pytest
 import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exports.export import Options, export
+from simshuffle.exports.export import export
 from simshuffle.exports.source import read_source
 from simshuffle.exports.trace_file import lanes
 from simshuffle.lowering.costs import exchange_costs
@@ -297,7 +297,7 @@ def test_the_same_events_give_the_same_bytes(folder, written):
 
 def test_other_ranks_have_a_lane_for_each_rank_shown(folder, tmp_path):
     path = tmp_path / "two.json"
-    export(read_source(str(folder)), "perfetto", path, Options(ranks="0,5"))
+    export(read_source(str(folder)), "perfetto", path, ranks="0,5")
     _, of = load(path)
     processes, threads = names(of), names(of, "thread_name")
     assert sum(name.startswith("rank") for name in processes.values()) == 2
@@ -327,7 +327,7 @@ def test_a_result_whose_timeline_is_another_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match=r"must simulate epoch 1 as it is stored"):
         export(other, "perfetto", tmp_path / "a.json")
     assert not (tmp_path / "a.json").exists()
-    said = export(other, "perfetto", tmp_path / "a.json", Options(messages="none"))
+    said = export(other, "perfetto", tmp_path / "a.json", messages="none")
     _, of = load(tmp_path / "a.json")
     assert not of["s"]
     assert not of["C"]
@@ -415,7 +415,7 @@ def test_a_window_is_shown_as_what_it_is(tmp_path):
 def test_names_are_text_and_nothing_else(tmp_path, folder):
     odd = '</script><script>alert("%s %d")\\\u2028'
     source = replace(read_source(str(folder)), run=odd)
-    export(source, "perfetto", tmp_path / "t.json", Options(messages="none"))
+    export(source, "perfetto", tmp_path / "t.json", messages="none")
     document, of = load(tmp_path / "t.json")
     assert f"{odd}: links and file system" in names(of).values()
     assert document["otherData"]["run"] == odd

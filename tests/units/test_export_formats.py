@@ -19,6 +19,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exports import chakra, htsim
 from simshuffle.exports.program import program
+from simshuffle.fabrics.htsim import written as htsim_network
 from simshuffle.fabrics.imported import Missing
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
@@ -307,7 +308,7 @@ def read_matrix(text):
 
 
 def test_a_matrix_has_the_messages_of_the_program_and_starts_when_their_work_is_done(made):
-    found, inside = htsim.connections(made, made.host_of)
+    found, inside = htsim.connections(made, made.resources.host_of)
     connections, triggers = read_matrix(htsim.matrix(made, 16, found))
     assert not triggers
     assert not inside
@@ -339,7 +340,7 @@ def test_messages_of_two_ranks_wait_for_each_other_where_they_would_overlap():
     lasting = {"kind": "streamlined", "partner_lifetime": "epoch"}
     made = program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
     assert made.serial_pairs
-    found, _ = htsim.connections(made, made.host_of)
+    found, _ = htsim.connections(made, made.resources.host_of)
     connections, triggers = read_matrix(htsim.matrix(made, 16, found))
     steps = len(made.steps)
     assert len(triggers) == len(connections) * (steps - 1) // steps > 0
@@ -352,7 +353,9 @@ def test_messages_of_two_ranks_wait_for_each_other_where_they_would_overlap():
         assert earlier["id"] < waiting["id"]
     relaxed = [replace(step, before_s=step.before_s + 10) for step in made.steps]
     for other in (replace(made, serial_pairs=False), replace(made, steps=relaxed)):
-        assert not any(message.waits_for for message in htsim.connections(other, made.host_of)[0])
+        assert not any(
+            message.waits_for for message in htsim.connections(other, made.resources.host_of)[0]
+        )
 
 
 def test_a_message_waits_for_one_that_has_itself_waited():
@@ -365,7 +368,7 @@ def test_a_message_waits_for_one_that_has_itself_waited():
         for before in (0.0, 0.1, 0.25, 1.0)
     ]
     made = replace(made, steps=steps, latency_s=0.0, gradients=replace(made.gradients, update_s=0))
-    found, _ = htsim.connections(made, made.host_of)
+    found, _ = htsim.connections(made, made.resources.host_of)
     ranks = len(found) // 4
     waits = [message.waits_for > 0 for message in found]
     assert waits == [False] * ranks + [True] * 2 * ranks + [False] * ranks
@@ -380,7 +383,7 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
     exchanged = phases[phases["phase"].isin(["exchange", "wait_exchange"])]
     wanted = exchanged.groupby("rank")["end_s"].max().to_numpy() - summed
     made = program(scenario, 1, 1)
-    messages, _ = htsim.connections(made, made.host_of)
+    messages, _ = htsim.connections(made, made.resources.host_of)
     connections = [*read_matrix(htsim.matrix(made, 16, messages))[0].values()]
     route = {
         (rank, int(step.target[rank])): step.route[rank][step.route[rank] >= 0]
@@ -394,7 +397,11 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
         [c.get("start", 0) / 1e12 for c in connections],
         [[released[c["trigger"]]] if "trigger" in c else [] for c in connections],
     )
-    ended = Fluid().finish_times(Links(made.links.capacity, made.links.latency), flows).finish
+    ended = (
+        Fluid()
+        .finish_times(Links(made.resources.links.capacity, made.resources.links.latency), flows)
+        .finish
+    )
     arrived = htsim.ready_times(made)[-1] - made.latency_s
     for connection, end in zip(connections, ended, strict=True):
         for rank in (connection["from"], connection["to"]):
@@ -408,7 +415,7 @@ def test_a_matrix_played_in_the_fluid_network_ends_as_the_simulation_does(schedu
 def test_messages_inside_of_a_host_are_left_out_and_hosts_have_the_numbers_of_the_network():
     scenario = exchanging(cluster__host__gpus=2, cluster__placement="scattered", seed=3)
     made = program(scenario, 1, 1)
-    numbers = htsim.host_numbers(scenario, made)
+    numbers = htsim.host_numbers(made)
     assert len(set(numbers.tolist())) == 4
     assert (numbers[::2] == numbers[1::2]).all()
     found, inside = htsim.connections(made, numbers)
@@ -423,7 +430,7 @@ def test_a_message_too_large_for_htsim_is_refused():
     made = program(exchanging(), 1, 1)
     steps = [replace(made.steps[0], nbytes=made.steps[0].nbytes * 2e5)]
     with pytest.raises(InputError, match=r"at most 2\.147 GB for htsim"):
-        htsim.connections(replace(made, steps=steps), made.host_of)
+        htsim.connections(replace(made, steps=steps), made.resources.host_of)
 
 
 def built(text):
@@ -479,8 +486,9 @@ def test_htsim_makes_the_same_tree_of_its_file(keys):
         {key: value for key, value in TREE.items() if key not in {"levels", "arity", "taper"}}
         | keys
     )
-    assert not htsim.obstacle(tree)
-    found, tiers = built(htsim.network(tree))
+    text, why = htsim_network(tree)
+    assert not why
+    found, tiers = built(text)
     wanted = nx.Graph()
     for a, b in tree.graph().edges():
         ends = [int(end[1:]) if re.fullmatch(r"h\d+", end) else end for end in (a, b)]
@@ -513,7 +521,9 @@ def test_htsim_makes_the_same_tree_of_its_file(keys):
     ids=lambda value: str(value)[:20],
 )
 def test_a_tree_that_htsim_cannot_have_is_said_to_be_one(keys, why):
-    assert why in htsim.obstacle(FatTree.model_validate(TREE | keys))
+    text, obstacle = htsim_network(FatTree.model_validate(TREE | keys))
+    assert not text
+    assert why in obstacle
 
 
 # ------------------------------------------------------------------------------------ of the verb

@@ -12,7 +12,6 @@ from simshuffle.exports.export import export
 from simshuffle.exports.program import program
 from simshuffle.exports.simgrid import WIDTH, routes_of, smpi_options
 from simshuffle.exports.source import Source
-from simshuffle.plan.resources import Resources
 from tests.small import small
 
 SCHEDULE = {"kind": "authors", "overlap": False}
@@ -66,7 +65,7 @@ def test_each_message_has_the_route_of_the_simulator(made, zone):
     routes = {pair(route): [c.get("id") for c in route] for route in zone.iter("route")}
     assert len(routes) == len(list(zone.iter("route")))
     assert all(route.get("symmetrical") == "NO" for route in zone.iter("route"))
-    names, inside = made.links.names, 0
+    names, inside = made.resources.links.names, 0
     for step in made.steps:
         for rank in np.flatnonzero(step.sends):
             wanted = [link for link in step.route[rank] if link >= 0]
@@ -76,7 +75,7 @@ def test_each_message_has_the_route_of_the_simulator(made, zone):
             inside += names[wanted[0]].endswith(".memory")
             for link in wanted:
                 written = links[names[link]]
-                assert float(written.get("bandwidth")[:-3]) == made.links.capacity[link]
+                assert float(written.get("bandwidth")[:-3]) == made.resources.links.capacity[link]
                 assert written.get("latency") == "0s"
                 assert written.get("sharing_policy") is None
     assert inside > 0
@@ -117,14 +116,13 @@ def test_hosts_and_commands_are_whole(made, folder, zone):
     assert all(option in readme for option in smpi_options())
 
 
-def test_a_pair_whose_route_changes_is_counted(scenario, made):
+def test_a_pair_whose_route_changes_is_counted(made):
     """SimGrid has one route for a pair: the first."""
     step = made.steps[0]
     rank = int(np.flatnonzero(step.sends)[0])
     other = step.route.copy()
     other[rank, 0] += 1
     changed = replace(made, steps=[step, replace(step, route=other)])
-    resources = Resources(scenario.cluster, 8, scenario.rng("placement"))
-    routes, different = routes_of(changed, resources)
+    routes, different = routes_of(changed)
     assert different == 1
     assert routes[rank, int(step.target[rank])] == [x for x in step.route[rank] if x >= 0]

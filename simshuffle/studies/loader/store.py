@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import InputError, refuse
+from simshuffle.scenario.storage import ObjectStore
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.validation import validated
-from simshuffle.storage.object_store import ObjectStore
 from simshuffle.studies.loader.tables import OF_STORE
 
 S3 = "s3"

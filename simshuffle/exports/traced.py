@@ -1,26 +1,31 @@
-"""The epochs of a run for an export: simulated again and recorded, or from stored tables alone."""
+"""What a timeline shows of a run: its epochs, simulated again and recorded, or from stored tables
+alone; and the ranks, by number or by what they are like."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.exports.source import Source
-from simshuffle.results.ranks import iterations, seconds_by_rank
-from simshuffle.scenario.scenario import Scenario
+from simshuffle.errors import refuse
+from simshuffle.exports.source import Source, spans
+from simshuffle.results.ranks import iterations, sample, seconds_by_rank
+from simshuffle.results.timeline import EXCLUSIVE, PHASES
 from simshuffle.sim.recorder import EpochRecord, Recorder
 from simshuffle.sim.simulate import simulate_epochs
+from simshuffle.spec.library import nearest
 from simshuffle.version import __version__
 
 ALIKE = 1e-6
 """Share of an epoch by which moments may differ that were simulated from another epoch on: their
 sums are rounded elsewhere."""
 KEYS = ["iteration", "rank", "phase", "start_s"]
+ALL_UP_TO = 16
+"""Ranks of a run that are all shown if nobody says which."""
+WORDS = ("slowest", "fastest", "sample", "all")
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,12 @@ def stored(source: Source) -> Iterator[TracedEpoch]:
     """
     if source.result is None:
         rule, remedy = "needs a result of 'simshuffle run'", "Leave --messages out."
-        raise InputError(Problem("--messages", rule, "none", remedy), source.reference)
+        refuse("--messages", rule, "none", remedy, source.reference)
     for epoch in source.epochs:
         phases = source.stored("timeline", epoch)
         if phases.empty:
             rule, remedy = "needs a timeline, which the result does not have", "Leave it out."
-            raise InputError(Problem("--messages", rule, "none", remedy), source.reference)
+            refuse("--messages", rule, "none", remedy, source.reference)
         window = _row(source.stored("sources", epoch))
         yield TracedEpoch(epoch, phases, window, None, "read from the result, not simulated again")
 
@@ -95,20 +100,16 @@ def _row(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _length(source: Source) -> float:
-    """How long an epoch is, about (s)."""
+    """How long an epoch is, about (s): as stored, or what computing alone takes."""
     if source.result is not None:
-        table = source.stored("epochs", source.epoch)
-        return max(float(table["epoch_s"].iloc[0]), 1e-6)
-    return max(_computing(source.scenario), 1e-6)
-
-
-def _computing(scenario: Scenario) -> float:
-    """What computing alone takes in an epoch (s)."""
-    workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
-    batch = np.full(1, workload.local_batch_size)
-    each = float((times.forward_of(batch) + times.backward_of(batch))[0])
-    return each * workload.iterations(scenario.world_size)
+        length = float(source.stored("epochs", source.epoch)["epoch_s"].iloc[0])
+    else:
+        scenario, workload = source.scenario, source.scenario.workload
+        times = workload.model.accelerators[scenario.cluster.host.accelerator]
+        batch = np.full(1, workload.local_batch_size)
+        each = float((times.forward_of(batch) + times.backward_of(batch))[0])
+        length = each * workload.iterations(scenario.world_size)
+    return max(length, 1e-6)
 
 
 def _checked(source: Source, phases: pd.DataFrame, epoch: int) -> str:
@@ -141,9 +142,7 @@ def _checked(source: Source, phases: pd.DataFrame, epoch: int) -> str:
         by = source.result.meta.get("versions", {}).get("simshuffle", "another version")
         rule = f"simshuffle {__version__} must simulate epoch {epoch} as it is stored"
         remedy = "Simulate it again with 'run', or export what is stored with --messages none."
-        raise InputError(
-            Problem("timeline.parquet", rule, f"another, made by {by}", remedy), source.reference
-        )
+        refuse("timeline.parquet", rule, f"another, made by {by}", remedy, source.reference)
     exact = "to the last bit" if apart == 0 else f"within {apart:.0e} s"
     what = "the timeline" if "rank" in keys else "means over ranks"
     return f"simulated again, {what} as stored {exact}"
@@ -151,3 +150,68 @@ def _checked(source: Source, phases: pd.DataFrame, epoch: int) -> str:
 
 def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return table.assign(phase=table["phase"].astype(str)).sort_values(keys, kind="stable")
+
+
+def check_ranks(text: str | None, world_size: int) -> list[str]:
+    """The parts of what is requested, before anything is simulated.
+
+    Raises:
+        InputError: one of them names no rank.
+    """
+    if text is None:
+        return ["all"] if world_size <= ALL_UP_TO else ["slowest", "fastest", "sample"]
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if part in WORDS:
+            continue
+        ends = spans(part)
+        if ends is None:
+            remedy = nearest(part, [*WORDS, "0", "4-7"])
+            refuse(
+                "--ranks", "must be ranks, or words for them", repr(part), remedy, "command line"
+            )
+        low, high = ends[0]
+        if not low <= high < world_size:
+            rule = f"must be ranks from 0 to {world_size - 1}"
+            refuse("--ranks", rule, part, "Name one of them.", "command line")
+    return parts
+
+
+def chosen_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[int, str]:
+    """The ranks that are requested, in their order, the slowest and the fastest first if they are
+    among many; and in brackets what is special about each, else ''.
+
+    Args:
+        parts: from `check_ranks`.
+        tables: the phases of every epoch, perhaps of some ranks only.
+
+    Raises:
+        InputError: a rank is not in the tables.
+    """
+    seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
+    there = np.unique(tables[0]["rank"].to_numpy())
+    own = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]
+    busy = np.asarray(seconds)[:, own].sum(axis=1)[there]
+    slowest, fastest = int(there[busy.argmax()]), int(there[busy.argmin()])
+    known = there.tolist()
+    whole = len(known) == known[-1] + 1
+    words: dict[str, Iterable[int]] = {
+        "slowest": [slowest],
+        "fastest": [fastest],
+        "sample": sample(seconds_by_rank(tables[0])) if whole else known,
+        "all": known,
+    }
+    ranks: dict[int, None] = {}
+    for part in parts:
+        ends = spans(part) or ()
+        ranks |= dict.fromkeys(words.get(part, ()))
+        ranks |= dict.fromkeys(rank for low, high in ends for rank in range(low, high + 1))
+    if missing := [str(rank) for rank in ranks if rank not in set(known)]:
+        listed = ", ".join(map(str, known[:20]))
+        listed += f" and {len(known) - 20} more" * (len(known) > 20)
+        rule = f"must be ranks of which the result has the timeline: {listed}"
+        remedy = "Leave --messages none out."
+        refuse("--ranks", rule, ", ".join(missing[:3]), remedy, "command line")
+    special = {} if slowest == fastest else {slowest: " (slowest)", fastest: " (fastest)"}
+    first = [rank for rank in (slowest, fastest) if rank in ranks and len(ranks) > ALL_UP_TO // 4]
+    return {rank: special.get(rank, "") for rank in (*first, *sorted(ranks))}
