@@ -50,13 +50,13 @@ def schema(
     """
     import json
 
-    from simshuffle.new.files import check_place, write_together
+    from simshuffle.cli.files import check_place, write_together
 
     if what not in KNOWN:
         rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."
         raise InputError(Problem("schema", rule, repr(what), remedy), "command line")
     if (out := file_in(out, f"{what}.schema.json")) is not None:
-        check_place(out, replace=force, option="--out", ends=[""])
+        check_place(out, replace=force)
     from simshuffle.cli.schema_files import schema as schema_of
 
     text = json.dumps(schema_of(what), indent=1, ensure_ascii=False)

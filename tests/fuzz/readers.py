@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 from rich.console import Console
 
+from simshuffle.cli.machine_import import machine_files
 from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
 from simshuffle.fabrics import ibsim, infragraph
@@ -26,7 +27,6 @@ from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
 from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
-from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
