@@ -61,7 +61,7 @@ validation: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/validation_tables.py
 
 reference: $(VENV)/.installed-test
-	$(BIN)/python -m simshuffle.cli.pages docs/reference
+	$(BIN)/python docs/make_reference.py
 
 # the variable keeps mkdocs-material from printing what it thinks of other versions of mkdocs
 docs: $(VENV)/.installed-test

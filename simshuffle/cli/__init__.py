@@ -17,13 +17,14 @@ from simshuffle.cli import (
     derived,
     export,
     figure,
+    machine,
+    machine_import,
     new,
     probe,
     replay,
     report,
     results,
     schema,
-    topology,
 )
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
@@ -46,7 +47,7 @@ GROUPS = {
 BY_HAND = {
     "": (new, check, results, report, figure, export, schema),
     "study": (collective, replay),
-    "machine": (probe, topology),
+    "machine": (probe, machine, machine_import),
 }
 """Verbs that make no result folder, by the group that they are in."""
 

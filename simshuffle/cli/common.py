@@ -84,6 +84,7 @@ def loaded() -> None:
         gc.set_threshold(LOADED)
 
 
+Force = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
 ResultFolder = Annotated[
     Path,
     typer.Argument(metavar="RESULT", help="A result folder.", autocompletion=result_folders),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,7 @@ from simshuffle.cli.common import (
     study_progress,
     warnings_said,
 )
-from simshuffle.cli.help import command
+from simshuffle.cli.help import command, keyword
 from simshuffle.cli.show import AsJson, To, check_format, show
 from simshuffle.study.options import (
     COMMAND_LINE,
@@ -43,11 +43,6 @@ WRITTEN = (int, float, bool, str, Path)
 
 def add(app: typer.Typer, verb: Verb[Any]) -> None:
     """Add the verb of a study to those of ``app``, or of one of its groups."""
-    command(app, verb.group, *verb.examples, name=verb.word)(_function(verb))
-
-
-def _function(verb: Verb[Any]) -> Callable[..., None]:
-    """What the verb does, with a signature from which typer makes its options."""
     fields = fields_of(verb.options)
 
     def perform(json: bool, to: str | None, **given: Any) -> None:
@@ -57,21 +52,13 @@ def _function(verb: Verb[Any]) -> Callable[..., None]:
             for field in fields
             if given[field.name] not in (None, [])
         }
-        carry_out(verb, values, json=json, to=to)
+        _carry_out(verb, values, json=json, to=to)
 
-    parameters = [_parameter(field) for field in fields]
-    for name, kind, default in (("json", AsJson, False), ("to", To, None)):
-        parameters.append(_keyword(name, kind, default))
-    # typer reads the options from the signature
-    perform.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    perform.__annotations__ = {of.name: of.annotation for of in parameters}
-    perform.__name__, perform.__doc__ = verb.word, described(verb.options)
-    return perform
-
-
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+    parameters = [*map(_parameter, fields), keyword("json", AsJson, False), keyword("to", To, None)]
+    text = described(verb.options)
+    command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=parameters)(
+        perform
+    )
 
 
 def _parameter(field: Field) -> inspect.Parameter:
@@ -97,9 +84,9 @@ def _parameter(field: Field) -> inspect.Parameter:
     else:
         info = typer.Option(*(option.flag.split() or [field.flag]), **look)
     if field.needed:
-        return _keyword(field.name, Annotated[kind, info], inspect.Parameter.empty)
+        return keyword(field.name, Annotated[kind, info], inspect.Parameter.empty)
     annotation = kind if default is not None and not option.many else kind | None
-    return _keyword(field.name, Annotated[annotation, info], None if option.many else default)
+    return keyword(field.name, Annotated[annotation, info], None if option.many else default)
 
 
 def _value(field: Field, given: Any) -> Any:
@@ -109,7 +96,7 @@ def _value(field: Field, given: Any) -> Any:
     return field.option.read(given)
 
 
-def carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str | None) -> None:
+def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str | None) -> None:
     """Find the result of a verb or make it, and show it.
 
     Raises:

@@ -59,9 +59,7 @@ def figure(
     json: AsJson = False,
     force: Replace = False,
 ) -> None:
-    """Draw a figure for a paper or for slides.
-
-    From the tables of result folders alone."""
+    """Draw a figure, or list the kinds there are."""
     if kind is None:
         typer.echo(_listed())
         return
@@ -102,13 +100,6 @@ def _listed() -> str:
     return "\n".join([*lines, "", "simshuffle figure --help says how to draw one."])
 
 
-figure.__doc__ = "\n\n".join(
-    [
-        str(figure.__doc__),
-        "To draw a result's own figures again: simshuffle results plot. Kinds:",
-        *(f"{name}: {sentence}" for name, sentence in KINDS.items()),
-    ]
-)
 command(
     app,
     "Results",
@@ -116,4 +107,12 @@ command(
     "simshuffle figure breakdown results/quickstart --style ieee",
     "simshuffle figure scaling results/a results/b --columns 2 --latex",
     "simshuffle figure storage --style slides --format png",
+    text="\n\n".join(
+        [
+            "Draw a figure for a paper or for slides.",
+            "From the tables of result folders alone.",
+            "To draw a result's own figures again: simshuffle results plot. Kinds:",
+            *(f"{name}: {sentence}" for name, sentence in KINDS.items()),
+        ]
+    ),
 )(figure)

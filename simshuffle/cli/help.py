@@ -6,8 +6,8 @@ import functools
 import inspect
 import platform
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -27,13 +27,21 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Say more: versions, folders and every cell.")
 ]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+def keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """A parameter from which typer makes an option, or an argument as ``annotation`` says."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 def command(
-    app: typer.Typer, group: Group, *examples: str, name: str | None = None
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    app: typer.Typer,
+    group: Group,
+    *examples: str,
+    name: str | None = None,
+    text: str = "",
+    parameters: Iterable[inspect.Parameter] = (),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a verb of ``app``.
 
     Args:
@@ -41,50 +49,51 @@ def command(
         group: where the help lists it.
         examples: whole commands, shown below the help.
         name: of the verb; that of the function if None.
+        text: of the help; the docstring of the function if ''.
+        parameters: what options are made from; those of the function's own signature if empty.
     """
 
-    def register(verb: Callable[P, R]) -> Callable[P, R]:
-        first = (inspect.getdoc(verb) or "").partition("\n")[0]
+    def register(verb: Callable[..., None]) -> Callable[..., None]:
+        help_ = text or inspect.getdoc(verb) or ""
         app.command(
             name,
             cls=_Verb,
-            short_help=first,
+            help=help_,
+            short_help=help_.partition("\n")[0],
             epilog="\n".join([EXAMPLES, *examples]),
             rich_help_panel=group,
-        )(_with_volume(verb))
+        )(_with_volume(verb, parameters))
         return verb
 
     return register
 
 
-def _with_volume(verb: Callable[P, R]) -> Callable[..., R]:
+def _with_volume(
+    verb: Callable[..., None], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
     """The verb with the options -q and -v."""
 
     @functools.wraps(verb)
-    def told(*given: Any, quiet: bool = False, verbose: bool = False, **named: Any) -> R:
+    def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
         set_volume(quiet=quiet, verbose=verbose)
         detail(f"simshuffle {__version__}, Python {platform.python_version()}")
-        return verb(*given, **named)
+        verb(**given)
 
-    own = inspect.signature(verb, eval_str=True)
-    both = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-        for name, kind in (("quiet", Quiet), ("verbose", Verbose))
-    ]
+    own = [*parameters] or [*inspect.signature(verb, eval_str=True).parameters.values()]
+    own += [keyword("quiet", Quiet, False), keyword("verbose", Verbose, False)]
     # typer reads the options from the signature
-    parameters = [*own.parameters.values(), *both]
-    told.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    told.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    told.words = {  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    run.words = {  # type: ignore[attr-defined]
         of.name: found
-        for of in parameters
+        for of in own
         for info in getattr(of.annotation, "__metadata__", ())
         # completed by a method of theirs
         if isinstance(
             found := getattr(getattr(info, "autocompletion", None), "__self__", None), Words
         )
     }
-    return told
+    return run
 
 
 def _labelled(parameters: list[Any]) -> list[Any]:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import say
-from simshuffle.cli.help import command
-from simshuffle.new.questions import (
+from simshuffle.cli.common import Force, say
+from simshuffle.cli.help import command, keyword
+from simshuffle.cli.new_questions import (
     BY_NAME,
     CHOICES,
     FITTING,
     QUESTIONS,
+    SHAPES,
     WAYS,
     Question,
     asked_of,
+    decided,
 )
-from simshuffle.new.start import SHAPES, decided
 from simshuffle.study.options import words
 
 app = typer.Typer()
@@ -30,6 +31,8 @@ TOPOLOGY = "topology"
 """The question that decides what else is asked."""
 COLUMNS = 90
 """Of a line that says what to answer."""
+ENDS = (".yaml", "-cluster.yaml")
+"""Of the files of the scenario and of its machine, what follows their name."""
 
 
 def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) -> None:
@@ -40,11 +43,11 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     --batch-time and --gradients are given, and what --topology needs. With --from-dlio it asks
     nothing, and needs --hosts alone.
     """
-    from simshuffle.new.files import check_place, write_drafts
+    from simshuffle.cli.files import check_place
 
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
-    check_place(name, replace=force)
+    check_place(name, replace=force, option="NAME", ends=ENDS)
     answers = {key: answer for key, answer in given.items() if answer is not None}
     asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
     missing = from_dlio is None and any(q.needed and q.name not in answers for q in asked)
@@ -60,6 +63,27 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
 
 
+def write_drafts(
+    stem: Path, given: Mapping[str, str], dlio: Path | None = None, *, replace: bool = False
+) -> tuple[list[Path], tuple[str, ...]]:
+    """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
+    ``dlio`` is a file of DLIO in place of the answers that are not about the machine.
+
+    Returns:
+        The paths; and what is left out, a sentence each: of the strategies, or of DLIO's file.
+
+    Raises:
+        InputError: as `drafts`, `dlio_drafts` and `check_place`.
+    """
+    from simshuffle.cli.files import check_place, write_together
+    from simshuffle.cli.new_dlio import dlio_drafts
+    from simshuffle.cli.new_scenario import drafts
+
+    check_place(stem, replace=replace, option="NAME", ends=ENDS)
+    made = drafts(stem.name, given) if dlio is None else dlio_drafts(stem.name, dlio, given)
+    return write_together(stem.parent, made[0]), made[1]
+
+
 def _asked(answers: dict[str, str]) -> dict[str, str]:
     """Answers from the terminal to all questions that have none yet."""
     say("Press Enter where you do not know: what stands in brackets is taken.")
@@ -69,8 +93,9 @@ def _asked(answers: dict[str, str]) -> dict[str, str]:
     for question in QUESTIONS:
         if question.name != TOPOLOGY and question not in asked_of((answers | out)[TOPOLOGY]):
             continue
-        if question.name in answers or _unneeded(question, answers | out):
-            out.setdefault(question.name, answers.get(question.name, question.default))
+        pointless = question.name in {"ssd_read", "ssd_write"} and (answers | out)["ssd"] == "none"
+        if question.name in answers or pointless:
+            out[question.name] = answers.get(question.name, question.default)
             continue
         if question.group != group:
             group = question.group
@@ -79,11 +104,6 @@ def _asked(answers: dict[str, str]) -> dict[str, str]:
         if question.name == TOPOLOGY:
             known = decided(out[TOPOLOGY])
     return out
-
-
-def _unneeded(question: Question, answers: dict[str, str]) -> bool:
-    """Whether an earlier answer makes the question pointless."""
-    return question.name in {"ssd_read", "ssd_write"} and answers.get("ssd") == "none"
 
 
 def _answer(question: Question, default: str) -> str:
@@ -103,24 +123,6 @@ _WORDS = {
     "ways": words(*WAYS, FITTING),
 }
 """What there is of each kind of an answer that is one of few words."""
-
-
-def _option(question: Question) -> inspect.Parameter:
-    """The option that answers a question."""
-    default = "Needed" if question.needed else f"Default: {question.default}"
-    info = typer.Option(
-        question.option,
-        metavar="VALUE",
-        help=f"{question.text}. {default}.",
-        autocompletion=_WORDS.get(str(question.kind)),
-        rich_help_panel=question.group,
-    )
-    annotation = Annotated[str | None, info]
-    return inspect.Parameter(
-        question.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-    )
-
-
 _NAME = Annotated[
     Path, typer.Argument(metavar="NAME", help="Of the scenario, with or without a folder.")
 ]
@@ -133,17 +135,17 @@ _FROM_DLIO = Annotated[
         " set and model; its accelerators only pause. The machine is still yours to describe.",
     ),
 ]
-_FORCE = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_PARAMETERS = [
-    inspect.Parameter("name", _KEYWORD, default=Path("mycluster"), annotation=_NAME),
-    inspect.Parameter("from_dlio", _KEYWORD, default=None, annotation=_FROM_DLIO),
-    *map(_option, QUESTIONS),
-    inspect.Parameter("force", _KEYWORD, default=False, annotation=_FORCE),
+_OPTIONS = [
+    typer.Option(
+        question.option,
+        metavar="VALUE",
+        help=f"{question.text}. "
+        + ("Needed." if question.needed else f"Default: {question.default}."),
+        autocompletion=_WORDS.get(str(question.kind)),
+        rich_help_panel=question.group,
+    )
+    for question in QUESTIONS
 ]
-# typer reads the options from the signature: here it is made from the table of questions
-new.__signature__ = inspect.Signature(_PARAMETERS)  # type: ignore[attr-defined]
-new.__annotations__ = {parameter.name: parameter.annotation for parameter in _PARAMETERS}
 command(
     app,
     "Describe",
@@ -152,4 +154,13 @@ command(
     "simshuffle new mycluster --topology dragonfly --hosts 48 --groups 4",
     "simshuffle new mycluster --topology juwels-booster --ranks 256",
     "simshuffle new storage --from-dlio unet3d_h100.yaml --hosts 4 --gpus 8",
+    parameters=[
+        keyword("name", _NAME, Path("mycluster")),
+        keyword("from_dlio", _FROM_DLIO, None),
+        *(
+            keyword(question.name, Annotated[str | None, option], None)
+            for question, option in zip(QUESTIONS, _OPTIONS, strict=True)
+        ),
+        keyword("force", Force, False),
+    ],
 )(new)

@@ -1,4 +1,4 @@
-"""The verb schema: what scenario, study and machine files may hold, for editors and other tools."""
+"""The verb schema: what files and options may hold, for editors and other tools."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from simshuffle.cli.common import OUT_FILE, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, Problem
 from simshuffle.study.options import words
+from simshuffle.study.registry import verbs
 
 app = typer.Typer()
 
-FILES = ("scenario", "study", "topology")
+KNOWN = ("scenario", "study", "topology", *(verb.word for verb in verbs().values()))
+"""Kinds of files, and verbs that make a result."""
 
 
 @command(
@@ -22,14 +24,16 @@ FILES = ("scenario", "study", "topology")
     "Describe",
     "simshuffle schema scenario --out scenario.schema.json",
     "simshuffle schema topology > topology.schema.json",
+    "simshuffle schema sweep",
 )
 def schema(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[scenario|study|topology]",
-            help="Whose schema: that of scenarios, of studies of training, or of machines.",
-            autocompletion=words(*FILES),
+            metavar="[scenario|study|topology|VERB]",
+            help="Whose schema: that of scenarios, of studies of training, of machines, or of the"
+            " options of a verb, as its function in Python takes them.",
+            autocompletion=words(*KNOWN),
         ),
     ] = "scenario",
     out: Annotated[
@@ -46,14 +50,14 @@ def schema(
     """
     import json
 
-    from simshuffle.new.files import check_place, write_together
+    from simshuffle.cli.files import check_place, write_together
 
-    if what not in FILES:
-        rule, remedy = f"must be one of {', '.join(FILES)}", "Write one of them."
+    if what not in KNOWN:
+        rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."
         raise InputError(Problem("schema", rule, repr(what), remedy), "command line")
     if (out := file_in(out, f"{what}.schema.json")) is not None:
-        check_place(out, replace=force, option="--out", ends=[""])
-    from simshuffle.reference.schema import schema as schema_of
+        check_place(out, replace=force)
+    from simshuffle.cli.schema_files import schema as schema_of
 
     text = json.dumps(schema_of(what), indent=1, ensure_ascii=False)
     if out is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from textwrap import indent, wrap
+from textwrap import wrap
 from typing import Any
 
 from simshuffle.errors import InputError
@@ -91,29 +91,3 @@ def _plain(field: Field) -> str:
     if field.name == "out":
         return "Result folder; nothing is written without it."
     return field.option.text
-
-
-def stub(verbs: Mapping[str, Verb[Any]]) -> Iterator[str]:
-    """The functions as a stub has them, for editors and type checkers."""
-    for verb in verbs.values():
-        if not verb.function:
-            continue
-        fields = fields_of(verb.options)
-        arguments = [field for field in fields if isinstance(field.option, Argument)]
-        options = [field for field in fields if field not in arguments]
-        yield f"def {verb.function}("
-        yield from (_line(field) for field in arguments)
-        yield "    *,"
-        yield from (_line(field) for field in options)
-        yield f"    {PROGRESS}: bool = True,"
-        yield ") -> Result:"
-        yield indent(f'"""{docstring(verb)}\n"""', " " * 4)
-        yield ""
-
-
-def _line(field: Field) -> str:
-    plain = isinstance(field.default, int | float | None)
-    default = f" = {field.default!r}" if plain else " = ..."
-    if isinstance(field.default, str):  # as ruff writes it
-        default = f' = "{field.default}"'
-    return f"    {field.name}: {type_of(field)}{'' if field.needed else default},"

@@ -9,14 +9,16 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from simshuffle.cli import main
+from simshuffle.cli.schema_files import schema
 from simshuffle.errors import InputError
-from simshuffle.reference.schema import schema
 from simshuffle.scenario.reading import _references
 from simshuffle.scenario.scenario import from_dict, load_scenarios, machine_of
 from simshuffle.spec.library import find, read_yaml, shipped, shipped_names
 from simshuffle.spec.overrides import put
 from simshuffle.spec.record import quantity_schema
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.study.options import fields_of, filled
+from simshuffle.study.registry import verbs
 
 FOLDERS = {"scenario": "scenarios", "study": "studies", "topology": "topologies"}
 SHIPPED = [(what, name) for what, folder in FOLDERS.items() for name in shipped_names(folder)]
@@ -201,6 +203,29 @@ def test_every_key_is_described(schemas, what):
     for name, record in schemas[what]["$defs"].items():
         for key, value in record.get("properties", {}).items():
             assert value.get("description"), f"{name}.{key} has no line below Attributes"
+
+
+@pytest.mark.parametrize("verb", verbs().values(), ids=lambda verb: verb.name)
+def test_options_of_a_verb_obey_its_schema(verb):
+    of = Draft202012Validator(schema(verb.word))
+    needed = {
+        field.name: ["x"] if field.name == "files" else "quickstart"
+        for field in fields_of(verb.options)
+        if field.needed
+    }
+    assert told(of, needed | {"out": "x", "force": True}) == []
+    assert filled(verb.options, needed, "test").out is None
+    assert told(of, needed | {"wrod": 1}) != []
+    assert told(of, needed | {"force": []}) != []
+    with pytest.raises(InputError):
+        filled(verb.options, needed | {"force": []}, "test")
+
+
+def test_ranges_and_choices_of_options_are_in_the_schema():
+    of = Draft202012Validator(schema("run"))
+    run = {"scenario": "quickstart"}
+    assert told(of, run | {"processes": None, "timeline": "full", "seeds": 3}) == []
+    assert all(told(of, run | each) for each in ({"processes": 0}, {"timeline": "some"}))
 
 
 # ----------------------------------------------------------------------------------------- the verb

@@ -1,24 +1,24 @@
-"""docs/reference is what the code makes of it, and says it readably."""
+"""docs/reference and the stub are what the code makes of them, and say it readably."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
-from simshuffle.cli import app
-from simshuffle.cli.pages import main
-from simshuffle.reference import keys, verbs
-from simshuffle.reference.markdown import anchor, plain, table
-from simshuffle.reference.pages import pages
 from simshuffle.study.registry import kinds, study_of
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "reference"
+sys.path.append(str(ROOT / "docs"))
+
+import make_reference  # noqa: E402
+from make_reference import anchor, plain, table  # noqa: E402
 
 
 @pytest.fixture(scope="module")
 def made():
-    return pages(get_command(app))
+    return make_reference.pages()
 
 
 def test_the_pages_are_what_the_code_says(made):
@@ -31,10 +31,11 @@ def test_the_pages_are_what_the_code_says(made):
 
 
 def test_make_reference_writes_them(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("simshuffle.cli.pages.pages", lambda command: made)
-    monkeypatch.setattr("simshuffle.cli.pages.STUB", tmp_path / "stub.pyi")
-    main(tmp_path / "reference")
+    monkeypatch.setattr(make_reference, "pages", lambda: made)
+    make_reference.main(tmp_path / "reference", tmp_path / "stub.pyi")
     assert {path.name: path.read_text() for path in (tmp_path / "reference").iterdir()} == made
+    stub = (ROOT / "simshuffle" / "__init__.pyi").read_text(encoding="utf-8")
+    assert (tmp_path / "stub.pyi").read_text() == stub, "stale: make reference"
 
 
 def test_links_within_a_page_lead_to_its_headings(made):
@@ -89,12 +90,12 @@ def test_ranges_are_told_in_words():
     }
     for words, schema in told.items():
         row = {"type": "object", "properties": {"a": {"type": "number", **schema}}, "required": []}
-        page = keys.page("T", "about", {"$defs": {}}, {"top": row})
+        page = make_reference.keys_page("T", "about", {"$defs": {}}, {"top": row})
         assert ("| `a` | number |" + (f" {words} |" if words else "")) in page
 
 
 def test_an_option_without_default_has_none():
-    page = verbs.page(_command())
+    page = make_reference.verbs_page(_command())
     assert "| `--out` | `FILE` |  | Where. |" in page
     assert "| `--count` | `N` | `3` | How many. |" in page
 

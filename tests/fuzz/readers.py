@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 from rich.console import Console
 
+from simshuffle.cli.machine_import import machine_files
 from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
 from simshuffle.fabrics import ibsim, infragraph
@@ -26,7 +27,6 @@ from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
 from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
-from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.packets import check_size
 from simshuffle.plan.summary import derived
@@ -36,12 +36,13 @@ from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.options import assignments, scenarios_of
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
-from simshuffle.studies import policies, read_folder
+from simshuffle.studies import policies
 from simshuffle.studies.loader.asking import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.policies import cases
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
+from simshuffle.study.registry import read_folder
 from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems
 from tests.calibrated import calibrate

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from simshuffle.api import read, run
 from simshuffle.cli import main
+from simshuffle.cli.new import write_drafts
+from simshuffle.cli.new_questions import asked_of
 from simshuffle.errors import InputError
-from simshuffle.new.files import write_drafts
-from simshuffle.new.questions import asked_of
 from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment

@@ -10,8 +10,8 @@ import pytest
 from typer.main import get_command
 
 from simshuffle.cli import app, main
+from simshuffle.cli.new_questions import BY_NAME, CHOICES, WAYS
 from simshuffle.exchange import Exchange
-from simshuffle.new.questions import BY_NAME, CHOICES, WAYS
 from simshuffle.orders import AnyOrder
 from simshuffle.routing import Routing
 from simshuffle.studies.congestion.patterns import PATTERNS

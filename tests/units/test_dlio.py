@@ -7,9 +7,9 @@ import yaml
 
 from simshuffle import run
 from simshuffle.cli import main
+from simshuffle.cli.new import write_drafts
+from simshuffle.cli.new_dlio import read_dlio
 from simshuffle.errors import InputError
-from simshuffle.new.dlio import read_dlio
-from simshuffle.new.files import write_drafts
 from simshuffle.scenario.scenario import load_scenario
 
 ONE_SAMPLE_A_FILE = {
@@ -246,9 +246,9 @@ def test_what_makes_no_scenario_is_said_of_dlios_key(tmp_path):
     ],
 )
 def test_a_drawn_time_keeps_its_mean_and_its_spread(tmp_path, time, mean, spread):
-    values = read_dlio(
-        written(tmp_path, changed(ONE_SAMPLE_A_FILE, train__computation_time=time))
-    ).values
+    values = read_dlio(written(tmp_path, changed(ONE_SAMPLE_A_FILE, train__computation_time=time)))[
+        0
+    ]
     assert float(values["pause"]) == pytest.approx(mean)
     assert float(values["jitter"]) == pytest.approx(spread, rel=1e-5)
 
@@ -257,7 +257,7 @@ def test_the_shape_of_an_array_comes_before_its_length(tmp_path):
     plain = changed(
         ONE_SAMPLE_A_FILE, dataset__record_dims=[16, 4], dataset__record_element_type="float32"
     )
-    assert read_dlio(written(tmp_path, plain)).values["size"] == "256"
+    assert read_dlio(written(tmp_path, plain))[0]["size"] == "256"
 
 
 def test_a_name_that_is_none_does_not_reach_the_file(tmp_path):

@@ -13,11 +13,11 @@ import yaml
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.cli import new as verb
+from simshuffle.cli import new_machine as machine
+from simshuffle.cli.new import write_drafts
+from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, answered, asked_of
+from simshuffle.cli.new_scenario import drafts as drafts_and_left_out
 from simshuffle.errors import InputError
-from simshuffle.new import machine, start
-from simshuffle.new.draft import drafts as drafts_and_left_out
-from simshuffle.new.files import write_drafts
-from simshuffle.new.questions import BY_NAME, CHOICES, QUESTIONS, answered, asked_of
 from simshuffle.plan.verdict import verdict
 from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.sim.simulate import simulate
@@ -201,7 +201,7 @@ def test_the_accelerator_sets_its_links(accelerator, nvlink):
 FEW = ("world_size=16", "epochs=1", "workload.dataset.num_samples=2048", "sweep={}")
 
 
-@pytest.mark.parametrize("shape", start.SHAPES)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_passes_check_and_run(here, shape):
     words = [f"--{key}={value}" for key, value in SHAPES[shape].items()]
     assert main(["new", "mine", *shlex.split(RESEARCHER_ANY), "--topology", shape, *words]) == 0

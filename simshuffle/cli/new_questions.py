@@ -6,24 +6,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from simshuffle.cli.files import NAME_RULE, is_name
 from simshuffle.errors import InputError, Problem
-from simshuffle.new.start import NETWORK, SHAPES, decided, start_of, start_problem
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.library import is_file, nearest, shipped_names
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 
-Kind = (
-    Dimension
-    | Literal["count", "number", "name", "topology", "shape", "format", "timed", "overlap"]
-    | Literal["ways", "ranks", "ssd"]
-)
+if TYPE_CHECKING:
+    from simshuffle.topology.base import Interconnect
+
+SHAPES = ("fat_tree", "dragonfly", "rail_optimised", "torus")
+NETWORK, MACHINE = "network", "machine"
+"""From what a new machine begins: a shape with a few numbers, a network's file, or a machine."""
+NETWORKS, MACHINES = (".json", ".graphml", ".xml"), (".yaml", ".yml")
+"""What names of files of a network end with, and those of a machine."""
 CHOICES = {
     "format": ("jpeg", "raw"),
     "timed": ("one_gpu", "distributed"),
     "overlap": ("ddp", "horovod", "none"),
 }
 """The words of the kinds of which an answer is one."""
-
 WAYS = {
     "global-pfs": "global_shuffle",
     "global-ssd": "global_shuffle:source=ssd",
@@ -31,14 +35,40 @@ WAYS = {
     "local-pfs": "local_shuffle:source=pfs",
 }
 """Strategies by the names that their runs have; beside them there is partial-Q."""
-_PARTIAL = re.compile(r"partial-(0(?:\.\d+)?|1(?:\.0+)?|\.\d+)")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-NAME_RULE = "must be letters, digits, '.', '_' and '-'"
 NO_SSD = "none"
 ALL_RANKS = "all"
 FITTING = "fitting"
 OFFERED = ("global-pfs", "global-ssd", "local", "partial-0.1")
 """The ways of `FITTING`, as far as hosts have room for what they hold."""
+SOURCE = "new scenario"
+"""What problems with answers are found in."""
+
+
+def _list_of(each: str) -> str:
+    return rf"({each})(\s*,\s*({each}))*"
+
+
+_COUNT = r"[1-9][0-9]{0,14}"
+_SIDE = r"([2-9]|[1-9][0-9]{1,3})"
+_ANSWERS = {
+    "count": (_COUNT, "must be a whole number, at least 1"),
+    "number": (r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", "must be a number, at least 1"),
+    "shape": (f"{_SIDE}(x{_SIDE})*", "must be whole numbers from 2 on with x between them"),
+    **{
+        kind: ("|".join(of), f"must be {', '.join(of[:-1])} or {of[-1]}")
+        for kind, of in CHOICES.items()
+    },
+    "ways": (
+        f"{FITTING}|" + _list_of("|".join([*WAYS, r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"])),
+        f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1; or"
+        f" {FITTING}",
+    ),
+    "ranks": (
+        _list_of(f"{_COUNT}|{ALL_RANKS}"),
+        f"must be whole numbers, at least 1, between commas; or {ALL_RANKS}",
+    ),
+}
+"""What answers of a kind look like, and that in words."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +79,7 @@ class Question:
     group: str  # what it is about
     at: str  # dotted key of the scenario that it decides
     text: str  # what is asked
-    kind: Kind  # of the answer
+    kind: Dimension | str  # of the answer: a quantity, one of `_ANSWERS`, name, topology or ssd
     default: str  # what to write if one does not know it
     why: str  # where the default is from
     measure: str = ""  # a command that tells
@@ -76,81 +106,50 @@ class Question:
     def problem(self, answer: str) -> Problem | None:
         """What is wrong with an answer; None if nothing is."""
         if self.kind == "topology":
-            return start_problem(self.option, answer)
-        if isinstance(self.kind, Dimension):
-            rule = _quantity_rule(answer, self.kind)
-        elif self.kind == "ssd":
-            rule = "" if answer == NO_SSD else _quantity_rule(answer, Dimension.NBYTES)
-            rule = f"{rule}; or {NO_SSD}" if rule else ""
+            return _start_problem(self.option, answer)
+        if isinstance(self.kind, Dimension) or self.kind == "ssd":
+            dimension = self.kind if isinstance(self.kind, Dimension) else Dimension.NBYTES
+            rule = quantity_rule(answer, dimension)
+            rule = rule or "must not be divided" * bool(re.search(r"/\s*[0-9_]+$", answer))
+            if rule and self.kind == "ssd":
+                rule = "" if answer == NO_SSD else f"{rule}; or {NO_SSD}"
+        elif self.kind == "name":
+            rule = "" if is_name(answer) else NAME_RULE
         else:
-            rule = "" if _matches(self.kind, answer) else _RULES[self.kind]
+            pattern, rule = _ANSWERS[self.kind]
+            rule = "" if re.fullmatch(pattern, answer) else rule
         remedy = f"For example {self.default}."
         return Problem(self.option, rule, repr(answer), remedy) if rule else None
 
 
-def _quantity_rule(answer: str, dimension: Dimension) -> str:
+def _start_problem(option: str, topology: str) -> Problem | None:
+    there, machines = is_file(Path(topology)), shipped_names("topologies")
+    suffix = Path(topology).suffix
+    if topology in (*SHAPES, *machines) or (there and suffix in NETWORKS + MACHINES):
+        return None
+    rule = f"must be {', '.join(SHAPES)}, the name of a machine, or a file"
+    if there:
+        rule = f"must be a file of a machine ({MACHINES[0]}) or of a network ({NETWORKS[0]})"
+        remedy = f"Import it: simshuffle machine import {topology} --out fabric.yaml."
+    elif suffix in NETWORKS + MACHINES:
+        rule, remedy = "no such file", "Name it from the working directory."
+    else:
+        remedy = nearest(topology, [*SHAPES, *machines])
+    return Problem(option, rule, repr(topology), remedy)
+
+
+def quantity_rule(answer: str, dimension: Dimension) -> str:
+    """What an answer breaks that must be a quantity above 0; '' if it is one."""
     try:
-        positive = parse_quantity(answer, dimension) > 0
+        return "" if parse_quantity(answer, dimension) > 0 else "must be greater than 0"
     except UnitError as error:
         return str(error)
-    if re.search(r"/\s*[0-9_]+$", answer):
-        return "must not be divided"
-    return "" if positive else "must be greater than 0"
-
-
-_RULES = {
-    "count": "must be a whole number, at least 1",
-    "number": "must be a number, at least 1",
-    "name": NAME_RULE,
-    "shape": "must be whole numbers from 2 on with x between them",
-    **{kind: f"must be {', '.join(of[:-1])} or {of[-1]}" for kind, of in CHOICES.items()},
-    "ways": f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1;"
-    f" or {FITTING}",
-    "ranks": f"must be whole numbers, at least 1, between commas; or {ALL_RANKS}",
-}
-
-
-def _matches(kind: str, answer: str) -> bool:
-    if kind == "count":
-        return re.fullmatch(r"[1-9][0-9]{0,14}", answer) is not None
-    if kind == "ranks":
-        return all(ranks == ALL_RANKS or _matches("count", ranks) for ranks in listed(answer))
-    if kind == "number":
-        return re.fullmatch(r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", answer) is not None
-    if kind == "shape":
-        return (
-            re.fullmatch(r"([2-9]|[1-9][0-9]{1,3})(x([2-9]|[1-9][0-9]{1,3}))*", answer) is not None
-        )
-    if kind in CHOICES:
-        return answer in CHOICES[kind]
-    if kind == "ways":
-        return answer == FITTING or all(
-            way in WAYS or _PARTIAL.fullmatch(way) for way in listed(answer)
-        )
-    return is_name(answer)
-
-
-def is_name(text: str) -> bool:
-    """Whether something may be called so."""
-    return len(text) <= 100 and _NAME.fullmatch(text) is not None
-
-
-def listed(answer: str) -> list[str]:
-    """What stands between the commas of an answer, each once."""
-    return list(dict.fromkeys(each.strip() for each in answer.split(",")))
-
-
-def strategy_of(way: str) -> str:
-    """The short form of the strategy whose runs are called so."""
-    return WAYS.get(way) or f"partial_local_shuffle:exchange_fraction={way.partition('-')[2]}"
 
 
 _IOR = "ior -w -r -F -C -e -t 1m -b 4g -i 3"
 _DATA, _TIME, _RATE = Dimension.NBYTES, Dimension.SECONDS, Dimension.BANDWIDTH
 _PFS, _SSD = "cluster.parallel_file_system", "cluster.ssd"
 _HOSTS = (*SHAPES, NETWORK)
-SOURCE = "new scenario"
-"""What problems with answers are found in."""
 
 QUESTIONS = (
     Question("topology", "Machine", "cluster.topology.kind",
@@ -236,10 +235,64 @@ QUESTIONS = (
 BY_NAME = {question.name: question for question in QUESTIONS}
 
 
+def start_of(topology: str) -> str:
+    """Which of `SHAPES` an answer names, or whether `NETWORK` or `MACHINE`."""
+    if topology in SHAPES:
+        return topology
+    return NETWORK if Path(topology).suffix in NETWORKS else MACHINE
+
+
 def asked_of(topology: str) -> list[Question]:
     """The questions about a new machine that begins so, in their order."""
     start = start_of(topology)
     return [question for question in QUESTIONS if not question.of or start in question.of]
+
+
+def listed(answer: str) -> list[str]:
+    """What stands between the commas of an answer, each once."""
+    return list(dict.fromkeys(each.strip() for each in answer.split(",")))
+
+
+def decided(topology: str) -> dict[str, str]:
+    """Answers, by the names of their questions, that a network's file or a machine decides; none of
+    a shape.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    start = start_of(topology)
+    if start == NETWORK:
+        from simshuffle.topology import Custom
+
+        return _of_network(Custom(kind="custom", path=topology))
+    if start != MACHINE:
+        return {}
+    from simshuffle.scenario.scenario import machine_of
+
+    cluster = machine_of(topology)
+    return {
+        **_of_network(cluster.topology),
+        "gpus": str(cluster.host.gpus),
+        "accelerator": cluster.host.accelerator,
+        "hcas": str(cluster.host.hcas),
+        "nvlink": readable(cluster.host.nvlink_bandwidth, Dimension.BANDWIDTH),
+        "memory": readable(cluster.memory.capacity, Dimension.NBYTES),
+        "ssd": readable(cluster.ssd.capacity, Dimension.NBYTES),
+    }
+
+
+def _of_network(topology: Interconnect) -> dict[str, str]:
+    """Hosts, links of a host, and the slowest of those."""
+    each = getattr(topology, "link_bandwidth", None)
+    if each is None:
+        graph = topology.graph()
+        hosts = [node for node, kind in graph.nodes(data="kind") if kind == "host"]
+        each = min(bandwidth for *_, bandwidth in graph.edges(hosts, data="bandwidth"))
+    return {
+        "hosts": str(topology.num_hosts),
+        "hcas": str(topology.links_per_host),
+        "hca_bandwidth": readable(each, Dimension.BANDWIDTH),
+    }
 
 
 def answered(given: Mapping[str, str]) -> dict[str, str]:

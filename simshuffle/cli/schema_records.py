@@ -3,14 +3,15 @@ defaults as they are written, and the sentences of their docstrings."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from simshuffle.reference.sentences import sentences, summary
 from simshuffle.spec.units import Dimension, format_quantity
 
 Json = dict[str, Any]
@@ -24,6 +25,8 @@ _NAMES = {
     Dimension.FREQUENCY: "frequency",
 }
 _UNITS = {dimension.unit: dimension for dimension in Dimension}
+_SECTION = re.compile(r"^Attributes:\n((?:    .*\n?|\n)*)", re.MULTILINE)
+_ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*\n(?: {8}.*\n)*)", re.MULTILINE)
 _ENDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 
 
@@ -38,10 +41,13 @@ class _Generator(GenerateJsonSchema):
 
 
 class Definitions:
-    """The schemas of records, and of all records in them, by name.
+    """The schemas of records, and of all records in them.
 
     Args:
         records: the records; none of them is a member of a union.
+
+    Attributes:
+        all: the schemas by name.
     """
 
     def __init__(self, *records: type[BaseModel]) -> None:
@@ -51,9 +57,9 @@ class Definitions:
         classes = {_short(name): value.pop("class")[0] for name, value in found.items()}
         self._roots = records
         self._names = {record: name for name, record in classes.items()}
-        self._all: Json = {}
+        self.all: Json = {}
         for name, value in found.items():
-            self._all[_short(name)] = self._record(value, classes[_short(name)])
+            self.all[_short(name)] = self._record(value, classes[_short(name)])
 
     def add_texts(self, texts: Texts) -> None:
         """Beside the records that may stand at a key, allow the texts that may."""
@@ -69,7 +75,7 @@ class Definitions:
 
     def of(self, record: type[BaseModel]) -> Json:
         """The definition of a record; changes show in the document."""
-        found: Json = self._all[self._names[record]]
+        found: Json = self.all[self._names[record]]
         return found
 
     def ref(self, record: type[BaseModel]) -> str:
@@ -80,13 +86,9 @@ class Definitions:
         """The definitions of the records that derive from ``base``."""
         return [self.of(record) for record in self._names if issubclass(record, base)]
 
-    def all(self) -> Json:
-        """All definitions by name."""
-        return self._all
-
     def members(self, value: Json) -> list[Json]:
         """The records that a value may be."""
-        found = [self._all.get(_name(each), each) for each in alternatives(value)]
+        found = [self.all.get(_name(each), each) for each in alternatives(value)]
         return [each for each in found if "properties" in each]
 
     def by_dotted_key(self, record: type[BaseModel], known: Iterable[str], of: Any) -> Json:
@@ -141,7 +143,7 @@ class Definitions:
         yield path, ref
         for number, part in enumerate(alternatives(value)):
             at = part.get("$ref") or (ref if part is value else f"{ref}/anyOf/{number}")
-            one = self._all.get(_name(part), part)
+            one = self.all.get(_name(part), part)
             for key, inner in one.get("properties", {}).items():
                 yield from self._below(f"{path}.{key}", inner, f"{at}/properties/{key}")
             for each in ("additionalProperties", "items"):
@@ -199,7 +201,7 @@ class Definitions:
         if "(?=" in value["pattern"]:
             name += "_above_0"
         own = {key: value[key] for key in ("type", "pattern", "examples", "unit")}
-        self._all[name] = {"title": name.replace("_", " "), **own}
+        self.all[name] = {"title": name.replace("_", " "), **own}
         return {"$ref": f"{_DEFS}{name}", **{key: value[key] for key in value if key in _SAID}}
 
     def _as_written(self, default: Any, value: Json) -> Any:
@@ -207,7 +209,7 @@ class Definitions:
         if isinstance(default, dict):
             return None
         for each in alternatives(value):
-            unit = self._all.get(_name(each), {}).get("unit")
+            unit = self.all.get(_name(each), {}).get("unit")
             if unit and isinstance(default, float | int):
                 return format_quantity(default, _UNITS[unit])
         return default
@@ -228,6 +230,33 @@ def _short(name: str) -> str:
 def _name(value: Json) -> str:
     """The name of the definition that a schema refers to; '' if it refers to none."""
     return str(value.get("$ref", "")).removeprefix(_DEFS)
+
+
+def sentences(record: type) -> dict[str, str]:
+    """What the section Attributes of a class and of those above it says, by name; each as one line
+    without the backticks."""
+    found: dict[str, str] = {}
+    for of in reversed(record.__mro__):
+        found |= _own(of)
+    return found
+
+
+def summary(record: type) -> str:
+    """The first paragraph of the class's own docstring, as one line without the backticks."""
+    text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
+    return _line(text.split("\n\n", maxsplit=1)[0])
+
+
+@cache
+def _own(record: type) -> dict[str, str]:
+    text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
+    section = _SECTION.search(f"{text}\n")
+    entries = _ENTRY.findall(section[1]) if section else []
+    return {name: _line(said) for names, said in entries for name in re.split(", ", names)}
+
+
+def _line(text: str) -> str:
+    return " ".join(text.replace("``", "'").replace("`", "'").split())
 
 
 Texts = Mapping[tuple[type[BaseModel], str], Callable[[Definitions, Sequence[Json]], list[Json]]]

@@ -1,5 +1,5 @@
-"""JSON Schemas (draft 2020-12) of scenario files, study files and machine files, from the records
-that read them; for editors, which complete and check with them, and for other tools."""
+"""JSON Schemas (draft 2020-12) of scenario, study and machine files and of the options of verbs,
+from the records that read them; for editors, which complete and check, and for other tools."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from simshuffle.allreduce.base import AllreduceAlgorithm
 from simshuffle.allreduce.nccl import SETS, Nccl
+from simshuffle.cli.schema_records import Definitions, Json, Texts
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.schedule import NAMES, MessageSchedule
 from simshuffle.exchange.sending import ShardHolding
-from simshuffle.reference.definitions import Definitions, Json, Texts
 from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.library import catalog_names, shipped_names
+from simshuffle.study.options import Options, fields_of
+from simshuffle.study.registry import verbs
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 PATH = {
@@ -31,19 +33,36 @@ PATH = {
 
 
 def schema(what: str) -> Json:
-    """The JSON Schema of a kind of file.
+    """The JSON Schema of a kind of file, or of the options of a verb, as its function takes them.
 
     Args:
-        what: 'scenario', 'study' (what `simshuffle train` reads) or 'topology' (a machine).
+        what: 'scenario', 'study' (what `simshuffle train` reads), 'topology' (a machine), or the
+            last word of a verb that makes a result.
 
     Raises:
         InputError: of a study, where training is not installed.
-        KeyError: of another kind.
+        KeyError: of anything else.
     """
-    return {"scenario": _of_scenarios, "study": _of_studies, "topology": _of_machines}[what]()
+    files = {"scenario": _of_scenarios, "study": _of_studies, "topology": _of_machines}
+    if what in files:
+        return files[what]()
+    return _of_options({verb.word: verb.options for verb in verbs().values()}[what])
 
 
-# ---------------------------------------------------------------------------------- the three kinds
+def _of_options(record: type[Options]) -> Json:
+    made = TypeAdapter(record).json_schema()
+    for field in fields_of(record):
+        of, option = made["properties"][field.name], field.option
+        of["description"] = option.text
+        each = of.get("items", of)
+        if option.choices:
+            each["enum"] = [*option.choices, *([None] if field.default is None else [])]
+        each |= {} if option.low is None else {"minimum": option.low}
+        each |= {} if option.high is None else {"maximum": option.high}
+    return {"$schema": DRAFT, **made, "additionalProperties": False}
+
+
+# ---------------------------------------------------------------------------------- kinds of files
 
 
 def _of_scenarios() -> Json:
@@ -68,10 +87,10 @@ def _of_machines() -> Json:
 
 def _of_studies() -> Json:
     try:
-        from simshuffle.studies.filtering import record as filtering  # noqa: PLC0415 - needs torch
-        from simshuffle.train.run import Run  # noqa: PLC0415 - needs torch
-        from simshuffle.train.study import Study  # noqa: PLC0415 - needs torch
-        from simshuffle.train.training import Training  # noqa: PLC0415 - needs torch
+        from simshuffle.studies.filtering import record as filtering
+        from simshuffle.train.run import Run
+        from simshuffle.train.study import Study
+        from simshuffle.train.training import Training
     except ImportError as error:
         rule, remedy = "needs what trains", "pip install 'simshuffle[train]'"
         raise InputError(Problem("study", rule, str(error), remedy), "schema") from None
@@ -100,7 +119,7 @@ def _of_studies() -> Json:
 
 
 def _document(title: str, definitions: Definitions, root: Json) -> Json:
-    return {"$schema": DRAFT, "title": title, **root, "$defs": definitions.all()}
+    return {"$schema": DRAFT, "title": title, **root, "$defs": definitions.all}
 
 
 def _list_of(values: Json) -> Json:

@@ -1,4 +1,5 @@
-"""The verb topology show: what a network is made of, its routes, and what a pattern puts on it."""
+"""Verbs below ``simshuffle machine`` on networks: show, what one is made of, its routes, and what a
+pattern puts on it; export, to files of other tools."""
 
 from __future__ import annotations
 
@@ -8,18 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, NetworkName, file_in, say
+from simshuffle.cli.common import OUT_FILE, Force, NetworkName, file_in, say
+from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, print_parts
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.scenario.options import ROUTINGS
-from simshuffle.study.options import words
+from simshuffle.study.options import COMMAND_LINE, words
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.routing import Fabric, RoutingRule
     from simshuffle.topology.base import Interconnect
 
+app = typer.Typer()
 
+SHOWN = 10
+"""Cables slower than others that are named; the rest are counted."""
 PatternName = Annotated[
     str | None,
     typer.Option(
@@ -38,6 +43,12 @@ RoutingKind = Annotated[
 ]
 
 
+@command(
+    app,
+    "Describe",
+    "simshuffle machine show abci --route h0000 h0700",
+    "simshuffle machine show abci --pattern random_pairs --out abci.png",
+)
 def show(
     source: NetworkName,
     route: Annotated[
@@ -71,13 +82,11 @@ def show(
     from simshuffle.spec.library import nearest
 
     if pattern is not None and pattern not in PATTERNS:
-        problem = Problem(
-            "--pattern", "no such pattern", repr(pattern), nearest(pattern, [*PATTERNS])
-        )
-        raise InputError(problem, "command line")
+        remedy = nearest(pattern, [*PATTERNS])
+        refuse("--pattern", "no such pattern", repr(pattern), remedy, COMMAND_LINE)
     if (out := file_in(out, f"{Path(source).stem}.png")) is not None:
         _check_out(out, force=force)
-    fabric, rule = network_of(source, routing)
+    fabric, rule = _network_of(source, routing)
     survey = Survey(fabric)
     pattern = pattern or usual_pattern(survey)
     check_effort(survey, pattern)
@@ -98,7 +107,7 @@ def show(
         say(f"Written: {out}")
 
 
-def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
+def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     """The network of a machine, or of a network's file, and its routing: one that is named in short
     form, or that of the machine, or of the topology.
 
@@ -110,7 +119,7 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     from simshuffle.topology import Custom
 
     own: RoutingRule | None = None
-    found = fabric_in(source)
+    found = _fabric_in(source)
     if found is not None:
         fabric = Fabric(found.sketch())
         topology: Interconnect = Custom(kind="custom", path=source)
@@ -124,7 +133,7 @@ def network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     return fabric, own or routing_of(topology, fabric)
 
 
-def fabric_in(source: str) -> ImportedFabric | None:
+def _fabric_in(source: str) -> ImportedFabric | None:
     """The network of a file that holds one; None for the name or file of a machine."""
     from simshuffle.fabrics.reading import is_fabric, read_fabric
     from simshuffle.spec.library import is_file
@@ -137,14 +146,14 @@ def fabric_in(source: str) -> ImportedFabric | None:
 
 def _check_out(out: Path, *, force: bool) -> None:
     if out.suffix not in {".png", ".pdf"}:
-        problem = Problem("--out", "must end in .png or .pdf", repr(str(out)), "Say abci.png.")
+        problem = ("must end in .png or .pdf", repr(str(out)), "Say abci.png.")
     elif not out.parent.is_dir():
-        problem = Problem("--out", "needs a folder that is there", str(out.parent), "Make it.")
+        problem = ("needs a folder that is there", str(out.parent), "Make it.")
     elif out.exists() and not force:
-        problem = Problem("--out", "is there already", str(out), "Use --force to replace it.")
+        problem = ("is there already", str(out), "Use --force to replace it.")
     else:
         return
-    raise InputError(problem, "command line")
+    refuse("--out", *problem, COMMAND_LINE)
 
 
 def _tables(
@@ -171,3 +180,60 @@ def _tables(
     for of_route in rows:
         third.add_row(*of_route)
     return [first, second, third]
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle machine export abci --to json --out abci.json",
+    "simshuffle machine export mine.yaml --to ibsim --out mine.net",
+)
+def export(
+    source: NetworkName,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
+            autocompletion=words("ibsim", "infragraph", "graphml", "json"),
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar=OUT_FILE, help="What to write.")],
+    force: Force = False,
+) -> None:
+    """Write the network of NAME for another tool."""
+    from simshuffle.cli.files import check_place, write_together
+    from simshuffle.exports.export import format_of
+    from simshuffle.fabrics.network import of_network
+    from simshuffle.scenario.scenario import machine_of
+
+    kind = format_of(to)
+    if to not in NETWORKS:
+        remedy = f"simshuffle export SCENARIO --to {to}."
+        refuse("--to", "needs the messages of a run", repr(to), remedy, COMMAND_LINE)
+    out = file_in(out, Path(source).stem + kind.suffix) or out
+    check_place(out, replace=force)
+    fabric = _fabric_in(source) or of_network(machine_of(source).sketch(), source)
+    (path,) = write_together(out.parent, {out.name: NETWORKS[to](fabric)})
+    tell(fabric)
+    typer.echo(f"Written: {path}")
+
+
+def tell(fabric: ImportedFabric) -> None:
+    """Say on standard error what there is, what is left out, and what is unusual."""
+    say(fabric.source)
+    lines = [
+        *fabric.counts().items(),
+        *(("left out", text) for text in fabric.left_out),
+        *(("note", text) for text in fabric.warnings),
+    ]
+    for older, called in ((False, "slow cable"), (True, "older adapter")):
+        slow = [cable for cable in fabric.slow_cables if cable.is_of_older_adapter == older]
+        lines += [(called, str(cable)) for cable in slow[:SHOWN]]
+        if len(slow) > SHOWN:
+            lines.append(("", f"and {len(slow) - SHOWN} other {called}s"))
+    for name, text in lines:
+        say(f"  {name:10} {text}")
+    if fabric.slow_cables:
+        say("What they cost an epoch: import once more with --mended, run both, and compare.")

@@ -9,20 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from simshuffle.allreduce import Ddp, Horovod
-from simshuffle.errors import InputError
-from simshuffle.new.machine import COLUMNS, filled, links_of, machine_text, scalar
-from simshuffle.new.questions import (
+from simshuffle.cli.files import write_together
+from simshuffle.cli.new_machine import COLUMNS, filled, links_of, machine_text, scalar
+from simshuffle.cli.new_questions import (
     ALL_RANKS,
-    BY_NAME,
     FITTING,
     NO_SSD,
     OFFERED,
     QUESTIONS,
     SOURCE,
+    WAYS,
     answered,
     listed,
-    strategy_of,
 )
+from simshuffle.errors import InputError
 from simshuffle.plan.holding import Offer, offers
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
@@ -105,14 +105,15 @@ def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
     """
     answers = answered(given)
     fitting = answers["ways"] == FITTING
-    strategies = [strategy_of(way) for way in (OFFERED if fitting else listed(answers["ways"]))]
+    strategies = [
+        WAYS.get(way) or f"partial_local_shuffle:exchange_fraction={way.partition('-')[2]}"
+        for way in (OFFERED if fitting else listed(answers["ways"]))
+    ]
     ranks = _ranks(answers)
-    values = {**answers, **_derived(name, answers), "first": strategies[0]}
-    text = filled(SCENARIO, values)
+    text = filled(SCENARIO, {**answers, **_derived(name, answers), "first": strategies[0]})
     texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers)}
     options = {question.at: question.option for question in QUESTIONS}
-    options["workload.exchange"] = BY_NAME["ways"].option
-    options["cluster.host"] = BY_NAME["hcas"].option
+    options |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
     too_large: dict[str, Offer] = {}
     if fitting:
         scenario = checked(texts, options, SOURCE)
@@ -137,10 +138,8 @@ def checked(texts: Mapping[str, str], origins: Mapping[str, str], source: str) -
         InputError: they do not make a scenario.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for file, text in texts.items():
-            Path(folder, file).write_text(text, encoding="utf-8")
         try:
-            scenario = load_scenario(Path(folder, next(iter(texts))))
+            scenario = load_scenario(write_together(Path(folder), texts)[0])
             scenario.runs()
         except InputError as error:
             problems = [replace(p, path=origins.get(p.path, p.path)) for p in error.problems]

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from simshuffle.cli.files import is_name
+from simshuffle.cli.new_machine import machine_text, scalar
+from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
+from simshuffle.cli.new_scenario import checked
 from simshuffle.errors import InputError, Problem
-from simshuffle.new.draft import checked
-from simshuffle.new.machine import machine_text, scalar
-from simshuffle.new.questions import BY_NAME, QUESTIONS, answered, asked_of, is_name
 from simshuffle.spec.library import nearest, read_yaml
 
 MACHINE = "Machine"
@@ -118,14 +119,6 @@ PASSES = """\
 """
 
 
-@dataclass(frozen=True)
-class DlioWorkload:
-    """What a file of DLIO says of reading and pausing."""
-
-    values: dict[str, str]  # texts of the scenario, by name
-    warnings: tuple[str, ...]  # what is left out, a sentence each
-
-
 @dataclass
 class _Keys:
     """The values of a file by dotted key, and what is wrong with those that were asked for."""
@@ -141,8 +134,7 @@ class _Keys:
 
     def wrong(self, key: str, rule: str, value: Any, remedy: str) -> None:
         """Note a problem."""
-        shown = "" if value is None else f"{value!r:.80}"
-        self.problems.append(Problem(key, rule, shown, remedy))
+        self.problems.append(Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy))
 
     def number(
         self, *names: str, default: float | None = None, least: float = 0.0, example: str = "1"
@@ -160,12 +152,10 @@ class _Keys:
 
     def whole(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """A whole number of at least ``least``; 1 in place of one that is missing or wrong."""
-        before = len(self.problems)
-        found = self.number(*names, default=default, least=least, example=str(max(least, 4)))
-        if found.is_integer() if isinstance(found, float) else True:
+        found = float(self.number(*names, default=default, least=least, example=str(max(least, 4))))
+        if found.is_integer():  # so is what stands for a wrong one
             return int(found)
-        if len(self.problems) == before:
-            self.wrong(names[0], "must be a whole number", self.get(*names), "Round it.")
+        self.wrong(names[0], "must be a whole number", self.get(*names), "Round it.")
         return 1
 
     def time(self, name: str) -> tuple[float, float]:
@@ -204,9 +194,9 @@ def _number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def read_dlio(path: Path) -> DlioWorkload:
-    """What a YAML file of DLIO says of reading and pausing; of a file that Hydra wrote, its section
-    'workload'.
+def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What a YAML file of DLIO says of reading and pausing, as texts of the scenario by name; and
+    what is left out, a sentence each. Of a file that Hydra wrote its section 'workload' is read.
 
     Raises:
         InputError: it cannot be read, or a value is missing, is not valid, or asks for what is not
@@ -219,15 +209,14 @@ def read_dlio(path: Path) -> DlioWorkload:
     if not isinstance(plain, dict) or not isinstance(plain.get("dataset"), dict):
         rule = "must be a workload of DLIO that trains, with a section 'dataset'"
         remedy = "Checkpoints alone read nothing. See configs/dlio/workload of mlcommons/storage."
-        problem = Problem("", rule, remedy=remedy)
-        raise InputError(problem, str(path))
+        raise InputError(Problem("", rule, remedy=remedy), str(path))
     keys = _Keys(dict(_leaves(plain)))
     values = {"source": scalar(path.name), **_trained(keys), **_stored(keys), **_loaded(keys)}
     if keys.problems:
         raise InputError(keys.problems, str(path))
     per_file, batch = int(values["per_file"]), int(values["batch"])
     values |= {"per_request": str(min(per_file, batch)), "thirds": str(3 * batch)}
-    return DlioWorkload(values, tuple(_left_out(keys)))
+    return values, tuple(_left_out(keys))
 
 
 def _leaves(plain: Mapping[Any, Any], above: str = "") -> list[tuple[str, Any]]:
@@ -304,7 +293,12 @@ def _loaded(keys: _Keys) -> dict[str, str]:
     if keys.get("reader.data_loader") == "synthetic":
         rule = "must read files: a synthetic loader reads nothing"
         keys.wrong("reader.data_loader", rule, "synthetic", "For example pytorch.")
-    workers = _workers(keys)
+    workers = 1
+    if keys.get("reader.read_threads") == 0:
+        rule = "must be at least 1: a step that reads its own batch is not simulated"
+        keys.wrong("reader.read_threads", rule, 0, "Write 1 or more.")
+    else:
+        workers = keys.whole("reader.read_threads", default=1)
     ahead = keys.whole("reader.prefetch_size", default=DEFAULT_PREFETCH, least=0)
     each = math.ceil(ahead / workers) or DEFAULT_PREFETCH
     return {
@@ -313,15 +307,6 @@ def _loaded(keys: _Keys) -> dict[str, str]:
         "prefetch": str(workers * each),
         "decode": f"{keys.number('reader.preprocess_time', default=0.0):.9g}",
     }
-
-
-def _workers(keys: _Keys) -> int:
-    if keys.flat.get("reader.read_threads") == 0:
-        keys.asked.add("reader.read_threads")
-        rule = "must be at least 1: a step that reads its own batch is not simulated"
-        keys.wrong("reader.read_threads", rule, 0, "Write 1 or more.")
-        return 1
-    return keys.whole("reader.read_threads", default=1)
 
 
 def _left_out(keys: _Keys) -> list[str]:
@@ -334,16 +319,14 @@ def _left_out(keys: _Keys) -> list[str]:
             continue
         if name in keys.asked or (not isinstance(value, list) and value in NEUTRAL):
             continue
-        known = next((key for key in NOT_MODELLED if _within(name, key)), None)
+        parts = name.split(".")
+        sections = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+        known = next((key for key in NOT_MODELLED if key in sections), None)
         if known is not None:
             out[known] = f"{known}: {NOT_MODELLED[known]}"
-        elif not any(_within(name, key) for key in SILENT):
+        elif sections.isdisjoint(SILENT):
             out[name] = f"{scalar(name)}: is not known, and is left out"
     return list(out.values())
-
-
-def _within(name: str, section: str) -> bool:
-    return name == section or name.startswith(f"{section}.")
 
 
 def dlio_drafts(
@@ -358,25 +341,25 @@ def dlio_drafts(
         InputError: as `read_dlio`; or an answer is missing, not valid or about what the file
             decides, or they do not make a scenario.
     """
-    workload = read_dlio(path)
+    values, left_out = read_dlio(path)
     rule, remedy = "is decided by the file of DLIO", "Leave it out, and change what is written."
     by_file = {q.name: q.default for q in QUESTIONS if q.group != MACHINE}
     decided = [q for q in QUESTIONS if q.name in given and q.name in by_file]
     if decided:
         raise InputError([Problem(q.option, rule, given[q.name], remedy) for q in decided])
-    asked = [q.name for q in asked_of(given.get("topology", BY_NAME["topology"].default))]
-    own = {"accelerator": ACCELERATOR} if "accelerator" in asked else {}
+    asked = asked_of(given.get("topology", BY_NAME["topology"].default))
+    own = {"accelerator": ACCELERATOR} if BY_NAME["accelerator"] in asked else {}
     answers = answered({**own, **given, **by_file})
-    notes = PASSES.format(au=workload.values["au"])
-    notes += "".join(f"# Left out: {text}\n" for text in workload.warnings)
+    notes = PASSES.format(au=values["au"])
+    notes += "".join(f"# Left out: {text}\n" for text in left_out)
     text = SCENARIO.format(
         name=name,
         label=scalar(name),
         ranks=int(answers["hosts"]) * int(answers["gpus"]),
         device=scalar(answers["accelerator"]),
         notes=notes,
-        **workload.values,
+        **values,
     )
     texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers)}
     checked(texts, KEYS, str(path))
-    return texts, workload.warnings
+    return texts, left_out

@@ -1,0 +1,327 @@
+"""The verb machine import: the machine, or the network, that files of other tools show; what no
+fabric shows are estimates."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simshuffle.cli.common import Force, say
+from simshuffle.cli.help import command
+from simshuffle.cli.machine import tell
+from simshuffle.errors import refuse
+from simshuffle.study.options import COMMAND_LINE
+
+if TYPE_CHECKING:
+    from simshuffle.fabrics.imported import ImportedFabric
+    from simshuffle.fabrics.reading import Dumps
+    from simshuffle.routing.forwarding_tables import Tables
+
+app = typer.Typer()
+
+ACCELERATOR = "a100-sxm4-80gb-amp"
+"""Has step times for most models of the catalog."""
+EXAMPLE = "quickstart"
+"""The scenario of a first run on a machine."""
+
+HEAD = """\
+# {name}, written by `simshuffle machine import`.
+# Read from {file}: hosts, adapters, switches, cables and what they carry.
+# All that is marked as an estimate is not in it: it is yours to change.
+name: {name}
+description: {description}
+topology:
+  kind: custom
+  path: {fabric}  # estimates in it: {cable} for a cable, {switch} for a switch that does not say
+"""
+ROUTING = """\
+routing:
+  kind: forwarding_tables
+  path: {tables}  # read from {dump}
+"""
+DEFAULT_ROUTING = """\
+routing:
+  kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
+"""
+FABRIC, TABLES = "-fabric.json", "-tables.json"
+"""What the names of the files of a network and of its forwarding tables end with."""
+
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
+        " networkx node-link JSON, or GraphML; or a folder with such a file and those of --routes,"
+        " --names and --slurm.",
+    ),
+]
+Routes = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
+    ),
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help='Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
+    ),
+]
+Slurm = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
+    ),
+]
+LinkBandwidth = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="What links carry of which the file does not say it: '25 GB/s'."
+    ),
+]
+LinksUp = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Slurm: links from a switch up. Default: hosts below."),
+]
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle machine import ibnet.txt --out mine.yaml",
+    "simshuffle machine import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
+    "simshuffle machine import topology.conf --link-bandwidth 25GB/s --out m.yaml",
+    name="import",
+)
+def import_(
+    file: File,
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
+    ],
+    routes: Routes = None,
+    names: Names = None,
+    slurm: Slurm = None,
+    link_bandwidth: LinkBandwidth = None,
+    links_up: LinksUp = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the machine. Default: that of --out.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of a host. Default: as adapter ports.")
+    ] = None,
+    accelerator: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
+    ] = None,
+    mended: Annotated[
+        bool,
+        typer.Option(
+            "--mended",
+            help="Give slow cables, and those of older adapters, what their neighbours carry.",
+        ),
+    ] = False,
+    force: Force = False,
+) -> None:
+    """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
+    from simshuffle.cli.files import NAME_RULE, check_place, is_name, write_together
+    from simshuffle.fabrics.lfts import check_ways, read_tables
+    from simshuffle.fabrics.reading import Dumps
+
+    alone = out.suffix == ".json"
+    of = _dumps(file, Dumps(None, routes, names, slurm), alone=alone)
+    if out.suffix not in {".yaml", ".yml", ".json"}:
+        remedy = "For example --out mine.yaml."
+        refuse("--out", "must end in .yaml or .json", repr(str(out)), remedy, COMMAND_LINE)
+    if alone and of.routes is not None:
+        rule, remedy = "needs the file of a machine", "Write --out with .yaml."
+        refuse("--routes", rule, repr(str(out)), remedy, COMMAND_LINE)
+    beside = [] if alone else [FABRIC, *([TABLES] if of.routes else [])]
+    check_place(out.with_name(out.stem), replace=force, ends=[out.suffix, *beside])
+    if name is not None and not is_name(name):
+        refuse("--name", NAME_RULE, repr(name), "For example mine.", COMMAND_LINE)
+    fabric = _fabric_of(of, link_bandwidth, links_up)
+    fabric = fabric.mended() if mended else fabric
+    tables = None
+    if of.routes is not None:
+        tables = read_tables(of.routes, fabric)
+        check_ways(of.routes, fabric, tables)
+    texts = {out.name: fabric.to_json()}
+    if not alone:
+        texts = machine_files(
+            out.name, name or out.stem, fabric, tables, gpus=gpus, accelerator=accelerator
+        )
+    written = write_together(out.parent, texts)
+    tell(fabric)
+    if of.routes is not None:
+        say(f"  {'tables':10} {of.routes.name}: every host port is reached, without circles")
+    for path in written:
+        typer.echo(f"Written: {path}")
+    words = ["simshuffle", "machine", "show", str(out)] if alone else _first_run(out)
+    typer.echo(f"Next: {shlex.join(words)}")
+
+
+def _dumps(file: Path, given: Dumps, *, alone: bool) -> Dumps:
+    """The files to read: those that are given, and the others of the folder ``file``, if it is one;
+    no tables where the network is written ``alone``."""
+    from simshuffle.fabrics.reading import dumps_in
+
+    if not file.is_dir():
+        return replace(given, network=file)
+    there = dumps_in(file)
+    for kind, path in there.files.items():
+        say(f"  {kind:10} {path}")
+    if there.others:
+        say(f"  {'not read':10} {', '.join(there.others)}")
+    routes = given.routes or (None if alone else there.routes)
+    return replace(
+        there, routes=routes, names=given.names or there.names, slurm=given.slurm or there.slurm
+    )
+
+
+def _fabric_of(of: Dumps, bandwidth: str | None, links_up: int | None) -> ImportedFabric:
+    """The fabric of files; ``bandwidth`` and ``links_up`` are for what they do not say."""
+    from simshuffle.cli.new_questions import quantity_rule
+    from simshuffle.fabrics.imported import Missing
+    from simshuffle.fabrics.infiniband import read_names
+    from simshuffle.fabrics.reading import read_fabric
+    from simshuffle.fabrics.slurm import read_hosts
+    from simshuffle.spec.units import Dimension, parse_quantity
+
+    rate = None
+    if bandwidth is not None:
+        if rule := quantity_rule(bandwidth, Dimension.BANDWIDTH):
+            remedy = "For example '25 GB/s'."
+            refuse("--link-bandwidth", rule, repr(bandwidth), remedy, COMMAND_LINE)
+        rate = parse_quantity(bandwidth, Dimension.BANDWIDTH)
+    known = read_names(of.names) if of.names else {}
+    hosts = read_hosts(of.slurm) if of.slurm else frozenset()
+    assert of.network is not None  # noqa: S101 - see `_dumps`
+    return read_fabric(of.network, Missing(rate, links_up, known, hosts))
+
+
+def _first_run(machine: Path) -> list[str]:
+    """The command of a first run on a machine's file, tried up to the check of its scenario.
+
+    Raises:
+        InputError: there is no run on it.
+    """
+    from simshuffle.scenario.scenario import load_scenario, machine_of
+
+    cluster, example = machine_of(str(machine)), load_scenario(EXAMPLE)
+    values: dict[str, object] = {
+        "cluster": str(machine),
+        "world_size": min(example.world_size, cluster.num_gpus),
+    }
+    own = cluster.host.accelerator
+    if own not in example.workload.model.accelerators:
+        values["cluster.host.accelerator"] = ACCELERATOR
+    load_scenario(EXAMPLE, values).runs()
+    if "cluster.host.accelerator" in values:
+        say(f"{EXAMPLE} has no step times of {own}: those of {ACCELERATOR}.")
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    return ["simshuffle", "run", EXAMPLE, *words]
+
+
+# ------------------------------------------------------------------------------ the machine's files
+
+
+def machine_files(
+    file: str,
+    name: str,
+    fabric: ImportedFabric,
+    tables: Tables | None = None,
+    *,
+    gpus: int | None = None,
+    accelerator: str | None = None,
+) -> dict[str, str]:
+    """The texts of a machine's files by their names: ``file``, its network, and its forwarding
+    tables if there are any.
+
+    Args:
+        file: the name of the machine's file.
+        name: of the machine.
+        fabric: its network.
+        tables: its forwarding tables.
+        gpus: of a host; as many as adapter ports if None.
+        accelerator: the key of step times; `ACCELERATOR` if None.
+
+    Raises:
+        InputError: GPUs do not share the adapters of a host evenly.
+    """
+    from simshuffle.cli.new_machine import scalar
+    from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
+    from simshuffle.spec.units import Dimension, readable
+
+    stem, hcas = Path(file).stem, fabric.hcas
+    count = hcas if gpus is None else gpus
+    if count % hcas:
+        rule = f"must be a multiple of the {hcas} adapter ports of a host"
+        refuse("--gpus", rule, str(count), f"For example {hcas}.", COMMAND_LINE)
+    hosts = len(fabric.of_kind("host"))
+    head = HEAD.format(
+        name=scalar(name),
+        file=Path(fabric.source).name,
+        description=scalar(f"{hosts} hosts with {hcas} adapter ports each, imported"),
+        fabric=stem + FABRIC,
+        cable=readable(CABLE_LATENCY, Dimension.SECONDS),
+        switch=readable(SWITCH_LATENCY, Dimension.SECONDS),
+    )
+    files = {stem + FABRIC: fabric.to_json()}
+    if tables is not None:
+        head += ROUTING.format(tables=stem + TABLES, dump=tables.source)
+        files[stem + TABLES] = tables.to_json()
+    elif fabric.ports:  # of InfiniBand
+        head += DEFAULT_ROUTING
+    given = "given" if gpus is not None else "estimate: one for each adapter port"
+    return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
+
+
+def _host(hcas: int, gpus: int, given: str, accelerator: str) -> str:
+    """What stands in and around the hosts, which no fabric shows."""
+    from simshuffle.cli.new_machine import links_of, scalar
+
+    links = links_of(accelerator)
+    sections: Mapping[str, Mapping[str, tuple[str, str]]] = {
+        "host": {
+            "gpus": (str(gpus), f"{given}; nvidia-smi -L"),
+            "accelerator": (scalar(accelerator), "estimate; the key of step times in a scenario"),
+            "cores": _default("cores"),
+            "hcas": (str(hcas), "read"),
+            "pcie_slots": (str(hcas), "estimate: one for each adapter port"),
+            "pcie_bandwidth": (links["pcie"], f"estimate: {links['pcie_why']}"),
+            "nvlink_bandwidth": (links["nvlink"], f"estimate: {links['nvlink_why']}"),
+        },
+        "ssd": {
+            "capacity": _default("ssd"),
+            "read_bandwidth": _default("ssd_read"),
+            "write_bandwidth": _default("ssd_write"),
+        },
+        "memory": {
+            "capacity": _default("memory"),
+            "bandwidth": ("200 GB/s", "estimate: 8 x DDR4-3200 have 204.8 GB/s"),
+        },
+        "parallel_file_system": {
+            "read_bandwidth": _default("pfs_bandwidth"),
+            "open_rate": _default("pfs_opens"),
+        },
+    }
+    return "".join(
+        f"{section}:\n"
+        + "".join(f"  {key}: {value}  # {why}\n" for key, (value, why) in of.items())
+        for section, of in sections.items()
+    )
+
+
+def _default(name: str) -> tuple[str, str]:
+    """The default of a question of `simshuffle new`, and where it is from."""
+    from simshuffle.cli.new_questions import BY_NAME
+
+    question = BY_NAME[name]
+    return question.default, f"estimate: {question.why}. Measure: {question.measure}"

@@ -1,1 +1,0 @@
-"""New scenarios and machines as commented files, from questions, from DLIO or from a fabric."""
