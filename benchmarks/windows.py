@@ -43,7 +43,7 @@ METHOD = "".join(
         "sim/rest.py",
         "sim/served.py",
         "sim/steady.py",
-        "sim/window.py",
+        "sim/simulate.py",
     )
 )
 """Sources on which windows rest, and whole epochs do not."""

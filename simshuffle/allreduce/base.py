@@ -1,12 +1,69 @@
-"""What all allreduce algorithms have in common."""
+"""What all allreduce algorithms have in common, and what they answer."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simshuffle.allreduce.overlap import NoOverlap, Overlap
 from simshuffle.spec.interpolation import BandwidthBySize
 from simshuffle.spec.record import Seconds, Sourced
+
+
+def _no_edges() -> NDArray[np.int32]:
+    return np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True)
+class AllreduceFlows:
+    """The flows of one allreduce.
+
+    Flows of one step run at once, as those of a pipeline do all together; where steps depend on one
+    another, edges say what a flow waits for."""
+
+    # src, dst: (flows,) ranks
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    nbytes: NDArray[np.float64]  # (flows,) bytes
+    # (flows,) the HCA that a flow between hosts uses; means nothing inside a host
+    rail: NDArray[np.int32]
+    cap: NDArray[np.float64]  # (flows,) bytes/s at most
+    latency: float  # s before the first flows begin
+    # (flows,) s from the end of what a flow waits for to its begin; a number for all
+    delay: NDArray[np.float64] | float = 0.0
+    # (flows,) step of each flow, not decreasing; a number for all
+    step: NDArray[np.int32] | int = 0
+    # edge_from, edge_to: (edges,) flow ``edge_to[k]`` waits for ``edge_from[k]``, of an earlier
+    # step
+    edge_from: NDArray[np.int32] = field(default_factory=_no_edges)
+    edge_to: NDArray[np.int32] = field(default_factory=_no_edges)
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def seconds_uncontended(self) -> float:
+        """Time (s) if nothing but the caps limits: latency, then the longest chain of delays and
+        bytes over bandwidth."""
+        return self.seconds(self.cap)
+
+    def seconds(self, bandwidth: NDArray[np.float64]) -> float:
+        """Time (s) if each flow has its ``bandwidth``, (flows,) bytes/s, to itself."""
+        alone = self.delay + self.nbytes / bandwidth
+        if not len(self.edge_to):
+            return self.latency + float(alone.max())
+        step, ready = np.broadcast_to(self.step, len(self)), np.zeros(len(self))
+        of_edge = step[self.edge_to]
+        order = np.argsort(of_edge, kind="stable")
+        starts = np.flatnonzero(np.diff(of_edge[order], prepend=-1))
+        for edges in np.split(order, starts[1:]):
+            origin = self.edge_from[edges]
+            np.maximum.at(ready, self.edge_to[edges], (ready + alone)[origin])
+        return self.latency + float((ready + alone).max())
+
 
 HostOrder = Literal["sorted", "as_given", "shuffled"]
 

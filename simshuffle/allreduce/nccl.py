@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.allreduce.base import AllreduceAlgorithm
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.base import AllreduceAlgorithm, AllreduceFlows
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
 from simshuffle.spec.interpolation import BandwidthBySize

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.base import AllreduceFlows, Paced
 from simshuffle.allreduce.steps import Sends, Steps
 from simshuffle.spec.record import OneEach
 

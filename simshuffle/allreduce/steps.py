@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.base import AllreduceFlows, Paced
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]

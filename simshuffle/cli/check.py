@@ -40,7 +40,7 @@ def check(
     """Say what bounds an epoch, what it needs, which values look wrong.
 
     Simulates nothing."""
-    from simshuffle.plan.packets import check_size
+    from simshuffle.plan.effort import check_size
     from simshuffle.plan.wiring import check_machine
     from simshuffle.scenario.scenario import all_runs
 

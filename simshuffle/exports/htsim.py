@@ -28,8 +28,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, Step, program
 from simshuffle.exports.source import Source
-from simshuffle.plan.placement import placed
-from simshuffle.plan.wiring import wiring
+from simshuffle.plan.wiring import placed, wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology import Topology

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.compute import compute_factor
-from simshuffle.lowering.costs import ExchangeCosts, exchange_costs
-from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
+from simshuffle.lowering.messages import (
+    ExchangeCosts,
+    Message,
+    barrier_seconds,
+    exchange_costs,
+    messages_of,
+)
 from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.resources import LinkTable, Resources

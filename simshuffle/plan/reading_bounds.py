@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from simshuffle.plan.fetches import NodeReads
+from simshuffle.plan.epochs import NodeReads
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 

@@ -20,9 +20,7 @@ from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork, shared_network
-from simshuffle.plan.domains import Domains, numbered
-from simshuffle.plan.placement import placed
-from simshuffle.plan.wiring import wiring
+from simshuffle.plan.wiring import Domains, numbered, placed, wiring
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 

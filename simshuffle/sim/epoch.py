@@ -10,17 +10,16 @@ import numpy as np
 import simpy
 
 from simshuffle.lowering.compute import by_rank
-from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.gradients import gather_seconds
+from simshuffle.lowering.messages import exchange_costs
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
-from simshuffle.sim.barrier import Barrier, let_go, succeed_after
+from simshuffle.sim.clock import Barrier, let_go, succeed_after
 from simshuffle.sim.exchange import Exchange
-from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
 from simshuffle.sim.rest import RestOfPass
-from simshuffle.sim.simulation import Simulation
+from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
 
 Steps = Generator[simpy.Event, Any, None]

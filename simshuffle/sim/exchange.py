@@ -5,8 +5,8 @@ from __future__ import annotations
 import simpy
 
 from simshuffle.exchange import MessageSchedule
-from simshuffle.lowering.costs import ExchangeCosts
 from simshuffle.lowering.messages import (
+    ExchangeCosts,
     MessageGraph,
     MessageLowering,
     StoreLowering,
@@ -15,7 +15,7 @@ from simshuffle.lowering.messages import (
     messages_of,
 )
 from simshuffle.network.batch import NONE
-from simshuffle.sim.barrier import Barrier, succeed_after
+from simshuffle.sim.clock import Barrier, succeed_after
 from simshuffle.sim.simulation import Simulation
 from simshuffle.spec.arrays import Floats
 

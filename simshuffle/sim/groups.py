@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 
 from simshuffle.lowering.division import Division, Part
-from simshuffle.sim.barrier import Barrier, let_go
+from simshuffle.sim.clock import Barrier, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
 from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
 from simshuffle.spec.arrays import Floats, Ints64

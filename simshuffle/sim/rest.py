@@ -8,7 +8,7 @@ import numpy as np
 import simpy
 
 from simshuffle.plan.thinning import TRANSIENT
-from simshuffle.sim.barrier import succeed_after
+from simshuffle.sim.clock import succeed_after
 from simshuffle.spec.arrays import Floats, Ints
 
 

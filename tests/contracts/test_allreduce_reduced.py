@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from simshuffle.allreduce import AllreduceFlows
-from simshuffle.allreduce.sparse import contributions
+from simshuffle.allreduce.doubling import contributions
 from simshuffle.allreduce.steps import Steps
 from simshuffle.collective import bench_of
 from simshuffle.errors import ScenarioError

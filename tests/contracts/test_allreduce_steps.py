@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.base import AllreduceFlows
 from tests.allreduces import carried_out, hosts
 from tests.examples import (
     ALGORITHMS,

@@ -28,7 +28,7 @@ from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
 from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
-from simshuffle.plan.packets import check_size
+from simshuffle.plan.effort import check_size
 from simshuffle.plan.summary import derived
 from simshuffle.plan.verdict import tables, verdict
 from simshuffle.routing import Fabric, ForwardingTables

@@ -11,10 +11,14 @@ import pytest
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.communicators import Communicators
+from simshuffle.lowering.division import communicators_of, job_of, layers_of
 from simshuffle.lowering.gradients import Allreduces
-from simshuffle.lowering.step_transfers import StepTransfers, step_seconds, step_transfers
-from simshuffle.lowering.training_step import communicators_of, job_of, layers_of
+from simshuffle.lowering.step_transfers import (
+    Communicators,
+    StepTransfers,
+    step_seconds,
+    step_transfers,
+)
 from simshuffle.network.models import Analytic, Fluid
 from simshuffle.parallelism.step import Node, Step
 from simshuffle.plan.resources import Resources

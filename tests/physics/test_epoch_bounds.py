@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.exchange_bounds import barrier_seconds, expected_largest
+from simshuffle.plan.bounds import barrier_seconds, bounds, expected_largest
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate
 from tests.scenarios import random_values, with_values

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
 from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, layer_list
-from simshuffle.layers.build import Builder
-from simshuffle.layers.chain import chain_problems
+from simshuffle.layers.build import Builder, chain_problems
 from simshuffle.layers.transformer import LOSS, block, gpt
 from simshuffle.spec.library import catalog_entry, catalog_names
 

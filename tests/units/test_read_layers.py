@@ -7,7 +7,7 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.layers import ModelLayer, as_written, layer_list, network
-from simshuffle.layers.chain import chain_problems
+from simshuffle.layers.build import chain_problems
 from simshuffle.layers.transformer import LOSS
 
 torch = pytest.importorskip("torch")
