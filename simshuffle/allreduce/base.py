@@ -45,6 +45,13 @@ class AllreduceFlows:
         return len(self.src)
 
     @property
+    def delays(self) -> NDArray[np.float64]:
+        """(flows,) s before each begins; those that wait for none have the latency before them."""
+        waits = np.zeros(len(self), bool)
+        waits[self.edge_to] = True
+        return np.asarray(self.delay + np.where(waits, 0.0, self.latency))
+
+    @property
     def seconds_uncontended(self) -> float:
         """Time (s) if nothing but the caps limits: latency, then the longest chain of delays and
         bytes over bandwidth."""

@@ -20,6 +20,8 @@ SLOWDOWN = (
 class NoOverlap(Sourced):
     """The gradients are summed when the backward pass of all ranks is done (Chainer)."""
 
+    slowdown: ClassVar[float] = 0.0
+    hooks: ClassVar[float] = 0.0
     kind: Literal["none"]
 
 

@@ -19,12 +19,12 @@ from simshuffle.lowering.compute import compute_factor
 from simshuffle.lowering.messages import (
     ExchangeCosts,
     Message,
-    barrier_seconds,
     exchange_costs,
     messages_of,
 )
 from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.host_work import barrier_seconds
 from simshuffle.plan.resources import LinkTable, Resources
 from simshuffle.scenario.scenario import Scenario
 
@@ -152,7 +152,7 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         host_of=resources.host_of,
         steps=[_step(message, resources) for message in messages],
         barriers=schedule.barriers,
-        barrier_s=barrier_seconds(resources),
+        barrier_s=barrier_seconds(resources.cluster, resources.world_size),
         store_s=_store_seconds(scenario, costs, iteration - 1),
         overlap=schedule.overlap,
         serial_pairs=scenario.network.serial_pairs,

@@ -6,53 +6,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from simshuffle.allreduce import NoOverlap
-from simshuffle.allreduce.overlap import Overlapping
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.layers import INPUT, Layer, LayerList
 from simshuffle.lowering.step_transfers import Communicators, StepTransfers, step_transfers
 from simshuffle.network.batch import TransferBatch
-from simshuffle.parallelism import Data, Job, Node, Step
+from simshuffle.parallelism import Job, Node, Step
 from simshuffle.plan.resources import Resources
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.model import ModelProfile, StepTimes
-from simshuffle.scenario.workload import Workload
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
-from simshuffle.spec.rng import stream
 
 VALUE_NBYTES = 4
 """Bytes of a parameter or an input of a model that does not say how many it has."""
 
 
-class Trains(Protocol):
-    """What is read of a scenario."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def cluster(self) -> Cluster:
-        """The machine."""
-
-    @property
-    def workload(self) -> Workload:
-        """What every rank does."""
-
-    @property
-    def world_size(self) -> int:
-        """M."""
-
-    @property
-    def seed(self) -> int:
-        """Of what is drawn."""
-
-
-def job_of(scenario: Trains, world_size: int | None = None, layers: LayerList | None = None) -> Job:
+def job_of(
+    scenario: Scenario, world_size: int | None = None, layers: LayerList | None = None
+) -> Job:
     """What a scenario trains, on ``world_size`` ranks or its own.
 
     Times are those of one GPU, from the step times of its accelerator: of layers by
@@ -65,24 +38,24 @@ def job_of(scenario: Trains, world_size: int | None = None, layers: LayerList | 
     workload = scenario.workload
     model, overlap = workload.model, workload.allreduce.overlap
     layers = layers or layers_of(scenario)
-    times = model.accelerators[scenario.cluster.host.accelerator]
+    times = scenario.step_times
     world_size = world_size or scenario.world_size
     each = times.per_sample / (times.forward + times.backward_seconds)
     return Job(
         layers=layers,
         forward=layers.seconds(each * times.forward),
         backward=layers.seconds(each * times.backward_seconds),
-        fixed=times.fixed_seconds + (overlap.hooks if isinstance(overlap, Overlapping) else 0.0),
+        fixed=times.fixed_seconds + overlap.hooks,
         update=times.update,
         batch=workload.local_batch_size,
         world_size=world_size,
         gradient_nbytes=model.gradient_size / layers.parameters,
         input_nbytes=model.input_size,
-        buckets=_buckets(scenario, times, world_size),
+        buckets=_buckets(scenario, world_size),
     )
 
 
-def layers_of(scenario: Trains) -> LayerList:
+def layers_of(scenario: Scenario) -> LayerList:
     """The layers of a scenario's model. Under data parallelism a model that does not list them is
     one layer.
 
@@ -93,7 +66,7 @@ def layers_of(scenario: Trains) -> LayerList:
     layers = model.layer_list
     if layers is not None:
         return layers
-    if not isinstance(scenario.workload.parallelism, Data):
+    if not scenario.workload.parallelism.by_data:
         rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
         remedy = (
             "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
@@ -101,10 +74,13 @@ def layers_of(scenario: Trains) -> LayerList:
         )
         problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
         raise ScenarioError(problem, scenario.name)
-    return _one_layer(model)
+    values = (max(round(model.input_size / VALUE_NBYTES), 1),)
+    parameters = model.num_parameters or max(round(model.gradient_size / VALUE_NBYTES), 1)
+    layer = Layer(model.name, "other", (INPUT,), values, values, parameters, flops=1.0)
+    return LayerList(model.name, (layer,), values)
 
 
-def communicators_of(scenario: Trains, resources: Resources) -> Communicators:
+def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
     """The groups in which the ranks of ``resources`` communicate, as the scenario divides
     training."""
     parallelism = scenario.workload.parallelism
@@ -112,26 +88,19 @@ def communicators_of(scenario: Trains, resources: Resources) -> Communicators:
         scenario.workload.allreduce_on(scenario.cluster),
         resources,
         parallelism.group_size(resources.world_size),
-        stream(scenario.seed, "host_order"),
+        scenario.rng("host_order"),
         getattr(parallelism, "bus_bandwidth", None),
         getattr(parallelism, "step_latency", None),
     )
 
 
-def _one_layer(model: ModelProfile) -> LayerList:
-    values = (max(round(model.input_size / VALUE_NBYTES), 1),)
-    parameters = model.num_parameters or max(round(model.gradient_size / VALUE_NBYTES), 1)
-    layer = Layer(model.name, "other", (INPUT,), values, values, parameters, flops=1.0)
-    return LayerList(model.name, (layer,), values)
-
-
-def _buckets(scenario: Trains, times: StepTimes, world_size: int) -> Floats | None:
+def _buckets(scenario: Scenario, world_size: int) -> Floats | None:
     """See `Job`: messages of a backward pass on one GPU alone."""
     overlap = scenario.workload.allreduce.overlap
     if isinstance(overlap, NoOverlap):
         return None
     batch = np.asarray(scenario.workload.local_batch_size)
-    backward = float(times.backward_of(batch)) + overlap.hooks
+    backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
     return overlap.messages(scenario.workload.model.gradient_arrival, backward, world_size)
 
 
@@ -171,7 +140,7 @@ class Division:
         group_of: (M,) group of every rank.
     """
 
-    def __init__(self, scenario: Trains, resources: Resources) -> None:
+    def __init__(self, scenario: Scenario, resources: Resources) -> None:
         _see_that_groups_read_their_batches(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
@@ -215,12 +184,14 @@ class Division:
         return self._steps[batch]
 
     def _part(self, step: Step, group: int | None) -> Part:
-        costs = step.costs(lambda _: 0.0)
-        update = _update_seconds(step)
-        seconds = {
-            label: sum(node.seconds for node in step.nodes if node.label == label)
-            for label in ("forward", "backward")
-        }
+        costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
+        updates: dict[int, float] = {}
+        for node in step.nodes:
+            if node.label == "update":
+                updates[node.member] = updates.get(node.member, 0.0) + node.seconds
+            elif node.label in seconds:
+                seconds[node.label] += node.seconds
+        update = max(updates.values(), default=0.0)  # of the member that takes longest
         passes = costs.compute - update
         whole = sum(seconds.values())
         groups = None if group is None else [group]
@@ -234,16 +205,7 @@ class Division:
         )
 
 
-def _update_seconds(step: Step) -> float:
-    """s of updating weights, of the member that takes longest."""
-    of: dict[int, float] = {}
-    for node in step.nodes:
-        if node.label == "update":
-            of[node.member] = of.get(node.member, 0.0) + node.seconds
-    return max(of.values(), default=0.0)
-
-
-def _see_that_groups_read_their_batches(scenario: Trains) -> None:
+def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
     """Members of a group read one part each of its batch, and nothing else."""
     workload = scenario.workload
     batch = getattr(workload.parallelism, "group_batch", None)

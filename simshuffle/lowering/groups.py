@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import AllreduceFlows, Sparse
+from simshuffle.lowering.batches import transfers_of
 from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses, flows_of, paced
-from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import Node
 from simshuffle.plan.resources import Resources
 from simshuffle.spec.arrays import Flags, Floats, Ints32
@@ -225,13 +227,7 @@ class Groups:
         laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
         if laid is None:
             return None
-        flows = laid.flows
-        work = flows.nbytes * node.count
-        records = tasks(
-            len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delay * node.count
-        )
-        routes = self._resources.gradient(flows.src, flows.dst, flows.rail)
-        return TransferBatch(records, routes, flows.edge_from, flows.edge_to), laid.of
+        return transfers_of(laid.flows, self._resources, node.count), laid.of
 
     def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
         """The flows of all groups, each pattern by its recipe."""
@@ -269,11 +265,8 @@ def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Patt
 
 def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> GroupFlows:
     """The flows among the members of one group, numbered from 0."""
-    waits = np.zeros(len(flows), bool)
-    waits[flows.edge_to] = True
-    delay = flows.delay + np.where(waits, 0.0, flows.latency)
     step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
-    laid = replace(flows, latency=0.0, delay=delay, step=step)
+    laid = replace(flows, latency=0.0, delay=flows.delays, step=step)
     of = np.zeros(len(flows), np.int32)
     return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
 
@@ -306,20 +299,17 @@ def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
     size = [len(flows) for flows in each]
     first = (np.cumsum(size) - size).astype(np.int32)
 
-    whole = AllreduceFlows(
-        np.concatenate([flows.src for flows in each]),
-        np.concatenate([flows.dst for flows in each]),
-        np.concatenate([flows.nbytes for flows in each]),
-        np.concatenate([flows.rail for flows in each]),
-        np.concatenate([flows.cap for flows in each]),
-        0.0,
-        np.concatenate([flows.delay for flows in each]),
-        np.concatenate([flows.step for flows in each]),
-        np.concatenate([flows.edge_from + at for flows, at in zip(each, first, strict=True)]),
-        np.concatenate([flows.edge_to + at for flows, at in zip(each, first, strict=True)]),
-    )
+    whole: dict[str, Any] = {
+        name: np.concatenate([getattr(flows, name) for flows in each])
+        for name in ("src", "dst", "nbytes", "rail", "cap", "delay", "step")
+    }
+    for name in ("edge_from", "edge_to"):  # numbers of flows, behind those of the parts before
+        ends = [getattr(flows, name) + at for flows, at in zip(each, first, strict=True)]
+        whole[name] = np.concatenate(ends)
     of = np.concatenate([part.of for part in parts])
-    return GroupFlows(whole, of, np.concatenate([part.between for part in parts]))
+    return GroupFlows(
+        AllreduceFlows(**whole, latency=0.0), of, np.concatenate([part.between for part in parts])
+    )
 
 
 def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:

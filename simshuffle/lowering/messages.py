@@ -3,7 +3,6 @@ iteration as one batch of dependent transfers."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.lowering.batches import selected
 from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
-from simshuffle.plan.host_work import host_work, payload_nbytes
+from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
@@ -152,13 +152,6 @@ def delivery_counts(messages: list[Message], world_size: int) -> Ints64:
     return count
 
 
-def barrier_seconds(resources: Resources) -> float:
-    """Seconds of a barrier of all ranks: ceil(log2 M) message latencies (dissemination barrier:
-    Hensgen, Finkel and Manber, Int. J. Parallel Program. 17, 1988)."""
-    depth = math.ceil(math.log2(resources.world_size))
-    return depth * resources.cluster.message_passing.latency
-
-
 @dataclass(frozen=True)
 class MessageGraph:
     """The messages of an iteration, as transfers."""
@@ -169,20 +162,11 @@ class MessageGraph:
     def of(self, ranks: list[int]) -> TransferBatch:
         """The transfers of some ranks, rank after rank in this order, where none waits for one of
         another rank: without barriers."""
-        batch = self.batch
         place = np.full(self.rank.max() + 1, NONE)
         place[ranks] = np.arange(len(ranks))
         turn = place[self.rank]
         order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
-        number = np.full(len(turn), NONE, np.int32)
-        number[order] = np.arange(len(order))
-        edges = np.flatnonzero(number[batch.edge_from] != NONE)
-        return TransferBatch(
-            batch.tasks[order],
-            batch.routes[order],
-            number[batch.edge_from[edges]],
-            number[batch.edge_to[edges]],
-        )
+        return selected(self.batch, order)
 
 
 class MessageLowering:
@@ -226,7 +210,9 @@ class MessageLowering:
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
-        records["delay"][:barriers] = barrier_seconds(self._resources)
+        records["delay"][:barriers] = barrier_seconds(
+            self._resources.cluster, self._resources.world_size
+        )
         keep = np.ones(total, bool)
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
@@ -253,7 +239,8 @@ class MessageLowering:
         records["group"][block(2 * count - 1)] = work_done  # the works of the last message
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
-        return MessageGraph(_compact(records, routes, edge_from, edge_to, keep), rank[keep])
+        batch = TransferBatch(records, routes, edge_from, edge_to)
+        return MessageGraph(selected(batch, np.flatnonzero(keep)), rank[keep])
 
     def _fill(
         self,
@@ -292,20 +279,6 @@ class MessageLowering:
         records["work"][reads] = records["nbytes"][reads] = part
         records["account"][reads] = self._ranks
         routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
-
-
-def _compact(
-    records: NDArray[np.void], routes: Ints32, edge_from: Ints64, edge_to: Ints64, keep: Flags
-) -> TransferBatch:
-    """The batch without the transfers that are not kept, and without their edges."""
-    number = np.cumsum(keep) - 1
-    alive = keep[edge_from] & keep[edge_to]
-    return TransferBatch(
-        np.ascontiguousarray(records[keep]),
-        np.ascontiguousarray(routes[keep]),
-        number[edge_from[alive]].astype(np.int32),
-        number[edge_to[alive]].astype(np.int32),
-    )
 
 
 class StoreLowering:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce
+from simshuffle.lowering.batches import selected
 from simshuffle.lowering.collectives import Recipes, with_measured
 from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.lowering.groups import Groups
@@ -224,7 +225,8 @@ class _Made:
             batch, of = laid
             of = np.zeros_like(of) if common else self._place[of]
             if not self._whole:
-                batch, of = _only(batch, of)
+                kept = np.flatnonzero(of >= 0)  # of the chosen groups
+                batch, of = selected(batch, kept), of[kept]
             first = self._add(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
             waits = np.zeros(len(batch), bool)
@@ -283,16 +285,3 @@ class _Made:
 
     def _edge(self, edge_from: Ints32, edge_to: Ints32) -> None:
         self._edges.append((edge_from, edge_to))
-
-
-def _only(batch: TransferBatch, of: Ints32) -> tuple[TransferBatch, Ints32]:
-    """The transfers of groups that have a number ``of`` 0 or more."""
-    kept = of >= 0
-    number = (np.cumsum(kept) - 1).astype(np.int32)
-    edges = kept[batch.edge_from]  # both ends of an edge belong to one group
-    return TransferBatch(
-        batch.tasks[kept],
-        batch.routes[kept],
-        number[batch.edge_from[edges]],
-        number[batch.edge_to[edges]],
-    ), of[kept]

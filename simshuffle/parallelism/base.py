@@ -42,6 +42,8 @@ class Parallelism(Sourced):
 
     short_name: ClassVar[str]
     """What tables call it."""
+    by_data: ClassVar[bool] = False
+    """Whether every rank goes through a step by itself."""
 
     precision: Literal["fp32", "mixed"] = "fp32"
     optimiser: Literal["sgd", "momentum", "adam"] = "momentum"

@@ -19,6 +19,7 @@ class Data(OwnSamples):
     all of them in every iteration."""
 
     short_name: ClassVar[str] = "data"
+    by_data: ClassVar[bool] = True
     kind: Literal["data"] = "data"
 
     def step(self, job: Job, most: int | None = None) -> Step:

@@ -22,10 +22,9 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.holding import last_epoch
-from simshuffle.plan.host_work import host_work, payload_nbytes
+from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.reading_bounds import LOADERS, SSD, ReadingBounds, cable_bandwidth
 from simshuffle.scenario.scenario import Scenario
 
@@ -34,17 +33,17 @@ from simshuffle.scenario.scenario import Scenario
 class ExchangeBound:
     """What the exchange of an epoch takes of the training loop of every rank, in s."""
 
-    samples: int  # that a rank sends
-    messages: int  # in which they travel
-    sending: int  # iterations after which samples are sent
+    samples: int = 0  # that a rank sends
+    messages: int = 0  # in which they travel
+    sending: int = 0  # iterations after which samples are sent
     # of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the device
     # that stores what is received
-    work: float
+    work: float = 0.0
     # where all ranks meet, for the one with the largest sample, or for those of the fullest host,
     # which share the device that stores what they receive
-    waiting: float
-    barriers: float  # latencies of the barriers
-    wire: float  # of messages that nothing hides
+    waiting: float = 0.0
+    barriers: float = 0.0  # latencies of the barriers
+    wire: float = 0.0  # of messages that nothing hides
 
     @property
     def seconds(self) -> float:
@@ -54,7 +53,6 @@ class ExchangeBound:
 
 MOST_STEPS = 10**7
 """Samples that a rank sends, or iterations, which are counted one by one."""
-NO_EXCHANGE = ExchangeBound(0, 0, 0, 0.0, 0.0, 0.0, 0.0)
 
 
 def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
@@ -74,10 +72,10 @@ def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     schedule, fraction = exchange.exchange_schedule, exchange.fraction
     dataset = scenario.workload.dataset
     if schedule is None or not fraction:
-        return NO_EXCHANGE
+        return ExchangeBound()
     quota = epoch_quota(fraction, dataset.num_samples, world_size, scenario.epochs)
     if not quota:
-        return NO_EXCHANGE
+        return ExchangeBound()
     rate = fraction * scenario.workload.local_batch_size
     sending, messages, draws = _counts(schedule, quota, rate, iterations)
     moving, work = moving_share(scenario), host_work(schedule, dataset)
@@ -104,7 +102,7 @@ def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
         sending=sending,
         work=moving * quota * each + draws * work.draw * world_size,
         waiting=met * sized * excess + sending * once - unequal,
-        barriers=barriers[schedule.barriers] * barrier_seconds(scenario),
+        barriers=barriers[schedule.barriers] * barrier_seconds(scenario.cluster, world_size),
         wire=wire,
     )
 
@@ -136,12 +134,6 @@ def _crowding(scenario: Scenario, sized: float, samples: float) -> float:
     head_start += samples * sized * min(1.0, expected_largest(ranks, size.spread / size.mean) - 1.0)
     stored = moving_share(scenario) * samples * _store_seconds(scenario)
     return max((ranks - 1) * stored - head_start, 0.0)
-
-
-def barrier_seconds(scenario: Scenario) -> float:
-    """Seconds of a barrier: ceil(log2 M) message latencies (dissemination: Hensgen, Finkel and
-    Manber 1988)."""
-    return math.ceil(math.log2(scenario.world_size)) * scenario.cluster.message_passing.latency
 
 
 def _store_seconds(scenario: Scenario) -> float:
@@ -176,14 +168,13 @@ def step_seconds(scenario: Scenario) -> float:
     """s of the forward and backward pass of a batch, or of a shard that is smaller."""
     workload = scenario.workload
     shard = workload.dataset.num_samples / scenario.world_size
-    fixed = workload.model.accelerators[scenario.cluster.host.accelerator].fixed_seconds
-    return min(shard, workload.local_batch_size) * sample_seconds(scenario) + fixed
+    batch = min(shard, workload.local_batch_size)
+    return batch * sample_seconds(scenario) + scenario.step_times.fixed_seconds
 
 
 def sample_seconds(scenario: Scenario) -> float:
     """s that a sample adds to the forward and backward pass of its batch."""
-    times = scenario.workload.model.accelerators[scenario.cluster.host.accelerator]
-    return times.per_sample * scenario.workload.mean_work
+    return scenario.step_times.per_sample * scenario.workload.mean_work
 
 
 @lru_cache(maxsize=256)
@@ -288,12 +279,11 @@ def bounds(scenario: Scenario) -> Bounds:
     workload, world_size = scenario.workload, scenario.world_size
     iterations = workload.iterations(world_size, scenario.epochs)
     samples, last = _samples(scenario, iterations)
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    times, overlap = scenario.step_times, workload.allreduce.overlap
     slowest = expected_largest(world_size, workload.jitter.compute)
-    overlap = workload.allreduce.overlap
-    hooks = 0.0 if isinstance(overlap, NoOverlap) else overlap.hooks
     each_time, passes, after = times.fixed_seconds + times.update, 1.0, times.update
-    if not isinstance(workload.parallelism, Data):
+    hooks = overlap.hooks
+    if not workload.parallelism.by_data:
         each_time, hooks, after = 0.0, 0.0, 0.0
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
@@ -318,7 +308,7 @@ def bounds(scenario: Scenario) -> Bounds:
             slowed=iterations * _slowed(scenario),
         ),
         allreduce=iterations * reduced,
-        beside_exchange=not isinstance(workload.allreduce.overlap, NoOverlap),
+        beside_exchange=not isinstance(overlap, NoOverlap),
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
@@ -407,16 +397,14 @@ def _is_looked_at(scenario: Scenario) -> bool:
     workload, world_size = scenario.workload, scenario.world_size
     drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
     unknown = drawn and scenario.cluster.topology.domains is not None
-    by_data = isinstance(workload.parallelism, Data)
-    return by_data and not unknown and 1 < world_size <= MOST_RANKS
+    return workload.parallelism.by_data and not unknown and 1 < world_size <= MOST_RANKS
 
 
 def _backward(scenario: Scenario) -> float:
     """s of the backward pass of a batch, or of a shard that is smaller, in the mean."""
     workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
     batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
-    return float(times.backward_of(np.asarray(batch * workload.mean_work)))
+    return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))
 
 
 def _alone(scenario: Scenario, nbytes: float) -> float:

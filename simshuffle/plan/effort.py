@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.allreduce import Allreduce, Ddp, Horovod, NoOverlap
+from simshuffle.allreduce import Allreduce, Ddp, NoOverlap
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Fluid, Packet
@@ -283,32 +283,14 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     if flows is None:
         return AllreduceEffort()
     iterations = expected_iterations(scenario) * scenario.epochs
-    count: float
-    sizes: float
-    if isinstance(algorithm.overlap, NoOverlap):
-        count, sizes = 1, 1
-    elif isinstance(algorithm.overlap, Ddp):
-        count = sizes = len(algorithm.overlap.parts(workload.model.gradient_arrival))
-    else:
-        count = _messages(scenario, algorithm.overlap)
-        sizes = min(count * iterations, MOST_SIZES)
-    overlaps = not isinstance(algorithm.overlap, NoOverlap)
-    return AllreduceEffort(
-        count=count * iterations,
-        sizes=sizes,
-        flows=len(flows),
-        edges=len(flows.edge_to),
-        slowed=ranks * iterations if overlaps else 0.0,
-    )
-
-
-def _messages(scenario: Scenario, rule: Horovod) -> int:
-    """Messages of an iteration, where the backward pass begins with a cycle of the coordinator."""
-    workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
-    batch = np.asarray(float(workload.local_batch_size))
-    backward = (float(times.backward_of(batch)) + rule.hooks) / (1.0 - rule.slowdown)
-    period = max(rule.cycle, rule.negotiation_seconds(scenario.world_size))
-    nbytes, share = workload.model.gradient_arrival.T
-    cycle = np.ceil(share * backward / period)
-    return sum(len(rule.fused(nbytes[cycle == each].tolist())) for each in np.unique(cycle))
+    overlap, count, sizes, slowed = algorithm.overlap, 1, 1.0, 0.0
+    if not isinstance(overlap, NoOverlap):
+        # a backward pass that begins with a cycle of Horovod's coordinator
+        batch = np.asarray(float(workload.local_batch_size))
+        backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
+        backward /= 1.0 - overlap.slowdown
+        count = len(overlap.messages(workload.model.gradient_arrival, backward, ranks))
+        sizes = count if isinstance(overlap, Ddp) else min(count * iterations, MOST_SIZES)
+        slowed = ranks * iterations
+    edges = len(flows.edge_to)
+    return AllreduceEffort(count * iterations, sizes, len(flows), edges, slowed)

@@ -20,7 +20,6 @@ from simshuffle.exchange import (
 )
 from simshuffle.orders.fetching import Caches
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
-from simshuffle.plan.holding import staging_bound
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
@@ -289,9 +288,3 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
         return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)
-
-
-def staging_seconds(scenario: Scenario) -> float:
-    """Least time (s) of the staging before the first epoch; see
-    `simshuffle.plan.holding.staging_bound`."""
-    return staging_bound(scenario.cluster, scenario.workload, scenario.world_size)

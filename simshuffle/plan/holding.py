@@ -46,7 +46,7 @@ def file_bandwidths(cluster: Cluster, staging: Staging, file: float) -> tuple[fl
     return pfs.free_open_rate * file, own
 
 
-def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> float:
+def staging_seconds(scenario: Scenario) -> float:
     """Least time (s) to copy the shards, or the whole set, from the PFS or the object store to the
     hosts before the first epoch; 0 if nothing is staged.
 
@@ -55,36 +55,29 @@ def staging_bound(cluster: Cluster, workload: Workload, world_size: int) -> floa
     on that host; of an object store, its connections. Network and HCAs are left out. The shards are
     read once, the whole set by every host, or with broadcast once by all together.
     """
+    cluster, workload, hosts = scenario.cluster, scenario.workload, scenario.hosts
     exchange, dataset, staging = workload.exchange, workload.dataset, workload.staging
-    ranks = cluster.ranks_per_host(world_size)
-    if exchange.stored_share(world_size, ranks) == 0.0:
+    ranks = cluster.ranks_per_host(scenario.world_size)
+    if exchange.stored_share(scenario.world_size, ranks) == 0.0:
         return 0.0
-    hosts = cluster.hosts_for(world_size)
-    replicated = exchange.redraws
-    copies = hosts if replicated and not staging.broadcast else 1
-    stored = dataset.nbytes * (1.0 if replicated else ranks / world_size)
+    together = exchange.redraws and staging.broadcast
+    copies = hosts if exchange.redraws and not together else 1
+    stored = dataset.nbytes * (1.0 if exchange.redraws else ranks / scenario.world_size)
     # by a host from what all share
-    received = dataset.nbytes / hosts if replicated and staging.broadcast else stored
-    file = dataset.stored.mean * dataset.samples_per_file
-    of_files, of_bytes = (
-        file_bandwidths(cluster, staging, file),
-        _byte_bandwidths(cluster, staging, hosts),
-    )
+    received = dataset.nbytes / hosts if together else stored
+    if staging.source == "object_store":
+        bandwidths = cluster.store.bandwidths
+    else:
+        pfs = cluster.parallel_file_system
+        curve = pfs.client_bandwidth
+        bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
+    of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
+    shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
     return max(
-        copies * dataset.nbytes / min(of_files[0], of_bytes[0]),
-        received / min(of_files[1], of_bytes[1]),
+        copies * dataset.nbytes / shared,
+        received / own,
         stored / write_bandwidth(cluster, workload),
     )
-
-
-def _byte_bandwidths(cluster: Cluster, staging: Staging, hosts: int) -> tuple[float, float]:
-    """Bytes/s of what is staged from, for all of ``hosts`` hosts together, and for one of them; inf
-    without a limit."""
-    if staging.source == "object_store":
-        return cluster.store.bandwidths
-    pfs = cluster.parallel_file_system
-    curve = pfs.client_bandwidth
-    return pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
 
 
 OFFERED = (

@@ -67,7 +67,7 @@ def _server_seconds(scenario: Scenario) -> float:
 def compute_seconds(scenario: Scenario) -> float:
     """What a rank computes for a batch (s)."""
     workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    times = scenario.step_times
     batch = np.asarray(workload.local_batch_size * workload.mean_work)
     return float(times.forward_of(batch) + times.backward_of(batch)) + times.update
 

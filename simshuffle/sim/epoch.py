@@ -44,7 +44,7 @@ def _measuring(simulation: Simulation, plan: EpochPlan, thinning: Thinning) -> M
     env, at_once = simulation.clock.env, workload.loader.at_once
     return Measuring(
         simulation.loaders(reads, "inference_read", plan.epoch),
-        by_rank(simulation.times.inference_of(reads.samples) * jitter),
+        by_rank(simulation.scenario.step_times.inference_of(reads.samples) * jitter),
         RestOfPass(env, thinning.left_out, len(jitter), groups, at_once),
     )
 

@@ -10,11 +10,11 @@ from simshuffle.lowering.messages import (
     MessageGraph,
     MessageLowering,
     StoreLowering,
-    barrier_seconds,
     delivery_counts,
     messages_of,
 )
 from simshuffle.network.batch import NONE
+from simshuffle.plan.host_work import barrier_seconds
 from simshuffle.sim.clock import Barrier, succeed_after
 from simshuffle.sim.simulation import Simulation
 from simshuffle.spec.arrays import Floats
@@ -114,7 +114,8 @@ class Exchange:
 
         def release(_: simpy.Event) -> None:
             self._clock.close(group)
-            succeed_after(self._clock.env, barrier_seconds(self._resources), closed)
+            latency = barrier_seconds(self._resources.cluster, self._world_size)
+            succeed_after(self._clock.env, latency, closed)
 
         complete.callbacks.append(release)
 

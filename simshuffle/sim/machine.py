@@ -18,7 +18,6 @@ from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.shared import SharedNetwork, shared_network
-from simshuffle.parallelism import Data
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
@@ -88,7 +87,6 @@ class Machine:
         rng, workload, world_size = scenario.rng, scenario.workload, scenario.world_size
         resources = Resources(scenario.cluster, world_size, rng("placement"))
         network = resources.network(scenario.network, accounts=world_size)
-        by_data = isinstance(workload.parallelism, Data)
         self._simulation = Simulation(
             scenario,
             resources,
@@ -96,7 +94,7 @@ class Machine:
             if recorder is None
             else recorder.clock(self._env, network, resources),
             Allreduces(workload.allreduce_on(scenario.cluster), resources, rng("host_order")),
-            None if by_data else Division(scenario, resources),
+            None if workload.parallelism.by_data else Division(scenario, resources),
             recorder,
         )
         self._links = LinkStatistics(resources, network)

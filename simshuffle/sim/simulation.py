@@ -15,7 +15,6 @@ from simshuffle.lowering.reads import ReadChains, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
-from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.clock import NetworkClock
@@ -105,15 +104,12 @@ class Simulation:
     division: Division | None  # how ranks divide a step; None if each goes through it by itself
     recorder: Recorder | None = None  # notes what tables do not hold; None for nobody
 
-    @property
-    def times(self) -> StepTimes:
-        """Those of the model on the accelerators."""
-        return self.scenario.workload.model.accelerators[self.scenario.cluster.host.accelerator]
-
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
         rng = self.scenario.rng(stream, epoch)
-        return compute_factor(rng, self.scenario.workload.jitter.compute, reads, self.times)
+        return compute_factor(
+            rng, self.scenario.workload.jitter.compute, reads, self.scenario.step_times
+        )
 
     def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
         """Those of a pass; ``stream`` begins the names of the random streams of its reads."""
@@ -133,7 +129,7 @@ class Simulation:
         if self.division is not None:
             kind = StepOfAll if self.division.together else StepInGroups
             return kind(posting, self.division, samples, jitter)
-        times, workload = self.times, self.scenario.workload
+        times, workload = self.scenario.step_times, self.scenario.workload
         model, overlap = workload.model, workload.allreduce.overlap
         forward = by_rank(times.forward_of(samples) * jitter)
         backward = by_rank(times.backward_of(samples) * jitter)

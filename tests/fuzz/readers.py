@@ -29,8 +29,6 @@ from simshuffle.network.replay import replay
 from simshuffle.new.imported import machine_files
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.effort import check_size
-from simshuffle.plan.summary import derived
-from simshuffle.plan.verdict import tables, verdict
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.scenario import all_runs
@@ -44,6 +42,7 @@ from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems
+from simshuffle.verdict import derived, tables, verdict
 from tests.calibrated import calibrate
 from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd

@@ -442,7 +442,9 @@ def test_only_data_parallelism_does_without_a_list_of_layers(scenario: Any) -> N
     )
     assert len(job_of(bare).layers) == 1
     assert job_of(bare).forward.sum() == pytest.approx(job_of(scenario).forward.sum())
-    workload = SimpleNamespace(model=model, parallelism=SimpleNamespace(kind="spatial"))
+    workload = SimpleNamespace(
+        model=model, parallelism=SimpleNamespace(kind="spatial", by_data=False)
+    )
     with pytest.raises(ScenarioError) as raised:
         layers_of(SimpleNamespace(name="bare", workload=workload))  # type: ignore[arg-type]
     text = str(raised.value)
