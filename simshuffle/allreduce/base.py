@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
@@ -95,6 +96,15 @@ class AllreduceAlgorithm(Sourced):
         """The same over so many HCAs of a host, if it does not say over how many."""
         key = self.one_for_each_hca
         return self if getattr(self, key) else self.model_copy(update={key: hcas})
+
+    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
+        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
+        for a single rank."""
+        return None if len(host_of) == 1 else self.flows_of_several(host_of, nbytes)
+
+    @abstractmethod
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """Those of two ranks or more."""
 
 
 class Paced(AllreduceAlgorithm):

@@ -169,11 +169,8 @@ class Sparse(Paced):
         """What ranks on hosts ``host_of``, (M,), send, were it dense."""
         return recursive_doubling_steps(len(host_of))
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes (dense) over ranks on hosts ``host_of``,
-        (M,); None for a single rank. See `dependent_flows`."""
-        if len(host_of) == 1:
-            return None
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """Of ``nbytes`` bytes (dense), see `dependent_flows`."""
         steps = self.steps(host_of)
         dense = Sends.of(steps, rail_of(host_of, self.rails))
         sends = replace(dense, share=self.share(contributions(steps, len(host_of))))

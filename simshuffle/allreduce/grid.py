@@ -226,11 +226,8 @@ class Sharp(Paced):
         with_switches = np.append(host_of, host_of.max() + 1).astype(np.int32)
         return Grid(with_switches, self.rails).steps(among)
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank."""
-        if len(host_of) == 1:
-            return None
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """See above."""
         grid = Grid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)
         once = Sends.joined([(0, host, np.roll(host, -1), 1.0, 0, 1, host)])

@@ -32,17 +32,11 @@ class Ring(Paced):
         """What ranks on hosts ``host_of``, (M,), send: 2 (M-1) steps, of all rings together."""
         return ring_steps(len(host_of))
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank.
-
-        Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2 (H-1)
-        on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model counts
-        them (v2.7); with one GPU a host it is 2 (M-1) alpha.
-        """
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2
+        (H-1) on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model
+        counts them (v2.7); with one GPU a host it is 2 (M-1) alpha."""
         world_size = len(host_of)
-        if world_size == 1:
-            return None
         rings = self.rings
         src = np.tile(np.arange(world_size, dtype=np.int32), rings)
         dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)

@@ -53,17 +53,11 @@ class Tree(Paced):
             stages.append((deepest + depth - 1, parent, child, half, half + 1, False))
         return Steps.joined(2, stages)
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank.
-
-        All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra +
-        log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
-        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep.
-        """
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra
+        + log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
+        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep."""
         world_size = len(host_of)
-        if world_size == 1:
-            return None
         child, parent, share, rail = self._edges(host_of)
         hosts = len(np.unique(host_of))
         bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth

@@ -28,7 +28,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.exports.export import Options, Tell
 from simshuffle.exports.program import Program, Step, program
 from simshuffle.exports.source import Source
-from simshuffle.plan.wiring import placed, wiring
+from simshuffle.plan.wiring import names_of, placed, wiring
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology import Topology
@@ -91,8 +91,7 @@ def host_numbers(scenario: Scenario, made: Program) -> NDArray[np.int64]:
     wires = wiring(cluster)
     count = cluster.hosts_for(made.world_size)
     used = placed(cluster, wires.fabric, count, scenario.rng("placement"))
-    known = [wires.cabling.names[node] for node in wires.cabling.of_kind("host").tolist()]
-    number = {name: place for place, name in enumerate(known)}
+    number = {name: place for place, name in enumerate(names_of(wires.fabric, "host"))}
     return np.array([number[name] for name in used])[made.host_of]
 
 

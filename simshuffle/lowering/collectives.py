@@ -102,25 +102,13 @@ def _shifted(who: Ints32) -> tuple[Ints32, Ints32, Floats]:
     return src, dst.astype(np.int32), np.full(len(src), share)
 
 
-Recipe = Paced | Choice | Half | Pairs
-
-
-def flows_of(recipe: Recipe, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-    """The flows of a recipe among members on hosts ``host_of``, (members,); None if nobody sends
-    anything."""
-    found: AllreduceFlows | None = recipe.flows(host_of, nbytes)  # type: ignore[union-attr]
-    return found
-
-
-def paced(recipe: Recipe) -> Paced:
-    """The algorithm whose bus bandwidths it has."""
-    return recipe if isinstance(recipe, Paced) else recipe.algorithm
+Recipe = Choice | Half | Pairs
 
 
 def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
     """(flows,) whether each is bounded by the bus bandwidth between hosts, and not inside them."""
     far = host_of[flows.src] != host_of[flows.dst]
-    if isinstance(recipe, Pairs) or not isinstance(paced(recipe), Ring | Tree):
+    if isinstance(recipe, Pairs) or not isinstance(recipe.algorithm, Ring | Tree):
         return np.asarray(far)
     return np.full(len(far), bool((host_of != host_of[0]).any()))
 
@@ -155,10 +143,9 @@ class Recipes:
 
     def _sums(self, several: bool, large: bool) -> Sequence[Recipe]:
         """Of an allreduce."""
-        allreduce = self._allreduce
-        return (
-            list(allreduce.choices(several, large)) if isinstance(allreduce, Nccl) else [allreduce]
-        )
+        if isinstance(self._allreduce, Nccl):
+            return list(self._allreduce.choices(several, large))
+        return [Choice(self._allreduce)]
 
     def _pairs(self, several: bool, node: Node, rail: Ints32) -> Pairs:
         simple = self._rings(several)[0]

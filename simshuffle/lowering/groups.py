@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import AllreduceFlows, Sparse
+from simshuffle.allreduce.nccl import Choice
 from simshuffle.lowering.batches import transfers_of
-from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses, flows_of, paced
+from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import Node
 from simshuffle.plan.resources import Resources
@@ -200,7 +201,7 @@ class Groups:
         def alone(recipe: Recipe) -> float:
             key = (number, id(recipe))
             if key not in self._alone:
-                flows = flows_of(recipe, pattern.host_of, 1.0)
+                flows = recipe.flows(pattern.host_of, 1.0)
                 if flows is None:
                     return 0.0
                 self._alone[key] = _closed(_of_pattern(recipe, pattern, flows), recipe)
@@ -233,7 +234,7 @@ class Groups:
         """The flows of all groups, each pattern by its recipe."""
         ranks, parts = self.ranks, []
         for recipe, pattern in zip(recipes, self._patterns_of(node), strict=True):
-            flows = flows_of(recipe, pattern.host_of, nbytes)
+            flows = recipe.flows(pattern.host_of, nbytes)
             if flows is not None:
                 part = _of_pattern(recipe, pattern, flows)
                 parts.append(_for_each(ranks[pattern.groups], pattern.groups, part))
@@ -326,16 +327,18 @@ def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -
 
 def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
     """Bus bandwidths inside hosts and between them (bytes/s)."""
-    algorithm = paced(recipe)
-    return algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
+    of = recipe.algorithm
+    return of.intra_host_bus_bandwidth(nbytes), of.inter_host_bus_bandwidth(nbytes)
 
 
 def _search(recipe: Recipe, nbytes: float) -> float:
     """s of finding what is sent, which grow with the bytes."""
-    return nbytes / recipe.selection_bandwidth if isinstance(recipe, Sparse) else 0.0
+    of = recipe.algorithm
+    return nbytes / of.selection_bandwidth if isinstance(of, Sparse) else 0.0
 
 
 def _without_search(recipe: Recipe) -> Recipe:
-    if not isinstance(recipe, Sparse):
+    if not (isinstance(recipe, Choice) and isinstance(recipe.algorithm, Sparse)):
         return recipe
-    return recipe.model_copy(update={"selection_bandwidth": np.inf})
+    found_at_once = recipe.algorithm.model_copy(update={"selection_bandwidth": np.inf})
+    return replace(recipe, algorithm=found_at_once)

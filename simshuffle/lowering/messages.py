@@ -23,6 +23,7 @@ class ExchangeCosts:
     """What each step and each iteration of an epoch's exchange moves and takes."""
 
     plan: ExchangePlan
+    schedule: MessageSchedule
     # (steps, M) bytes of the sample that a rank sends, in storage and on the wire; 0 where it keeps
     # it
     stored: Floats
@@ -74,6 +75,7 @@ def exchange_costs(
     draws: Any = 0 if plan.draws is None else plan.draws
     return ExchangeCosts(
         plan=plan,
+        schedule=schedule,
         stored=stored,
         wire=wire,
         cached=cached & moving,

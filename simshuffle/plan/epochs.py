@@ -18,7 +18,6 @@ from simshuffle.exchange import (
     ShardsContext,
     empty_plan,
 )
-from simshuffle.orders.fetching import Caches
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
@@ -54,12 +53,9 @@ class NodeCaches:
     def __init__(
         self, scenario: Scenario, strategy: LoaderShuffle, context: ShardsContext, nbytes: Floats
     ) -> None:
-        cluster = scenario.cluster
-        readers = strategy.readers(context)
-        of = strategy.pieces(context.owner, context.world_size, context.seed, nbytes)
-        room = strategy.room(cluster.capacity(strategy.cache_in), float(of.nbytes.sum()))
-        self._caches = Caches(readers, of, room)
-        self._nbytes, self._size = nbytes, readers.batch_size
+        capacity = scenario.cluster.capacity(strategy.cache_in)
+        self._caches = strategy.caches(context, capacity, nbytes)
+        self._nbytes, self._size = nbytes, context.batch_size
         self._cached_in = strategy.held_in
 
     def epoch(self, shards: Shards, iterations: int) -> NodeReads:

@@ -15,9 +15,6 @@ from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_levels, r
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.spec.arrays import Ints32, Ints64
-from simshuffle.storage import ParallelFileSystem
-from simshuffle.topology.cabling import Cabling
-from simshuffle.topology.graph import checked
 
 
 def numbered(names: Sequence[Any]) -> Ints32:
@@ -55,6 +52,11 @@ class Domains:
         return self._together[self._first[domain] + place % self._size[domain]]
 
 
+def names_of(fabric: Fabric, kind: str) -> list[str]:
+    """The names of the nodes of a kind, in the order of the network."""
+    return [fabric.cabling.names[node] for node in fabric.cabling.of_kind(kind).tolist()]
+
+
 def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generator) -> list[str]:
     """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
     ``placement`` says; ``rng`` draws those of a scattered one.
@@ -62,8 +64,7 @@ def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generato
     Raises:
         TopologyError: the placement names a host that the network does not have.
     """
-    cabling = fabric.cabling
-    names = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
+    names = names_of(fabric, "host")
     named = cluster.named_hosts
     if named is not None:
         _check_known(named, names)
@@ -105,8 +106,7 @@ PFS = "pfs"
 class Wiring:
     """The network of a cluster, its file system attached."""
 
-    cabling: Cabling  # its nodes and cables
-    fabric: Fabric  # its ports and links
+    fabric: Fabric  # its cables, ports and links
     routing: RoutingRule  # the routing of its topology
     # for every switch to which hosts are attached the number of what is joined below the topmost
     # switches; all the same with one level
@@ -144,11 +144,11 @@ def wiring(cluster: Cluster) -> Wiring:
     """The network of a cluster. It is made once in a process for runs on the same cluster.
 
     Raises:
-        TopologyError: the graph has loose parts, no host, or a link without a positive bandwidth.
+        TopologyError: as `Cluster.cabling`.
     """
     if problems := cluster_problems(cluster, world_size=1):
         raise TopologyError(problems, f"topology of {cluster.name}")
-    pfs: ParallelFileSystem = cluster.parallel_file_system
+    pfs = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
     faults = tuple((cluster.faults or {}).items())
     return _wiring(_Request(cluster.topology.key, faults, link, cluster))
@@ -157,15 +157,13 @@ def wiring(cluster: Cluster) -> Wiring:
 @lru_cache(maxsize=2)
 def _wiring(request: _Request) -> Wiring:
     cluster = request.cluster
-    problems, cabling = checked(cluster.sketch(), "cluster.topology")
-    if problems or cabling is None:
-        raise TopologyError(problems, f"topology of {cluster.name}")
+    cabling = cluster.cabling()
     if "storage" not in cabling.kinds:
         bandwidth, latency, links = request.link
         cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
     fabric = Fabric(cabling)
     known = None if cluster.is_cut else routing_by_topology(cluster.topology)
-    return Wiring(cabling, fabric, known or routing_by_levels(fabric), racks(cabling))
+    return Wiring(fabric, known or routing_by_levels(fabric), _racks(fabric))
 
 
 def routing(cluster: Cluster) -> RoutingRule:
@@ -190,9 +188,9 @@ def check_machine(cluster: Cluster) -> None:
         placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
 
 
-def racks(cabling: Cabling) -> dict[str, int]:
+def _racks(fabric: Fabric) -> dict[str, int]:
     """See `Wiring`."""
-    depth = cabling.depth
+    cabling, depth = fabric.cabling, fabric.cabling.depth
     storage = np.array([tier == "storage" for tier in cabling.tiers])
     top = depth[~storage].max()
     lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))

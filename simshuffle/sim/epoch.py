@@ -60,7 +60,7 @@ def _exchange(
     costs = exchange_costs(
         plan.exchange, schedule, workload.dataset, nbytes, plan.sent_from_cache, plan.iterations
     )
-    return Exchange(simulation, schedule, costs, costs.remove * thinning.factor)
+    return Exchange(simulation, costs, costs.remove * thinning.factor)
 
 
 class Epoch:

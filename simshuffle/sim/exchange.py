@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import simpy
 
-from simshuffle.exchange import MessageSchedule
 from simshuffle.lowering.messages import (
     ExchangeCosts,
     MessageGraph,
@@ -23,24 +22,15 @@ from simshuffle.spec.arrays import Floats
 class Exchange:
     """The exchange of one epoch; ``remove`` is (M,) s to remove what was sent, at the end."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        schedule: MessageSchedule,
-        costs: ExchangeCosts,
-        remove: Floats,
-    ) -> None:
+    def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
         scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
         self._recorder, self.costs, self.remove = simulation.recorder, costs, remove
-        self._resources, self._clock, self._schedule = resources, clock, schedule
+        self._resources, self._clock, self._schedule = resources, clock, costs.schedule
         self._reads_in_flight = scenario.workload.loader.reads_in_flight
         self._world_size = resources.world_size
         self._sending = frozenset(costs.plan.iteration.tolist())
-        serial_pairs, in_memory = (
-            scenario.network.serial_pairs,
-            scenario.workload.source == "memory",
-        )
-        self._lowering = MessageLowering(resources, schedule, serial_pairs=serial_pairs)
+        pairs, in_memory = scenario.network.serial_pairs, scenario.workload.source == "memory"
+        self._lowering = MessageLowering(resources, costs.schedule, serial_pairs=pairs)
         self._stores = StoreLowering(resources, costs, in_memory=in_memory)
         # of the iteration whose messages were prepared last: its groups, of each rank the one of
         # its host work and the one of its messages; and its transfers
