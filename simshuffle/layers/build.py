@@ -15,17 +15,6 @@ ANY_EXTENTS = ("attention", "embedding", "other")
 """Kinds of layers that may take outputs with other extents together."""
 
 
-def chain_problems(network: LayerList) -> Iterator[Problem]:
-    """What keeps it from being a network: names that are not unique or come later, and layers that
-    do not take what others give. Paths begin with the number of the layer."""
-    given = {INPUT: network.input}
-    for number, layer in enumerate(network.layers):
-        found = list(name_problems(layer.name, layer.kind, layer.after, given))
-        found = found or list(shape_problems(layer, given))
-        yield from (problem.below(str(number)) for problem in found)
-        given[layer.name] = layer.output
-
-
 def name_problems(
     name: str, kind: Kind, after: Sequence[str], given: Mapping[str, Shape]
 ) -> Iterator[Problem]:

@@ -159,11 +159,3 @@ class LayerList:
         each takes. A group is a layer with operations, and those after it that have parameters or
         operations alone, such as norms and attention."""
         return parts_of_gradient([(layer.parameters, layer.flops / 2) for layer in self.layers])
-
-    def crossing(self, cut: int) -> int:
-        """Values of one sample that layers before number ``cut`` give to those from it on: each
-        output that is taken there counts once."""
-        before = {layer.name: layer for layer in self.layers[:cut]}
-        taken = {name for layer in self.layers[cut:] for name in layer.after}
-        sample = math.prod(self.input) if INPUT in taken else 0
-        return sample + sum(before[name].outputs for name in taken if name in before)

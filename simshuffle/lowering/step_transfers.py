@@ -145,16 +145,10 @@ def step_transfers(
     step: Step,
     communicators: Communicators,
     groups: Sequence[int] | None = None,
-    nodes: Sequence[int] | None = None,
 ) -> StepTransfers:
     """A step as transfers: each node begins when all have ended for which it waits. A node in which
     ranks of all model groups take part waits for all of them, and all wait for it; nothing else
-    joins two groups.
-
-    Args:
-        groups: numbers of the model groups; None for all.
-        nodes: numbers of those that are wanted, ascending; what others have done is there already.
-            None for all.
+    joins two groups. ``groups`` are numbers of the model groups; None for all.
 
     Raises:
         ValueError: a node joins all groups, and they are not all there.
@@ -162,8 +156,8 @@ def step_transfers(
     count = len(communicators.ranks("model"))
     chosen = np.arange(count) if groups is None else np.asarray(groups)
     made = _Made(communicators, chosen, whole=len(chosen) == count)
-    for number in range(len(step.nodes)) if nodes is None else nodes:
-        made.add(number, step.nodes[number])
+    for number, node in enumerate(step.nodes):
+        made.add(number, node)
     return made.transfers()
 
 
@@ -187,24 +181,23 @@ class _Made:
         self._routes: list[Ints32] = []
         self._edges: list[tuple[Ints32, Ints32]] = []
         self._computed: list[tuple[Ints32, float]] = []
-        self._ends: dict[int, Ints32] = {}
+        self._ends: list[Ints32] = []
         self._last: set[int] = set()
         self._begins = self._joins(len(chosen))
 
     def add(self, number: int, node: Node) -> None:
         """Add a node."""
-        after = [k for k in node.after if k in self._ends]
-        self._last.difference_update(after)
+        self._last.difference_update(node.after)
         self._last.add(number)
-        before = [self._ends[k] for k in after] or [self._begins]
+        before = [self._ends[k] for k in node.after] or [self._begins]
         if node.collective is None:
             computing = self._joins(self._groups, node.seconds)
             self._computed.append((computing, node.seconds))
             for end in before:
                 self._edge(end, computing)
-            self._ends[number] = computing
+            self._ends.append(computing)
         else:
-            self._ends[number] = self._sent(node, before)
+            self._ends.append(self._sent(node, before))
 
     def _sent(self, node: Node, before: list[Ints32]) -> Ints32:
         """Add what is sent; gives its ends, one for each group."""
@@ -214,7 +207,10 @@ class _Made:
             raise ValueError(f"'{node.label}' joins all groups")
         if common:
             known = np.unique(np.concatenate(before))
-            ready = known if len(known) == 1 else self._joined(known)
+            ready = known
+            if len(known) > 1:
+                ready = self._joins(1)
+                self._edge(known, np.broadcast_to(ready, len(known)))
         elif len(before) > 1:
             ready = self._joins(self._groups)
             for end in before:
@@ -276,12 +272,6 @@ class _Made:
         """Transfers without links."""
         first = self._add(tasks(count, delay=seconds), np.full((count, self._width), -1, np.int32))
         return first + np.arange(count, dtype=np.int32)
-
-    def _joined(self, known: Ints32) -> Ints32:
-        """One transfer after all of ``known``."""
-        join = self._joins(1)
-        self._edge(known, np.broadcast_to(join, len(known)))
-        return join
 
     def _edge(self, edge_from: Ints32, edge_to: Ints32) -> None:
         self._edges.append((edge_from, edge_to))

@@ -93,7 +93,7 @@ def test_networks_of_all_kinds_are_routed_around_a_cut(topology, kind):
         "cluster.host.pcie_slots": hcas,
     }
     whole = wiring(scenario({}, ranks=2, **values).cluster)
-    cabling, switches = whole.cabling, whole.fabric.switches
+    cabling, switches = whole.fabric.cabling, whole.fabric.switches
     transit = set(switches.nodes[switches.transit].tolist())
     a, b = next(pair for pair in cabling.ends.tolist() if transit.issuperset(pair))
     name = f"{cabling.names[a]}>{cabling.names[b]}"
