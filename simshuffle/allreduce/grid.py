@@ -11,13 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
-from simshuffle.allreduce.doubling import halving_doubling_sends, halving_doubling_steps
-from simshuffle.allreduce.ring import ring_sends, ring_steps
+from simshuffle.allreduce.doubling import halving_doubling_sends
+from simshuffle.allreduce.ring import ring_sends
 from simshuffle.allreduce.steps import (
     Dependent,
     Ints,
     Sends,
-    Steps,
     dependent_flows,
     place_in_host,
     rail_of,
@@ -52,7 +51,7 @@ class Grid:
         self.leader: Ints = np.take_along_axis(self._rank, self._place, axis=1)
         """(hosts, columns) the rank in each column."""
 
-    def _chains(self, first: int) -> tuple[NDArray[np.integer], ...]:
+    def chains(self, first: int) -> tuple[NDArray[np.integer], ...]:
         """Host, column, hop, and ranks that send and receive on the chains inside hosts, whose
         first sends are ``first`` places after their column's."""
         hops = np.arange(self._rank.shape[1] - 1)
@@ -65,20 +64,6 @@ class Grid:
         src, dst = (self._rank[host, each % self.size[host]] for each in (place, place + 1))
         return host, column, hop, src, dst
 
-    def steps(self, among: Steps) -> Steps:
-        """All steps, where ``among`` are those of the hosts of a column."""
-        parts, hops = among.parts, self._rank.shape[1] - 1
-        stages: list[tuple[ArrayLike, ...]] = []
-        for first, begin, adds in ((1, 0, True), (0, hops + among.count, False)):
-            _, column, hop, src, dst = self._chains(first)
-            stages.append((begin + hop, src, dst, column * parts, column * parts + parts, adds))
-        for number, leader in enumerate(self.leader.T):
-            before = number * parts
-            ends = leader[among.src], leader[among.dst]
-            cut = among.first + before, among.end + before
-            stages.append((hops + among.step, *ends, *cut, among.adds))
-        return Steps.joined(self.columns * parts, stages)
-
     def sends(self, among: Sends, rail: Ints, rails: int = 1) -> Sends:
         """All sends: the chains inside hosts as pipelines, and between them ``among``, those of the
         hosts of a column.
@@ -90,7 +75,7 @@ class Grid:
         """
         stages: list[tuple[ArrayLike, ...]] = []
         for first, step in ((1, 0), (0, int(among.step.max(initial=-1)) + 2)):
-            host, column, _, src, dst = self._chains(first)
+            host, column, _, src, dst = self.chains(first)
             hops, head = self.size[host] - 1, self.leader[host, column]
             on = column * rails // self.columns
             stages.append((step, src, dst, 1 / self.columns, on, hops, head))
@@ -101,7 +86,6 @@ class Grid:
         return Sends.joined(stages)
 
 
-STEPS = {"ring": ring_steps, "halving_doubling": halving_doubling_steps}
 SENDS = {"ring": ring_sends, "halving_doubling": halving_doubling_sends}
 
 
@@ -124,12 +108,6 @@ class Hierarchical(Dependent):
     kind: Literal["hierarchical"]
     leaders: OneEach
     among_hosts: Literal["ring", "halving_doubling"]
-
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send: 2 (G-1) steps inside hosts of up to G ranks,
-        and those of the leaders."""
-        grid = Grid(host_of, self.leaders)
-        return grid.steps(STEPS[self.among_hosts](grid.hosts))
 
     def sends(self, host_of: NDArray[np.int32]) -> Sends:
         """See `Dependent.sends`."""
@@ -157,20 +135,15 @@ class Torus(Dependent):
     rails: OneEach
     hosts_per_row: Count = 1
 
-    def _grid(self, host_of: NDArray[np.int32]) -> Grid:
+    def grid(self, host_of: NDArray[np.int32]) -> Grid:
+        """Rows in the place of hosts."""
         _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
         met = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
         return Grid((met[host] // self.hosts_per_row).astype(np.int32))
 
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send: 2 (G-1) + 2 (R-1) steps in R rows of up to
-        G ranks."""
-        grid = self._grid(host_of)
-        return grid.steps(ring_steps(grid.hosts))
-
     def sends(self, host_of: NDArray[np.int32]) -> Sends:
         """See `Dependent.sends`."""
-        grid = self._grid(host_of)
+        grid = self.grid(host_of)
         rail = rail_of(host_of, self.rails)[grid.leader]
         return grid.sends(ring_sends(grid.hosts), rail, self.rails)
 
@@ -214,17 +187,6 @@ class Sharp(Paced):
         while below < hosts:
             levels, below = levels + 1, below * self.radix
         return levels
-
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send, where rank M stands for all switches, which
-        have nothing to add."""
-        hosts = len(np.unique(host_of))
-        if hosts == 1:
-            return Grid(host_of, self.rails).steps(Steps.joined(1, ()))
-        host, switches = np.arange(hosts), hosts
-        among = Steps.joined(1, [(0, host, switches, 0, 1, True), (1, switches, host, 0, 1, False)])
-        with_switches = np.append(host_of, host_of.max() + 1).astype(np.int32)
-        return Grid(with_switches, self.rails).steps(among)
 
     def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
         """See above."""

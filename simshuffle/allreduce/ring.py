@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
-from simshuffle.allreduce.steps import Sends, Steps
+from simshuffle.allreduce.steps import Sends
 from simshuffle.spec.record import OneEach
 
 
@@ -27,10 +27,6 @@ class Ring(Paced):
     one_for_each_hca: ClassVar[str] = "rings"
     kind: Literal["ring"]
     rings: OneEach
-
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send: 2 (M-1) steps, of all rings together."""
-        return ring_steps(len(host_of))
 
     def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
         """Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2
@@ -55,22 +51,8 @@ class Ring(Paced):
         )
 
 
-def ring_steps(count: int) -> Steps:
-    """The steps around a ring of ``count`` ranks: a part goes around it and is added to until it is
-    whole at the rank before the one where it began, and around once more."""
-    rank = np.arange(count)
-    steps = range(2 * count - 2)
-    return Steps.joined(
-        count,
-        (
-            (step, rank, (rank + 1) % count, part, part + 1, step < count - 1)
-            for step, part in ((step, (rank - step) % count) for step in steps)
-        ),
-    )
-
-
 def ring_sends(count: int) -> Sends:
-    """The same as one pipeline, on rail 0; nothing for one rank."""
+    """A ring of ``count`` ranks as one pipeline, on rail 0; nothing for one rank."""
     rank = np.arange(count if count > 1 else 0, dtype=np.int32)
     zeros = np.zeros_like(rank)
     return Sends(

@@ -3,9 +3,10 @@ ahead in compiled code whenever it may."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import inf
 from types import MethodType
+from typing import Any
 from weakref import WeakMethod
 
 import simpy
@@ -59,6 +60,13 @@ class NetworkClock:
     def close(self, group: int) -> tuple[float, float]:
         """Give a complete group back: when its marked transfer ended, and its last one (s)."""
         return self.network.close_group(group)
+
+    def ended(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
+        """Wait for a group of which nobody else waits, and close it."""
+        event = self.completion(group)
+        if event is not None:
+            yield event
+        return self.close(group)
 
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""

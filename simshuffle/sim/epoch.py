@@ -152,10 +152,7 @@ class Epoch:
         pending = -1  # iteration whose messages have not been waited for
         for iteration in range(self._plan.iterations):
             times = Times(begin=env.now)
-            awaited = loaders.awaited(rank)
-            if awaited is not None:
-                yield awaited
-            read_at = loaders.take(rank)
+            read_at = yield from loaders.next_batch(rank)
             times.loaded = env.now
             times.read = min(max(read_at, times.begin), times.loaded)
             yield from self._gradients.compute(rank, iteration, times)
@@ -186,10 +183,7 @@ class Epoch:
             loaders = measuring.loaders
             loaders.begin(rank)
             for batch, seconds in enumerate(measuring.seconds[rank]):
-                awaited = loaders.awaited(rank)
-                if awaited is not None:
-                    yield awaited
-                loaders.take(rank)
+                yield from loaders.next_batch(rank)
                 yield env.timeout(seconds)
                 measuring.rest.note(rank, batch)
             rest = measuring.rest.passes(rank)
@@ -208,11 +202,7 @@ class Epoch:
         order was."""
         begin = self._env.now
         before = float(self._clock.network.accounts[rank])
-        group = exchange.start(rank, iteration)
-        free = self._clock.completion(group)
-        if free is not None:
-            yield free
-        self._clock.close(group)
+        yield from self._clock.ended(exchange.start(rank, iteration))
         worked = float(self._clock.network.accounts[rank]) - before
         times.free = self._free_at[iteration, rank] = self._env.now
         times.sent = min(begin + worked, times.free)
@@ -224,19 +214,14 @@ class Epoch:
         delivered = self._free_at[iteration, rank]
         group = exchange.delivery(rank)
         if group >= 0:
-            event = self._clock.completion(group)
-            if event is not None:
-                yield event
-            _, delivered = self._clock.close(group)
+            _, delivered = yield from self._clock.ended(group)
         self._delivered_at[iteration, rank] = delivered
         stored, closed = exchange.store(rank, iteration)
         if closed is not None:
             yield closed
+            _, written_at = self._clock.close(stored)
         else:
-            written = self._clock.completion(stored)
-            if written is not None:
-                yield written
-        _, written_at = self._clock.close(stored)
+            _, written_at = yield from self._clock.ended(stored)
         times.stored_by_all = self._env.now
         times.stored = min(written_at, times.stored_by_all)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any
 
 import simpy
 
@@ -81,14 +83,11 @@ class Loaders:
         self._clock.post(self.chains.batch(rank, iteration, group, turns[worker]))
         turns[worker] = self._clock.network.last
 
-    def awaited(self, rank: int) -> simpy.Event | None:
-        """The event of the rank's next batch being ready; None if it is."""
-        return self._clock.completion(self._groups[rank][0])
-
-    def take(self, rank: int) -> float:
-        """Take the next batch, which is ready, and let another be loaded; returns when its last
-        byte was read (s)."""
-        read_at, _ = self._clock.close(self._groups[rank].popleft())
+    def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
+        """Wait for the next batch, take it, and let another be loaded; returns when its last byte
+        was read (s)."""
+        read_at, _ = yield from self._clock.ended(self._groups[rank][0])
+        self._groups[rank].popleft()
         self._load_one(rank)
         return read_at
 
