@@ -40,7 +40,6 @@ METHOD = "".join(
     (ROOT / "simshuffle" / name).read_text(encoding="utf-8")
     for name in (
         "plan/thinning.py",
-        "sim/rest.py",
         "sim/served.py",
         "sim/steady.py",
         "sim/simulate.py",

@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simshuffle.allreduce.base import AllreduceFlows, HostOrder
+from simshuffle.allreduce.base import AllreduceFlows, Ddp, Horovod, HostOrder, NoOverlap, Overlap
 from simshuffle.allreduce.doubling import HalvingDoubling, RecursiveDoubling, Sparse
 from simshuffle.allreduce.grid import Hierarchical, Sharp, Torus
 from simshuffle.allreduce.nccl import Nccl
-from simshuffle.allreduce.overlap import Ddp, Horovod, NoOverlap, Overlap
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
 

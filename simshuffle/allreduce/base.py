@@ -1,17 +1,172 @@
-"""What all allreduce algorithms have in common, and what they answer."""
+"""What all allreduce algorithms have in common, what they answer, and what of them runs beside the
+backward pass: nothing, or as DDP or Horovod post it."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field
 
-from simshuffle.allreduce.overlap import NoOverlap, Overlap
 from simshuffle.spec.interpolation import BandwidthBySize
-from simshuffle.spec.record import Seconds, Sourced
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import PositiveNBytes, PositiveSeconds, Seconds, Share, Sourced
+
+SLOWDOWN = (
+    "default: middle of 0.1 to 0.4 on eight V100 of a DGX-1 with DDP, and about 0.4 on hosts of"
+    " eight V100 with one EDR (18 ms of communication cost 9.3 ms), estimate"
+)
+
+
+class NoOverlap(Sourced):
+    """The gradients are summed when the backward pass of all ranks is done (Chainer)."""
+
+    slowdown: ClassVar[float] = 0.0
+    hooks: ClassVar[float] = 0.0
+    cycle: ClassVar[float] = 0.0
+    kind: Literal["none"]
+
+
+class Overlapping(Sourced):
+    """``slowdown`` is the share of its speed that the backward pass loses while gradients travel;
+    ``hooks`` is what else it adds to the backward pass of every iteration.
+
+    Attributes:
+        slowdown: share of its speed that the backward pass loses while gradients travel.
+        hooks: what else it adds to the backward pass of every iteration.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {"slowdown": SLOWDOWN}
+
+    slowdown: Share = 0.25
+    hooks: Seconds = 0.0
+
+
+class Ddp(Overlapping):
+    """PyTorch's DistributedDataParallel: layers in static, reversed order fill buckets of
+    ``bucket`` bytes, the first of ``first_bucket``; each is posted when its last layer is done on
+    all ranks and the bucket before it is summed (one communicator). Its ``hooks`` copy gradients
+    into buckets.
+
+    Attributes:
+        bucket: bytes of gradients that are summed together.
+        first_bucket: the same of the first bucket.
+        hooks: what copying gradients into buckets adds to the backward pass of every iteration.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        **Overlapping.default_sources,
+        "bucket": "default: PyTorch, torch.nn.parallel.DistributedDataParallel, bucket_cap_mb=25",
+        "first_bucket": "default: PyTorch, torch/csrc/distributed/c10d/reducer.hpp,"
+        " kDefaultFirstBucketBytes",
+        "hooks": "default: PyTorch, benchmarks/distributed/ddp/README.md, ResNet-50 on one V100,"
+        " 0.100 s with DDP and 0.097 s without",
+    }
+
+    cycle: ClassVar[float] = 0.0
+    kind: Literal["ddp"]
+    bucket: PositiveNBytes = 25 * 2.0**20
+    first_bucket: PositiveNBytes = 2.0**20
+    hooks: Seconds = 3e-3
+
+    def parts(self, layers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The buckets: (buckets, 2) bytes, and the share of the backward pass after which they are
+        full. A bucket takes layers until it holds its size or more.
+
+        Args:
+            layers: (layers, 2) the same of the layers, in the order in which they are ready.
+        """
+        buckets, filled, most = [], 0.0, self.first_bucket
+        for nbytes, share in layers.tolist():
+            filled += nbytes
+            if filled >= most:
+                buckets.append((filled, share))
+                filled, most = 0.0, self.bucket
+        if filled:
+            buckets.append((filled, share))
+        return np.array(buckets)
+
+    def messages(
+        self, layers: NDArray[np.float64], backward: float, world_size: int
+    ) -> NDArray[np.float64]:
+        """What is summed together, in its order: (messages, 2) bytes, and the share of a backward
+        pass of ``backward`` s after which ``world_size`` ranks post it. Here the `parts`."""
+        return self.parts(layers)
+
+
+class Horovod(Overlapping):
+    """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere, which costs
+    ``negotiation`` and ``negotiation_per_rank`` for each of them; then it is summed in messages of
+    ``fusion`` bytes at most, one after the other.
+
+    Attributes:
+        fusion: most bytes of gradients that are summed together; a larger layer goes alone.
+        cycle: how often ranks agree on what is ready everywhere.
+        negotiation: what that costs.
+        negotiation_per_rank: what it costs more for each rank.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        **Overlapping.default_sources,
+        "fusion": "default: Horovod 0.16, docs/tensor-fusion.rst, HOROVOD_FUSION_THRESHOLD",
+        "cycle": "default: Horovod 0.16, docs/tensor-fusion.rst, HOROVOD_CYCLE_TIME",
+        "negotiation": "default: estimate, a round of small messages and the coordinator's work",
+        "negotiation_per_rank": "default: estimate, a message of MPI for each rank, received and"
+        " answered by the coordinator (MPI_Gatherv and MPI_Bcast)",
+    }
+
+    kind: Literal["horovod"]
+    fusion: PositiveNBytes = 64 * 2.0**20
+    cycle: PositiveSeconds = 5e-3
+    negotiation: Seconds = 50e-6
+    negotiation_per_rank: Seconds = 3e-6
+
+    def parts(self, layers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The layers themselves, which are fused when they are ready: see `Ddp.parts`."""
+        return layers
+
+    def messages(
+        self, layers: NDArray[np.float64], backward: float, world_size: int
+    ) -> NDArray[np.float64]:
+        """Those of a backward pass that begins with a cycle of the coordinator; each is there when
+        the cycle ends and ranks have agreed: see `Ddp.messages`."""
+        agreeing = self.negotiation_seconds(world_size)
+        period = max(self.cycle, agreeing)
+        cycle = np.ceil(layers[:, 1] * backward / period)
+        return np.array(
+            [
+                (nbytes, min((each * period + agreeing) / backward, 1.0))
+                for each in np.unique(cycle).tolist()
+                for nbytes in self.fused(layers[cycle == each, 0].tolist())
+            ]
+        )
+
+    def negotiation_seconds(self, world_size: int) -> float:
+        """s until all ranks know what is ready on all of them."""
+        return self.negotiation + world_size * self.negotiation_per_rank
+
+    def fused(self, nbytes: list[float]) -> list[float]:
+        """Bytes of the messages for layers of ``nbytes`` that are ready together. A message takes
+        layers as long as they fit; a larger one goes alone."""
+        messages: list[float] = []
+        for each in nbytes:
+            if messages and messages[-1] + each <= self.fusion:
+                messages[-1] += each
+            else:
+                messages.append(each)
+        return messages
+
+
+def _named(value: Any) -> Any:
+    return by_kind(value) if isinstance(value, str) else value
+
+
+Overlap = Annotated[
+    Annotated[NoOverlap | Ddp | Horovod, Field(discriminator="kind")], BeforeValidator(_named)
+]
 
 
 def _no_edges() -> NDArray[np.int32]:

@@ -18,7 +18,7 @@ from simshuffle.results.timeline import hidden_rows, phase_rows
 from simshuffle.sim.clock import Barrier, let_go, succeed_after
 from simshuffle.sim.exchange import Exchange
 from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
-from simshuffle.sim.rest import RestOfPass
+from simshuffle.sim.served import RestOfPass
 from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from simshuffle.allreduce import Horovod
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
@@ -91,13 +90,13 @@ def _windows(
     if not thinning.left_out:
         return [Window(whole, whole)]
     workload = scenario.workload
-    overlap, loading = workload.allreduce.overlap, simulated.loading()
+    loading = simulated.loading()
     seen = Seen(
         simulated.seconds(),
         loading.max(axis=1),
         loading[0],
         simulated.measured_spread,
-        overlap.cycle if isinstance(overlap, Horovod) else 0.0,
+        workload.allreduce.overlap.cycle,
     )
     found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
     if simulated.served is not None:
