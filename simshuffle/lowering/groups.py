@@ -220,15 +220,14 @@ class Groups:
         """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
-            self._batches[key] = self._transfers(node)
+            nbytes = node.nbytes / node.count
+            laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
+            self._batches[key] = (
+                None
+                if laid is None
+                else (transfers_of(laid.flows, self._resources, node.count), laid.of)
+            )
         return self._batches[key]
-
-    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        nbytes = node.nbytes / node.count
-        laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
-        if laid is None:
-            return None
-        return transfers_of(laid.flows, self._resources, node.count), laid.of
 
     def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
         """The flows of all groups, each pattern by its recipe."""

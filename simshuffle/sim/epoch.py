@@ -165,7 +165,7 @@ class Epoch:
             if exchange is not None and exchange.sends(iteration):
                 yield from self._communicate(exchange, rank, iteration, times)
                 pending = iteration
-                if not exchange.overlap:
+                if not exchange.schedule.overlap:
                     yield from self._finish_exchange(exchange, rank, iteration, times)
                     pending = -1
             self._iterations.add(rank, times)

@@ -188,7 +188,10 @@ def simulate_epochs(
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
-    _refuse_epochs_that_go_together(scenario, first_epoch)
+    if first_epoch > 1 and scenario.workload.loader.across_epochs:
+        rule = f"must be false where epoch {first_epoch} is simulated alone"
+        problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")
+        raise ScenarioError(problem, scenario.name)
     check_size(scenario)
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:
@@ -210,15 +213,6 @@ def simulate_epochs(
         del plan, loaders, report  # the tables need their room, and then the next epoch
         yield simulated.timeline(name, window)
         del simulated
-
-
-def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
-    if first_epoch > 1 and scenario.workload.loader.across_epochs:
-        rule = f"must be false where epoch {first_epoch} is simulated alone"
-        raise ScenarioError(
-            Problem("workload.loader.across_epochs", rule, "true", "Set it to false."),
-            scenario.name,
-        )
 
 
 def _with_loaders(
