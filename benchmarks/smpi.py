@@ -26,8 +26,12 @@ from simshuffle.exports.export import export
 from simshuffle.exports.program import program
 from simshuffle.exports.simgrid import smpi_options
 from simshuffle.exports.source import Source
-from simshuffle.lowering.costs import exchange_costs
-from simshuffle.lowering.messages import MessageLowering, delivery_counts, messages_of
+from simshuffle.lowering.messages import (
+    MessageLowering,
+    delivery_counts,
+    exchange_costs,
+    messages_of,
+)
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario, load_scenario

@@ -40,10 +40,9 @@ METHOD = "".join(
     (ROOT / "simshuffle" / name).read_text(encoding="utf-8")
     for name in (
         "plan/thinning.py",
-        "sim/rest.py",
         "sim/served.py",
         "sim/steady.py",
-        "sim/window.py",
+        "sim/simulate.py",
     )
 )
 """Sources on which windows rest, and whole epochs do not."""

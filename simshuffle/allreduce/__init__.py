@@ -6,16 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simshuffle.allreduce.base import HostOrder
-from simshuffle.allreduce.doubling import HalvingDoubling, RecursiveDoubling
-from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.hierarchical import Hierarchical
+from simshuffle.allreduce.base import AllreduceFlows, Ddp, Horovod, HostOrder, NoOverlap, Overlap
+from simshuffle.allreduce.doubling import HalvingDoubling, RecursiveDoubling, Sparse
+from simshuffle.allreduce.grid import Hierarchical, Sharp, Torus
 from simshuffle.allreduce.nccl import Nccl
-from simshuffle.allreduce.overlap import Ddp, Horovod, NoOverlap, Overlap
 from simshuffle.allreduce.ring import Ring
-from simshuffle.allreduce.sharp import Sharp
-from simshuffle.allreduce.sparse import Sparse
-from simshuffle.allreduce.torus import Torus
 from simshuffle.allreduce.tree import Tree
 
 Allreduce = Annotated[

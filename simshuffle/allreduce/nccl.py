@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.allreduce.base import AllreduceAlgorithm
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.base import AllreduceAlgorithm, AllreduceFlows, Paced
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
 from simshuffle.spec.interpolation import BandwidthBySize
@@ -108,7 +107,7 @@ def _named(value: Any) -> Any:
 class Choice:
     """An algorithm over a protocol."""
 
-    algorithm: Ring | Tree  # with the latencies of the protocol
+    algorithm: Paced  # with the latencies of the protocol
     bandwidth: float = 1.0  # share of its bandwidths that the protocol has
     base: float = 0.0  # s, once for each allreduce
     longer: float = 1.0  # what its latency is multiplied by
@@ -155,19 +154,12 @@ class Nccl(AllreduceAlgorithm, Latencies):
         Annotated[dict[str, Protocol], BeforeValidator(_named), Field(min_length=1)] | None
     ) = None
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank."""
-        ways = self._ways(host_of, nbytes)
-        return min(ways, key=lambda flows: flows.seconds_uncontended, default=None)
-
-    def _ways(self, host_of: NDArray[np.int32], nbytes: float) -> Iterator[AllreduceFlows]:
-        """All that it may choose; nothing for a single rank."""
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """The fastest of all choices."""
         several = bool((host_of != host_of[0]).any())
-        for choice in self.choices(several, nbytes >= len(host_of) * PLATEAU_NBYTES):
-            flows = choice.flows(host_of, nbytes)
-            if flows is not None:
-                yield flows
+        choices = self.choices(several, nbytes >= len(host_of) * PLATEAU_NBYTES)
+        found = [flows for each in choices if (flows := each.flows(host_of, nbytes)) is not None]
+        return min(found, key=lambda flows: flows.seconds_uncontended)
 
     def choices(self, several: bool, large: bool) -> Iterator[Choice]:
         """Ring and trees over each protocol, the ring first.

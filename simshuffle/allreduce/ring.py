@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.steps import Sends, Steps
+from simshuffle.allreduce.base import AllreduceFlows, Paced
+from simshuffle.allreduce.steps import Sends
 from simshuffle.spec.record import OneEach
 
 
@@ -29,21 +28,11 @@ class Ring(Paced):
     kind: Literal["ring"]
     rings: OneEach
 
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send: 2 (M-1) steps, of all rings together."""
-        return ring_steps(len(host_of))
-
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank.
-
-        Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2 (H-1)
-        on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model counts
-        them (v2.7); with one GPU a host it is 2 (M-1) alpha.
-        """
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2
+        (H-1) on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model
+        counts them (v2.7); with one GPU a host it is 2 (M-1) alpha."""
         world_size = len(host_of)
-        if world_size == 1:
-            return None
         rings = self.rings
         src = np.tile(np.arange(world_size, dtype=np.int32), rings)
         dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
@@ -62,22 +51,8 @@ class Ring(Paced):
         )
 
 
-def ring_steps(count: int) -> Steps:
-    """The steps around a ring of ``count`` ranks: a part goes around it and is added to until it is
-    whole at the rank before the one where it began, and around once more."""
-    rank = np.arange(count)
-    steps = range(2 * count - 2)
-    return Steps.joined(
-        count,
-        (
-            (step, rank, (rank + 1) % count, part, part + 1, step < count - 1)
-            for step, part in ((step, (rank - step) % count) for step in steps)
-        ),
-    )
-
-
 def ring_sends(count: int) -> Sends:
-    """The same as one pipeline, on rail 0; nothing for one rank."""
+    """A ring of ``count`` ranks as one pipeline, on rail 0; nothing for one rank."""
     rank = np.arange(count if count > 1 else 0, dtype=np.int32)
     zeros = np.zeros_like(rank)
     return Sends(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
+from simshuffle.allreduce.base import AllreduceFlows, Paced
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -232,9 +231,6 @@ class Dependent(Paced):
     def sends(self, host_of: Ints) -> Sends:
         """What ranks on hosts ``host_of``, (M,), send, as `dependent_flows` carries it."""
 
-    def flows(self, host_of: Ints, nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank. See `dependent_flows`."""
-        if len(host_of) == 1:
-            return None
+    def flows_of_several(self, host_of: Ints, nbytes: float) -> AllreduceFlows:
+        """See `dependent_flows`."""
         return dependent_flows(self.sends(host_of), host_of, nbytes, self)

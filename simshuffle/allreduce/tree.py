@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from simshuffle.allreduce.base import Paced
-from simshuffle.allreduce.flows import AllreduceFlows
-from simshuffle.allreduce.steps import Steps
+from simshuffle.allreduce.base import AllreduceFlows, Paced
 from simshuffle.spec.record import OneEach
 
 
@@ -35,36 +33,11 @@ class Tree(Paced):
     kind: Literal["tree"]
     channels: OneEach
 
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
-        """What ranks on hosts ``host_of``, (M,), send, of all channels together: a level of the
-        trees, or a hop of the chains, a step."""
-        order = np.argsort(host_of, kind="stable").astype(np.int32)
-        is_head = np.diff(host_of[order], prepend=host_of[order[0]] - 1) != 0
-        host = np.cumsum(is_head) - 1
-        heads = order[is_head]
-        hop = np.arange(len(order)) - np.flatnonzero(is_head)[host]
-        stages: list[tuple[ArrayLike, ...]] = []
-        for half, up in enumerate(double_tree(len(heads))):
-            below = (hop > 0) | (up[host] >= 0)
-            depth = (depths(up)[host] + hop)[below]
-            child = order[below]
-            parent = np.where(is_head, heads[up[host]], np.roll(order, 1))[below]
-            deepest = int(depth.max(initial=0))
-            stages.append((deepest - depth, child, parent, half, half + 1, True))
-            stages.append((deepest + depth - 1, parent, child, half, half + 1, False))
-        return Steps.joined(2, stages)
-
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
-        """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
-        for a single rank.
-
-        All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra +
-        log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
-        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep.
-        """
+    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+        """All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra
+        + log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
+        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep."""
         world_size = len(host_of)
-        if world_size == 1:
-            return None
         child, parent, share, rail = self._edges(host_of)
         hosts = len(np.unique(host_of))
         bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
@@ -128,12 +101,3 @@ def double_tree(count: int) -> NDArray[np.int64]:
         return np.stack([first, np.where(mirrored < 0, -1, count - 1 - mirrored)])
     shifted = np.roll(first, 1)
     return np.stack([first, np.where(shifted < 0, -1, (shifted + 1) % count)])
-
-
-def depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(count,) levels below the root, in the tree of these parents."""
-    depth, above = np.zeros(len(parent), np.int64), parent
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[above], -1)
-    return depth

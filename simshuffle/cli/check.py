@@ -40,7 +40,7 @@ def check(
     """Say what bounds an epoch, what it needs, which values look wrong.
 
     Simulates nothing."""
-    from simshuffle.plan.packets import check_size
+    from simshuffle.plan.effort import check_size
     from simshuffle.plan.wiring import check_machine
     from simshuffle.scenario.scenario import all_runs
 
@@ -53,7 +53,7 @@ def check(
     if full:
         _print_in_full(scenarios, runs)
         return
-    from simshuffle.plan.verdict import tables, verdict
+    from simshuffle.verdict import tables, verdict
 
     rows = [verdict(single, name) for name, single in runs.items()]
     if json:
@@ -64,7 +64,7 @@ def check(
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
     """YAML that reads back as the scenarios, and what follows from each run as comments."""
-    from simshuffle.plan.summary import derived
+    from simshuffle.verdict import derived
 
     for number, single in enumerate(scenarios):
         typer.echo(("---\n" if number else "") + single.to_yaml().rstrip())

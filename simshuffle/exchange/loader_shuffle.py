@@ -13,7 +13,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.base import ShardsContext, Source, Strategy
 from simshuffle.exchange.plan import Shards, shuffled_shards
 from simshuffle.orders import AnyOrder
-from simshuffle.orders.fetching import Pieces, iteration, pieces
+from simshuffle.orders.fetching import Caches, Pieces, iteration, pieces
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.library import by_kind
@@ -220,6 +220,12 @@ class LoaderShuffle(Strategy):
         bytes of the whole set; None where nothing need ever be dropped."""
         limit = capacity if self.cache_limit is None else self.cache_limit
         return None if limit >= nbytes else int(limit)
+
+    def caches(self, context: ShardsContext, capacity: float, nbytes: Floats) -> Caches:
+        """Those of all nodes, given the capacity of what they are in and the bytes (N,) of every
+        sample."""
+        of = self.pieces(context.owner, context.world_size, context.seed, nbytes)
+        return Caches(self.readers(context), of, self.room(capacity, float(of.nbytes.sum())))
 
     def pieces(self, owner: Ints, world_size: int, seed: int, nbytes: Floats) -> Pieces:
         """What is fetched at once, given the bytes (N,) of every sample; those of a piece are

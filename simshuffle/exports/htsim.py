@@ -23,7 +23,7 @@ import numpy as np
 from simshuffle.errors import refuse
 from simshuffle.exports.program import Program, Step, Tell
 from simshuffle.fabrics import htsim
-from simshuffle.plan.wiring import wiring
+from simshuffle.plan.wiring import names_of, wiring
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.units import Dimension, readable
 
@@ -75,8 +75,7 @@ def write(made: Program, path: Path, tell: Tell) -> list[str]:
 
 def host_numbers(made: Program) -> Ints:
     """(M,) number in the network of each rank's host."""
-    cabling = wiring(made.resources.cluster).cabling
-    known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
+    known = names_of(wiring(made.resources.cluster).fabric, "host")
     number = {name: place for place, name in enumerate(known)}
     return np.array([number[name] for name in made.resources.hosts])[made.resources.host_of]
 

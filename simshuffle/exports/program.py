@@ -16,9 +16,9 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.lowering.compute import compute_factor
-from simshuffle.lowering.costs import exchange_costs
-from simshuffle.lowering.messages import Message, barrier_seconds, messages_of
+from simshuffle.lowering.messages import Message, exchange_costs, messages_of
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.host_work import barrier_seconds
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
@@ -147,7 +147,7 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         resources=resources,
         steps=[_step(message, resources) for message in messages],
         barriers=schedule.barriers,
-        barrier_s=barrier_seconds(resources),
+        barrier_s=barrier_seconds(cluster, resources.world_size),
         store_s=costs.received_work[iteration - 1] + stored,
         overlap=schedule.overlap,
         serial_pairs=scenario.network.serial_pairs,

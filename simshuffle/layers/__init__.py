@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.layers.layer import INPUT, Layer, LayerList
-from simshuffle.layers.shipped import SHIPPED, layer_list
-from simshuffle.layers.written import ModelLayer, as_written, network
+from simshuffle.layers.shipped import SHIPPED, ModelLayer, as_written, layer_list, network
 
 __all__ = [
     "INPUT",

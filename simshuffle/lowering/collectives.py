@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,25 +102,13 @@ def _shifted(who: Ints32) -> tuple[Ints32, Ints32, Floats]:
     return src, dst.astype(np.int32), np.full(len(src), share)
 
 
-Recipe = Paced | Choice | Half | Pairs
-
-
-def flows_of(recipe: Recipe, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
-    """The flows of a recipe among members on hosts ``host_of``, (members,); None if nobody sends
-    anything."""
-    found: AllreduceFlows | None = recipe.flows(host_of, nbytes)  # type: ignore[union-attr]
-    return found
-
-
-def paced(recipe: Recipe) -> Paced:
-    """The algorithm whose bus bandwidths it has."""
-    return recipe if isinstance(recipe, Paced) else recipe.algorithm
+Recipe = Choice | Half | Pairs
 
 
 def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
     """(flows,) whether each is bounded by the bus bandwidth between hosts, and not inside them."""
     far = host_of[flows.src] != host_of[flows.dst]
-    if isinstance(recipe, Pairs) or not isinstance(paced(recipe), Ring | Tree):
+    if isinstance(recipe, Pairs) or not isinstance(recipe.algorithm, Ring | Tree):
         return np.asarray(far)
     return np.full(len(far), bool((host_of != host_of[0]).any()))
 
@@ -140,36 +128,30 @@ class Recipes:
         key: tuple[Any, ...] = (node.collective, several)
         if node.collective is None:
             raise ValueError(f"'{node.label}' sends nothing")
+        large = nbytes >= len(host_of) * PLATEAU_NBYTES
         if node.collective == "allreduce":
-            large = nbytes >= len(host_of) * PLATEAU_NBYTES
-            return self._once((*key, large), lambda: self._sums(several, large))
-        if node.collective in ("allgather", "reduce_scatter"):
-            return self._once(key, lambda: [Half(ring) for ring in self._rings(several)])
-        key = (*key, *as_sent(node), rail.tobytes())
-        return self._once(key, lambda: [self._pairs(several, node, rail)])
-
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Sequence[Recipe]]) -> Sequence[Recipe]:
+            key = (*key, large)
+        elif node.collective not in ("allgather", "reduce_scatter"):
+            key = (*key, *as_sent(node), rail.tobytes())
         if key not in self._made:
-            self._made[key] = make()
+            self._made[key] = self._recipes(node, several, large, rail)
         return self._made[key]
 
-    def _sums(self, several: bool, large: bool) -> Sequence[Recipe]:
-        """Of an allreduce."""
-        allreduce = self._allreduce
-        return (
-            list(allreduce.choices(several, large)) if isinstance(allreduce, Nccl) else [allreduce]
-        )
-
-    def _pairs(self, several: bool, node: Node, rail: Ints32) -> Pairs:
-        simple = self._rings(several)[0]
-        return Pairs(node, simple.algorithm, simple.base, rail)
+    def _recipes(self, node: Node, several: bool, large: bool, rail: Ints32) -> Sequence[Recipe]:
+        if node.collective == "allreduce":
+            if isinstance(self._allreduce, Nccl):
+                return list(self._allreduce.choices(several, large))
+            return [Choice(self._allreduce)]
+        rings = self._rings(several)
+        if node.collective in ("allgather", "reduce_scatter"):
+            return [Half(ring) for ring in rings]
+        return [Pairs(node, rings[0].algorithm, rings[0].base, rail)]
 
     def _rings(self, several: bool) -> list[Choice]:
         """Rings, that of the Simple protocol first."""
-        allreduce = self._allreduce
-        if not isinstance(allreduce, Nccl):
-            return [Choice(_rings(allreduce))]
-        every = allreduce.choices(several, large=False)
+        if not isinstance(self._allreduce, Nccl):
+            return [Choice(_rings(self._allreduce))]
+        every = self._allreduce.choices(several, large=False)
         return [choice for choice in every if isinstance(choice.algorithm, Ring)]
 
 

@@ -1,5 +1,5 @@
-"""A divided step of training as transfers: what each model-parallel group does by itself, and what
-all ranks do together."""
+"""What a scenario trains, and how ranks divide each step: what each model-parallel group does by
+itself, and what all ranks do together, as transfers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,100 @@ from functools import cached_property
 
 import numpy as np
 
+from simshuffle.allreduce import NoOverlap
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.lowering.step_transfers import StepTransfers, step_transfers
-from simshuffle.lowering.training_step import Trains, communicators_of, job_of
+from simshuffle.layers import INPUT, Layer, LayerList
+from simshuffle.lowering.step_transfers import Communicators, StepTransfers, step_transfers
 from simshuffle.network.batch import TransferBatch
-from simshuffle.parallelism import Node, Step
+from simshuffle.parallelism import Job, Node, Step
 from simshuffle.plan.resources import Resources
-from simshuffle.spec.arrays import Ints64
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats, Ints64
+
+VALUE_NBYTES = 4
+"""Bytes of a parameter or an input of a model that does not say how many it has."""
+
+
+def job_of(
+    scenario: Scenario, world_size: int | None = None, layers: LayerList | None = None
+) -> Job:
+    """What a scenario trains, on ``world_size`` ranks or its own.
+
+    Times are those of one GPU, from the step times of its accelerator: of layers by
+    `LayerList.shares`. What the overlap's hooks take counts as fixed; that the backward pass is
+    slower while gradients travel is left out.
+
+    ``layers`` are those of the model, if they are known already. Raises a ScenarioError if training
+    is divided by layers, and the model does not list them.
+    """
+    workload = scenario.workload
+    model, overlap = workload.model, workload.allreduce.overlap
+    layers = layers or layers_of(scenario)
+    times = scenario.step_times
+    world_size = world_size or scenario.world_size
+    each = times.per_sample / (times.forward + times.backward_seconds)
+    return Job(
+        layers=layers,
+        forward=layers.seconds(each * times.forward),
+        backward=layers.seconds(each * times.backward_seconds),
+        fixed=times.fixed_seconds + overlap.hooks,
+        update=times.update,
+        batch=workload.local_batch_size,
+        world_size=world_size,
+        gradient_nbytes=model.gradient_size / layers.parameters,
+        input_nbytes=model.input_size,
+        buckets=_buckets(scenario, world_size),
+    )
+
+
+def layers_of(scenario: Scenario) -> LayerList:
+    """The layers of a scenario's model. Under data parallelism a model that does not list them is
+    one layer.
+
+    Raises:
+        ScenarioError: see `job_of`.
+    """
+    model, kind = scenario.workload.model, scenario.workload.parallelism.kind
+    layers = model.layer_list
+    if layers is not None:
+        return layers
+    if not scenario.workload.parallelism.by_data:
+        rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
+        remedy = (
+            "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
+            " workload.parallelism: data."
+        )
+        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
+        raise ScenarioError(problem, scenario.name)
+    values = (max(round(model.input_size / VALUE_NBYTES), 1),)
+    parameters = model.num_parameters or max(round(model.gradient_size / VALUE_NBYTES), 1)
+    layer = Layer(model.name, "other", (INPUT,), values, values, parameters, flops=1.0)
+    return LayerList(model.name, (layer,), values)
+
+
+def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
+    """The groups in which the ranks of ``resources`` communicate, as the scenario divides
+    training."""
+    parallelism = scenario.workload.parallelism
+    return Communicators(
+        scenario.workload.allreduce_on(scenario.cluster),
+        resources,
+        parallelism.group_size(resources.world_size),
+        scenario.rng("host_order"),
+        getattr(parallelism, "bus_bandwidth", None),
+        getattr(parallelism, "step_latency", None),
+    )
+
+
+def _buckets(scenario: Scenario, world_size: int) -> Floats | None:
+    """See `Job`: messages of a backward pass on one GPU alone."""
+    overlap = scenario.workload.allreduce.overlap
+    if isinstance(overlap, NoOverlap):
+        return None
+    batch = np.asarray(scenario.workload.local_batch_size)
+    backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
+    return overlap.messages(scenario.workload.model.gradient_arrival, backward, world_size)
+
 
 PIECES = 16
 """Pieces in which neighbouring layers go together: what is sent and computed stays the same, and
@@ -53,7 +140,7 @@ class Division:
         group_of: (M,) group of every rank.
     """
 
-    def __init__(self, scenario: Trains, resources: Resources) -> None:
+    def __init__(self, scenario: Scenario, resources: Resources) -> None:
         _see_that_groups_read_their_batches(scenario)
         self._strategy = scenario.workload.parallelism
         self._job = job_of(scenario)
@@ -97,12 +184,14 @@ class Division:
         return self._steps[batch]
 
     def _part(self, step: Step, group: int | None) -> Part:
-        costs = step.costs(lambda _: 0.0)
-        update = _update_seconds(step)
-        seconds = {
-            label: sum(node.seconds for node in step.nodes if node.label == label)
-            for label in ("forward", "backward")
-        }
+        costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
+        updates: dict[int, float] = {}
+        for node in step.nodes:
+            if node.label == "update":
+                updates[node.member] = updates.get(node.member, 0.0) + node.seconds
+            elif node.label in seconds:
+                seconds[node.label] += node.seconds
+        update = max(updates.values(), default=0.0)  # of the member that takes longest
         passes = costs.compute - update
         whole = sum(seconds.values())
         groups = None if group is None else [group]
@@ -116,16 +205,7 @@ class Division:
         )
 
 
-def _update_seconds(step: Step) -> float:
-    """s of updating weights, of the member that takes longest."""
-    of: dict[int, float] = {}
-    for node in step.nodes:
-        if node.label == "update":
-            of[node.member] = of.get(node.member, 0.0) + node.seconds
-    return max(of.values(), default=0.0)
-
-
-def _see_that_groups_read_their_batches(scenario: Trains) -> None:
+def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
     """Members of a group read one part each of its batch, and nothing else."""
     workload = scenario.workload
     batch = getattr(workload.parallelism, "group_batch", None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder
+from simshuffle.lowering.batches import transfers_of
 from simshuffle.network import Network
-from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.network.batch import TransferBatch
+from simshuffle.plan.host_work import barrier_seconds
 from simshuffle.plan.resources import Resources
 from simshuffle.spec.arrays import Ints32
 
@@ -44,7 +45,8 @@ class Allreduces:
         """The transfers of an allreduce of ``nbytes`` bytes, which each size is laid out as once;
         None for one rank."""
         if nbytes not in self._batches:
-            self._batches[nbytes] = self._lay_out(nbytes)
+            flows = self.flows(nbytes)
+            self._batches[nbytes] = None if flows is None else transfers_of(flows, self._resources)
         return self._batches[nbytes]
 
     def seconds(self, nbytes: float, model: Network) -> float:
@@ -52,22 +54,6 @@ class Allreduces:
         cables shared as ``model`` says; 0 for one rank."""
         batch = self.batch(nbytes)
         return 0.0 if batch is None else self._resources.seconds_alone(batch, model)
-
-    def _lay_out(self, nbytes: float) -> TransferBatch | None:
-        flows = self.flows(nbytes)
-        if flows is None:
-            return None
-        waits = np.zeros(len(flows), bool)
-        waits[flows.edge_to] = True
-        records = tasks(
-            len(flows),
-            work=flows.nbytes,
-            nbytes=flows.nbytes,
-            cap=flows.cap,
-            delay=flows.delay + np.where(waits, 0.0, flows.latency),
-        )
-        routes = self._resources.gradient(flows.src, flows.dst, flows.rail)
-        return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
 
 
 def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints32:
@@ -99,8 +85,8 @@ def gather_seconds(importances: float, resources: Resources) -> float | None:
     if importances == 0.0 or world_size == 1:
         return None
     received = (world_size - 1) * importances * IMPORTANCE_NBYTES
-    latency = resources.cluster.message_passing.latency
-    return math.ceil(math.log2(world_size)) * latency + received / _share_of_a_rank(resources)
+    latency = barrier_seconds(resources.cluster, world_size)
+    return latency + received / _share_of_a_rank(resources)
 
 
 def _share_of_a_rank(resources: Resources) -> float:

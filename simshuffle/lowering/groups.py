@@ -4,17 +4,129 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import AllreduceFlows, Sparse
-from simshuffle.lowering.closed_form import ClosedForm
-from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses, flows_of, paced
-from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.allreduce.nccl import Choice
+from simshuffle.lowering.batches import transfers_of
+from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses
+from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import Node
 from simshuffle.plan.resources import Resources
-from simshuffle.spec.arrays import Flags, Ints32
+from simshuffle.spec.arrays import Flags, Floats, Ints32
+
+NO_BUS, INSIDE, BETWEEN = 0, 1, 2
+"""What bounds a flow: a link, or the bus bandwidth inside hosts or between them."""
+
+
+class ClosedForm:
+    """How long flows take that begin together, of any number of bytes.
+
+    A flow lasts its delay and then its bytes over its cap, or over the slowest link of its route;
+    and no shorter than its most loaded link is busy with the flows of its step: from the first of
+    their delays on, for all of their bytes over its capacity. Steps follow one another as their
+    edges say. Of flows without edges this is a lower bound of what they take on a fluid network,
+    and what they do take where each step of them has one bottleneck.
+
+    All but delays is in proportion to the bytes, so flows are laid out once, for one byte.
+
+    Args:
+        flows: of one byte.
+        between: (flows,) whether each is bounded by the bus bandwidth between hosts.
+        bus: (flows,) its bytes over its cap, if the bus bandwidth were 1 byte/s.
+        routes: (flows, hops) the links of each, padded with -1; None leaves them out.
+        capacity: (links,) bytes/s.
+    """
+
+    def __init__(
+        self,
+        flows: AllreduceFlows,
+        between: Flags,
+        bus: Floats,
+        routes: Ints32 | None = None,
+        capacity: Floats | None = None,
+    ) -> None:
+        self._flows, self._between, self._bus = flows, between, bus
+        delay = np.asarray(flows.delay, np.float64)
+        self._slowest = np.zeros(len(flows))
+        self._begin, self._busy = delay, np.zeros(len(flows))
+        links: list[tuple[Floats, Floats]] = []
+        if routes is not None and capacity is not None:
+            self._slowest, self._begin, self._busy, used = _loads(flows, routes, capacity)
+            links = [used]
+        self._rows: list[tuple[float, float, int]] | None = None
+        if not len(flows.edge_to):
+            self._rows = [
+                *_largest(delay[~between], bus[~between], INSIDE),
+                *_largest(delay[between], bus[between], BETWEEN),
+                *_largest(delay, self._slowest, NO_BUS),
+            ]
+            for begin, busy in links:
+                self._rows += _largest(begin, busy, NO_BUS)
+
+    def seconds(self, nbytes: float, inside: float, between: float) -> float:
+        """Time (s) of flows of ``nbytes`` bytes for each for which they are laid out; ``inside``
+        and ``between`` are bus bandwidths inside hosts and between them (bytes/s)."""
+        if self._rows is not None:
+            over = (1.0, inside, between)
+            return max(delay + nbytes * busy / over[bus] for delay, busy, bus in self._rows)
+        bus = np.where(self._between, self._bus / between, self._bus / inside)
+        alone = self._flows.delay + nbytes * np.maximum(bus, self._slowest)
+        np.maximum(alone, self._begin + nbytes * self._busy, out=alone)
+        return replace(self._flows, nbytes=alone, delay=0.0).seconds(np.ones(len(alone)))
+
+
+def _loads(
+    flows: AllreduceFlows, routes: Ints32, capacity: Floats
+) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats]]:
+    """What links do to flows.
+
+    Returns:
+        (flows,) s that the bytes of each take over its slowest link; (flows,) the first delay of
+        those on its most loaded one in its step, and s that this is busy; and the last two of every
+        link and step.
+    """
+    row, hop = np.nonzero(routes >= 0)
+    link = routes[row, hop].astype(np.int64)
+    steps = np.asarray(flows.step)
+    several = bool(steps[-1] > 0)
+    if several:
+        used, place = np.unique(steps[row] * len(capacity) + link, return_inverse=True)
+        of = capacity[used % len(capacity)]
+    else:
+        present = np.zeros(len(capacity), bool)
+        present[link] = True
+        used = np.flatnonzero(present)
+        number = np.cumsum(present) - 1
+        place, of = number[link], capacity[used]
+    busy = np.bincount(place, flows.nbytes[row], len(used)) / of
+    delay = np.asarray(flows.delay, np.float64)
+    begin = np.full(len(used), delay.min())
+    if begin[0] < delay.max():
+        begin[:] = np.inf
+        np.minimum.at(begin, place, delay[row])
+    slowest = np.full(len(flows), np.inf)
+    np.minimum.at(slowest, row, of[place])
+    most, first = np.zeros(len(flows)), delay
+    if several:
+        # the links of each flow by what they are busy, the busiest last
+        order = np.lexsort([busy[place], row])
+        last = order[np.flatnonzero(np.diff(row[order], append=-1))]
+        most, first = busy[place[last]], begin[place[last]]
+    return flows.nbytes / slowest, first, most, (begin, busy)
+
+
+def _largest(delay: Floats, busy: Floats, bus: int) -> list[tuple[float, float, int]]:
+    """Those of ``delay + n * busy`` that are largest for some n: by falling ``busy`` each with a
+    longer delay than all before."""
+    order = np.lexsort([-delay, -busy])
+    longest = np.maximum.accumulate(delay[order])
+    kept = order[np.flatnonzero(np.diff(longest, prepend=-1.0) > 0)]
+    return [(d, b, bus) for d, b in zip(delay[kept].tolist(), busy[kept].tolist(), strict=True)]
+
 
 HALVES = ("allreduce", "allgather", "reduce_scatter")
 """Collectives whose flows know their HCAs; others leave by that of the rank that sends."""
@@ -89,7 +201,7 @@ class Groups:
         def alone(recipe: Recipe) -> float:
             key = (number, id(recipe))
             if key not in self._alone:
-                flows = flows_of(recipe, pattern.host_of, 1.0)
+                flows = recipe.flows(pattern.host_of, 1.0)
                 if flows is None:
                     return 0.0
                 self._alone[key] = _closed(_of_pattern(recipe, pattern, flows), recipe)
@@ -108,27 +220,20 @@ class Groups:
         """
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
-            self._batches[key] = self._transfers(node)
+            nbytes = node.nbytes / node.count
+            laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
+            self._batches[key] = (
+                None
+                if laid is None
+                else (transfers_of(laid.flows, self._resources, node.count), laid.of)
+            )
         return self._batches[key]
-
-    def _transfers(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        nbytes = node.nbytes / node.count
-        laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
-        if laid is None:
-            return None
-        flows = laid.flows
-        work = flows.nbytes * node.count
-        records = tasks(
-            len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delay * node.count
-        )
-        routes = self._resources.gradient(flows.src, flows.dst, flows.rail)
-        return TransferBatch(records, routes, flows.edge_from, flows.edge_to), laid.of
 
     def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
         """The flows of all groups, each pattern by its recipe."""
         ranks, parts = self.ranks, []
         for recipe, pattern in zip(recipes, self._patterns_of(node), strict=True):
-            flows = flows_of(recipe, pattern.host_of, nbytes)
+            flows = recipe.flows(pattern.host_of, nbytes)
             if flows is not None:
                 part = _of_pattern(recipe, pattern, flows)
                 parts.append(_for_each(ranks[pattern.groups], pattern.groups, part))
@@ -160,11 +265,8 @@ def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Patt
 
 def _of_pattern(recipe: Recipe, pattern: Pattern, flows: AllreduceFlows) -> GroupFlows:
     """The flows among the members of one group, numbered from 0."""
-    waits = np.zeros(len(flows), bool)
-    waits[flows.edge_to] = True
-    delay = flows.delay + np.where(waits, 0.0, flows.latency)
     step = np.broadcast_to(np.asarray(flows.step, np.int32), len(flows))
-    laid = replace(flows, latency=0.0, delay=delay, step=step)
+    laid = replace(flows, latency=0.0, delay=flows.delays, step=step)
     of = np.zeros(len(flows), np.int32)
     return GroupFlows(laid, of, buses(recipe, pattern.host_of, flows))
 
@@ -197,20 +299,17 @@ def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
     size = [len(flows) for flows in each]
     first = (np.cumsum(size) - size).astype(np.int32)
 
-    whole = AllreduceFlows(
-        np.concatenate([flows.src for flows in each]),
-        np.concatenate([flows.dst for flows in each]),
-        np.concatenate([flows.nbytes for flows in each]),
-        np.concatenate([flows.rail for flows in each]),
-        np.concatenate([flows.cap for flows in each]),
-        0.0,
-        np.concatenate([flows.delay for flows in each]),
-        np.concatenate([flows.step for flows in each]),
-        np.concatenate([flows.edge_from + at for flows, at in zip(each, first, strict=True)]),
-        np.concatenate([flows.edge_to + at for flows, at in zip(each, first, strict=True)]),
-    )
+    whole: dict[str, Any] = {
+        name: np.concatenate([getattr(flows, name) for flows in each])
+        for name in ("src", "dst", "nbytes", "rail", "cap", "delay", "step")
+    }
+    for name in ("edge_from", "edge_to"):  # numbers of flows, behind those of the parts before
+        ends = [getattr(flows, name) + at for flows, at in zip(each, first, strict=True)]
+        whole[name] = np.concatenate(ends)
     of = np.concatenate([part.of for part in parts])
-    return GroupFlows(whole, of, np.concatenate([part.between for part in parts]))
+    return GroupFlows(
+        AllreduceFlows(**whole, latency=0.0), of, np.concatenate([part.between for part in parts])
+    )
 
 
 def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
@@ -227,16 +326,18 @@ def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -
 
 def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
     """Bus bandwidths inside hosts and between them (bytes/s)."""
-    algorithm = paced(recipe)
-    return algorithm.intra_host_bus_bandwidth(nbytes), algorithm.inter_host_bus_bandwidth(nbytes)
+    of = recipe.algorithm
+    return of.intra_host_bus_bandwidth(nbytes), of.inter_host_bus_bandwidth(nbytes)
 
 
 def _search(recipe: Recipe, nbytes: float) -> float:
     """s of finding what is sent, which grow with the bytes."""
-    return nbytes / recipe.selection_bandwidth if isinstance(recipe, Sparse) else 0.0
+    of = recipe.algorithm
+    return nbytes / of.selection_bandwidth if isinstance(of, Sparse) else 0.0
 
 
 def _without_search(recipe: Recipe) -> Recipe:
-    if not isinstance(recipe, Sparse):
+    if not (isinstance(recipe, Choice) and isinstance(recipe.algorithm, Sparse)):
         return recipe
-    return recipe.model_copy(update={"selection_bandwidth": np.inf})
+    found_at_once = recipe.algorithm.model_copy(update={"selection_bandwidth": np.inf})
+    return replace(recipe, algorithm=found_at_once)

@@ -1,19 +1,98 @@
-"""The exchange of samples: host work, barriers and messages of an iteration as one batch of
-dependent transfers."""
+"""The exchange of samples: bytes and seconds of every step; host work, barriers and messages of an
+iteration as one batch of dependent transfers."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simshuffle.exchange import MessageSchedule
-from simshuffle.lowering.costs import ExchangeCosts
+from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.lowering.batches import selected
 from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
+from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
+
+
+@dataclass(frozen=True)
+class ExchangeCosts:
+    """What each step and each iteration of an epoch's exchange moves and takes."""
+
+    plan: ExchangePlan
+    schedule: MessageSchedule
+    # (steps, M) bytes of the sample that a rank sends, in storage and on the wire; 0 where it keeps
+    # it
+    stored: Floats
+    wire: Floats
+    cached: Flags  # (steps, M) whether it is read from memory
+    work: Floats  # (steps, M) s of the sender's main thread, without drawing partners
+    draw: Floats  # (steps,) s of every rank to draw partners before the step
+    sent: Floats  # (iterations, M) bytes that leave each rank
+    received: Floats  # (iterations, M) bytes that each rank stores
+    received_work: Floats  # (iterations, M) s of its main thread for that
+    remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
+
+    @property
+    def read_memory(self) -> float:
+        """Bytes that all senders read from memory."""
+        return float((self.stored * self.cached).sum())
+
+    @property
+    def read_ssd(self) -> float:
+        """Bytes that they read from SSDs."""
+        return float(self.stored.sum()) - self.read_memory
+
+    @property
+    def read_requests(self) -> int:
+        """Samples that they read from SSDs, one request each."""
+        return int(np.count_nonzero(self.plan.moving & ~self.cached))
+
+
+def exchange_costs(
+    plan: ExchangePlan,
+    schedule: MessageSchedule,
+    dataset: Dataset,
+    nbytes: Floats,
+    cached: Flags,
+    iterations: int,
+) -> ExchangeCosts:
+    """Bytes and seconds of an exchange of ``iterations`` iterations. Work on a sample is in
+    proportion to its size: ``nbytes`` are (N,) bytes of every sample in storage. ``cached`` is
+    (steps, M) whether the sample of a step is in memory when it is sent."""
+    moving, work = plan.moving, host_work(schedule, dataset)
+    stored = nbytes[plan.sample] * moving
+    ratio = stored / dataset.stored.mean
+    decoded = schedule.payload == "decoded"
+    wire = ratio * payload_nbytes(schedule, dataset) if decoded else stored
+    # (steps, M) again, in the column of who receives it
+    arriving = np.zeros_like(stored)
+    np.put_along_axis(arriving, plan.target, stored, axis=1)
+    received = _by_iteration(plan, arriving, iterations)
+    draws: Any = 0 if plan.draws is None else plan.draws
+    return ExchangeCosts(
+        plan=plan,
+        schedule=schedule,
+        stored=stored,
+        wire=wire,
+        cached=cached & moving,
+        work=moving * (work.read + work.zero_buffer) + ratio * (work.decode + work.pickle),
+        draw=np.broadcast_to(work.draw * plan.world_size * draws, len(plan.iteration)),
+        sent=_by_iteration(plan, wire, iterations),
+        received=received,
+        received_work=received / dataset.stored.mean * work.write,
+        remove=work.remove * moving.sum(axis=0),
+    )
+
+
+def _by_iteration(plan: ExchangePlan, of_steps: Floats, iterations: int) -> Floats:
+    """(steps, M) values added up by iteration: (iterations, M)."""
+    out = np.zeros((iterations, plan.world_size))
+    np.add.at(out, plan.iteration, of_steps)
+    return out
 
 
 @dataclass
@@ -75,13 +154,6 @@ def delivery_counts(messages: list[Message], world_size: int) -> Ints64:
     return count
 
 
-def barrier_seconds(resources: Resources) -> float:
-    """Seconds of a barrier of all ranks: ceil(log2 M) message latencies (dissemination barrier:
-    Hensgen, Finkel and Manber, Int. J. Parallel Program. 17, 1988)."""
-    depth = math.ceil(math.log2(resources.world_size))
-    return depth * resources.cluster.message_passing.latency
-
-
 @dataclass(frozen=True)
 class MessageGraph:
     """The messages of an iteration, as transfers."""
@@ -92,20 +164,11 @@ class MessageGraph:
     def of(self, ranks: list[int]) -> TransferBatch:
         """The transfers of some ranks, rank after rank in this order, where none waits for one of
         another rank: without barriers."""
-        batch = self.batch
         place = np.full(self.rank.max() + 1, NONE)
         place[ranks] = np.arange(len(ranks))
         turn = place[self.rank]
         order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
-        number = np.full(len(turn), NONE, np.int32)
-        number[order] = np.arange(len(order))
-        edges = np.flatnonzero(number[batch.edge_from] != NONE)
-        return TransferBatch(
-            batch.tasks[order],
-            batch.routes[order],
-            number[batch.edge_from[edges]],
-            number[batch.edge_to[edges]],
-        )
+        return selected(self.batch, order)
 
 
 class MessageLowering:
@@ -149,7 +212,9 @@ class MessageLowering:
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
-        records["delay"][:barriers] = barrier_seconds(self._resources)
+        records["delay"][:barriers] = barrier_seconds(
+            self._resources.cluster, self._resources.world_size
+        )
         keep = np.ones(total, bool)
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
@@ -176,7 +241,8 @@ class MessageLowering:
         records["group"][block(2 * count - 1)] = work_done  # the works of the last message
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
-        return MessageGraph(_compact(records, routes, edge_from, edge_to, keep), rank[keep])
+        batch = TransferBatch(records, routes, edge_from, edge_to)
+        return MessageGraph(selected(batch, np.flatnonzero(keep)), rank[keep])
 
     def _fill(
         self,
@@ -215,20 +281,6 @@ class MessageLowering:
         records["work"][reads] = records["nbytes"][reads] = part
         records["account"][reads] = self._ranks
         routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
-
-
-def _compact(
-    records: NDArray[np.void], routes: Ints32, edge_from: Ints64, edge_to: Ints64, keep: Flags
-) -> TransferBatch:
-    """The batch without the transfers that are not kept, and without their edges."""
-    number = np.cumsum(keep) - 1
-    alive = keep[edge_from] & keep[edge_to]
-    return TransferBatch(
-        np.ascontiguousarray(records[keep]),
-        np.ascontiguousarray(routes[keep]),
-        number[edge_from[alive]].astype(np.int32),
-        number[edge_to[alive]].astype(np.int32),
-    )
 
 
 class StoreLowering:

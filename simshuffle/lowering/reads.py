@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simshuffle.lowering.latency import slowest_thread
+from simshuffle.lowering.compute import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources

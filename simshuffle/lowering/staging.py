@@ -9,8 +9,8 @@ import numpy as np
 
 from simshuffle.network import Flows, Links
 from simshuffle.network.batch import TransferBatch, tasks
+from simshuffle.plan.holding import file_bandwidths, write_bandwidth
 from simshuffle.plan.resources import Resources
-from simshuffle.plan.staging import file_bandwidths, write_bandwidth
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Floats, Ints32, Ints64
 

@@ -1,19 +1,123 @@
-"""A step of training as transfers: what is computed as delays, what is sent as flows."""
+"""A step of training among groups of ranks as transfers: what is computed as delays, what is sent
+as flows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.lowering.communicators import Communicators
+from simshuffle.allreduce import Allreduce
+from simshuffle.lowering.batches import selected
+from simshuffle.lowering.collectives import Recipes, with_measured
+from simshuffle.lowering.gradients import ranks_in_order
+from simshuffle.lowering.groups import Groups
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.parallelism.step import Node, Step
+from simshuffle.parallelism.step import ALL, Group, Node, Step
+from simshuffle.plan.resources import Resources
 from simshuffle.spec.arrays import Floats, Ints, Ints32
+
+
+class Communicators:
+    """Groups of ranks that communicate on one fabric.
+
+    A model group is ``ways`` ranks that follow one another as the allreduce goes through the hosts;
+    a data group has one rank of each model group, at the same place.
+
+    Allreduces are those of ``allreduce`` over a group's ranks. Allgather and reduce-scatter are
+    each half of one around rings, whatever the algorithm: NCCL has nothing else for them, and MPI
+    libraries take rings for long messages too (Thakur, Rabenseifner and Gropp, Int. J. High
+    Perform. Comput. Appl. 19, 2005, section 4.1). All else are messages from member to member, with
+    the latencies of a step and the bus bandwidths of the allreduce.
+
+    Args:
+        ways: ranks of a model group; must divide the world size.
+        rng: draws the order of hosts that are shuffled.
+        bus_bandwidth: that replaces those of the allreduce inside model groups (bytes/s).
+        step_latency: that replaces those of the allreduce inside model groups (s).
+    """
+
+    def __init__(
+        self,
+        allreduce: Allreduce,
+        resources: Resources,
+        ways: int,
+        rng: np.random.Generator,
+        bus_bandwidth: float | None = None,
+        step_latency: float | None = None,
+    ) -> None:
+        self.resources, self._allreduce = resources, allreduce
+        order = ranks_in_order(allreduce.order, resources, rng)
+        self._all = Groups(order[None], Recipes(allreduce), resources)
+        self._known: dict[tuple[object, ...], Groups] = {}
+        self._divide(ways, bus_bandwidth, step_latency)
+
+    def divided(
+        self, ways: int, bus_bandwidth: float | None = None, step_latency: float | None = None
+    ) -> Communicators:
+        """The same ranks in other groups; what is known of those that stay as they are is
+        shared."""
+        other = copy(self)
+        other._divide(ways, bus_bandwidth, step_latency)
+        return other
+
+    def _divide(self, ways: int, bus_bandwidth: float | None, step_latency: float | None) -> None:
+        order = self._all.ranks[0]
+        if len(order) % ways:
+            raise ValueError(f"{ways} ranks of a group do not divide {len(order)} ranks")
+        model = order.reshape(-1, ways)
+        measured = bus_bandwidth, step_latency
+        self.ways = ways
+        self._of: dict[Group, Groups] = {
+            "model": self._groups(model, *measured),
+            "data": self._groups(np.ascontiguousarray(model.T), None, None),
+            "all": self._all,
+        }
+
+    def _groups(
+        self, ranks: Ints32, bus_bandwidth: float | None, step_latency: float | None
+    ) -> Groups:
+        if (
+            ranks.size == self._all.ranks.size == ranks.shape[1]
+            and bus_bandwidth is None
+            and step_latency is None
+        ):
+            return self._all
+        key = (*ranks.shape, ranks[0, 0], ranks[0, -1], bus_bandwidth, step_latency)
+        if key not in self._known:
+            recipes = Recipes(with_measured(self._allreduce, bus_bandwidth, step_latency))
+            self._known[key] = Groups(ranks, recipes, self.resources)
+        return self._known[key]
+
+    def ranks(self, group: Group) -> Ints32:
+        """(groups, members) the ranks of each group of a kind."""
+        return self._of[group].ranks
+
+    def _taking_part(self, node: Node) -> Groups:
+        """The groups that a node is of: all of its kind, or the data group of one member."""
+        groups = self._of[node.group]
+        if node.group != "data" or node.member == ALL:
+            return groups
+        return self._groups(groups.ranks[node.member : node.member + 1], None, None)
+
+    def seconds(self, node: Node) -> float:
+        """Time (s) of what a node sends, all its groups at once and nothing else on the
+        machine; 0 if nobody sends anything. See `ClosedForm`."""
+        return self._taking_part(node).seconds(node)
+
+    def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
+        """What a node sends, of all its groups, which each node is laid out as once.
+
+        Returns:
+            The transfers, and the number of each one's group, (transfers,); None if nobody sends
+            anything.
+        """
+        return self._taking_part(node).batch(node)
 
 
 @dataclass(frozen=True)
@@ -41,16 +145,10 @@ def step_transfers(
     step: Step,
     communicators: Communicators,
     groups: Sequence[int] | None = None,
-    nodes: Sequence[int] | None = None,
 ) -> StepTransfers:
     """A step as transfers: each node begins when all have ended for which it waits. A node in which
     ranks of all model groups take part waits for all of them, and all wait for it; nothing else
-    joins two groups.
-
-    Args:
-        groups: numbers of the model groups; None for all.
-        nodes: numbers of those that are wanted, ascending; what others have done is there already.
-            None for all.
+    joins two groups. ``groups`` are numbers of the model groups; None for all.
 
     Raises:
         ValueError: a node joins all groups, and they are not all there.
@@ -58,8 +156,8 @@ def step_transfers(
     count = len(communicators.ranks("model"))
     chosen = np.arange(count) if groups is None else np.asarray(groups)
     made = _Made(communicators, chosen, whole=len(chosen) == count)
-    for number in range(len(step.nodes)) if nodes is None else nodes:
-        made.add(number, step.nodes[number])
+    for number, node in enumerate(step.nodes):
+        made.add(number, node)
     return made.transfers()
 
 
@@ -83,24 +181,23 @@ class _Made:
         self._routes: list[Ints32] = []
         self._edges: list[tuple[Ints32, Ints32]] = []
         self._computed: list[tuple[Ints32, float]] = []
-        self._ends: dict[int, Ints32] = {}
+        self._ends: list[Ints32] = []
         self._last: set[int] = set()
         self._begins = self._joins(len(chosen))
 
     def add(self, number: int, node: Node) -> None:
         """Add a node."""
-        after = [k for k in node.after if k in self._ends]
-        self._last.difference_update(after)
+        self._last.difference_update(node.after)
         self._last.add(number)
-        before = [self._ends[k] for k in after] or [self._begins]
+        before = [self._ends[k] for k in node.after] or [self._begins]
         if node.collective is None:
             computing = self._joins(self._groups, node.seconds)
             self._computed.append((computing, node.seconds))
             for end in before:
                 self._edge(end, computing)
-            self._ends[number] = computing
+            self._ends.append(computing)
         else:
-            self._ends[number] = self._sent(node, before)
+            self._ends.append(self._sent(node, before))
 
     def _sent(self, node: Node, before: list[Ints32]) -> Ints32:
         """Add what is sent; gives its ends, one for each group."""
@@ -110,7 +207,10 @@ class _Made:
             raise ValueError(f"'{node.label}' joins all groups")
         if common:
             known = np.unique(np.concatenate(before))
-            ready = known if len(known) == 1 else self._joined(known)
+            ready = known
+            if len(known) > 1:
+                ready = self._joins(1)
+                self._edge(known, np.broadcast_to(ready, len(known)))
         elif len(before) > 1:
             ready = self._joins(self._groups)
             for end in before:
@@ -121,7 +221,8 @@ class _Made:
             batch, of = laid
             of = np.zeros_like(of) if common else self._place[of]
             if not self._whole:
-                batch, of = _only(batch, of)
+                kept = np.flatnonzero(of >= 0)  # of the chosen groups
+                batch, of = selected(batch, kept), of[kept]
             first = self._add(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
             waits = np.zeros(len(batch), bool)
@@ -172,24 +273,5 @@ class _Made:
         first = self._add(tasks(count, delay=seconds), np.full((count, self._width), -1, np.int32))
         return first + np.arange(count, dtype=np.int32)
 
-    def _joined(self, known: Ints32) -> Ints32:
-        """One transfer after all of ``known``."""
-        join = self._joins(1)
-        self._edge(known, np.broadcast_to(join, len(known)))
-        return join
-
     def _edge(self, edge_from: Ints32, edge_to: Ints32) -> None:
         self._edges.append((edge_from, edge_to))
-
-
-def _only(batch: TransferBatch, of: Ints32) -> tuple[TransferBatch, Ints32]:
-    """The transfers of groups that have a number ``of`` 0 or more."""
-    kept = of >= 0
-    number = (np.cumsum(kept) - 1).astype(np.int32)
-    edges = kept[batch.edge_from]  # both ends of an edge belong to one group
-    return TransferBatch(
-        batch.tasks[kept],
-        batch.routes[kept],
-        number[batch.edge_from[edges]],
-        number[batch.edge_to[edges]],
-    ), of[kept]

@@ -6,14 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simshuffle.parallelism.base import Parallelism
+from simshuffle.parallelism.base import GroupParallelism, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
-from simshuffle.parallelism.channel import Channel
-from simshuffle.parallelism.data import Data
-from simshuffle.parallelism.filter import Filter
-from simshuffle.parallelism.group import GroupParallelism
+from simshuffle.parallelism.channel import Channel, Filter
+from simshuffle.parallelism.data import Data, ShardedData
 from simshuffle.parallelism.pipeline import Pipeline
-from simshuffle.parallelism.sharded_data import ShardedData
 from simshuffle.parallelism.spatial import Spatial
 from simshuffle.parallelism.step import Job, Memory, Node, Step
 from simshuffle.parallelism.tensor import Tensor

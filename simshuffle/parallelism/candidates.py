@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from simshuffle.layers import LayerList
-from simshuffle.parallelism.base import Parallelism
-from simshuffle.parallelism.channel import Channel
-from simshuffle.parallelism.data import Data
-from simshuffle.parallelism.filter import Filter
-from simshuffle.parallelism.group import GroupParallelism
+from simshuffle.parallelism.base import GroupParallelism, Parallelism
+from simshuffle.parallelism.channel import Channel, Filter
+from simshuffle.parallelism.data import Data, ShardedData
 from simshuffle.parallelism.pipeline import Pipeline
-from simshuffle.parallelism.sharded_data import ShardedData
 from simshuffle.parallelism.spatial import Spatial
 from simshuffle.parallelism.tensor import Tensor
 

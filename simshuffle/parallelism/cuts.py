@@ -61,7 +61,7 @@ def _filled(ends: list[float], stages: int, limit: float) -> list[int]:
 
 def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
     """For every cut, (layers + 1,) values of one sample that layers before it give to those from it
-    on, as `LayerList.crossing` counts them; and how many outputs they are."""
+    on, each output that is taken there once; and how many outputs they are."""
     values = np.zeros(len(layers) + 2, dtype=np.int64)
     outputs = np.zeros(len(layers) + 2, dtype=np.int64)
     last_taken: dict[str, int] = {}

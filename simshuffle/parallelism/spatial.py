@@ -10,9 +10,9 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.layers import Layer, LayerList
+from simshuffle.parallelism.base import DividedLayers
 from simshuffle.parallelism.cuts import crossings, takes_samples
 from simshuffle.parallelism.division import Division, Traffic
-from simshuffle.parallelism.group import DividedLayers
 from simshuffle.parallelism.step import Collective, Group
 from simshuffle.spec.record import Count
 

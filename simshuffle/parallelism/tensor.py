@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.layers import INPUT, LayerList
+from simshuffle.parallelism.base import DividedLayers
 from simshuffle.parallelism.cuts import takes_samples
 from simshuffle.parallelism.division import Division, Traffic
-from simshuffle.parallelism.group import DividedLayers
 
 
 class Tensor(DividedLayers):

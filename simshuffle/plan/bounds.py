@@ -9,24 +9,190 @@ N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from simshuffle.allreduce import Ddp, NoOverlap
-from simshuffle.parallelism import Data
-from simshuffle.plan.epochs import cached_share
-from simshuffle.plan.exchange_bounds import (
-    ExchangeBound,
-    exchange_bound,
-    expected_largest,
-    moving_share,
-    sample_seconds,
-    step_seconds,
+from simshuffle.exchange.schedule import (
+    MessageSchedule,
+    Pairing,
+    epoch_quota,
+    spread_over_iterations,
 )
+from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.holding import last_epoch
+from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.reading_bounds import LOADERS, SSD, ReadingBounds, cable_bandwidth
 from simshuffle.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class ExchangeBound:
+    """What the exchange of an epoch takes of the training loop of every rank, in s."""
+
+    samples: int = 0  # that a rank sends
+    messages: int = 0  # in which they travel
+    sending: int = 0  # iterations after which samples are sent
+    # of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the device
+    # that stores what is received
+    work: float = 0.0
+    # where all ranks meet, for the one with the largest sample, or for those of the fullest host,
+    # which share the device that stores what they receive
+    waiting: float = 0.0
+    barriers: float = 0.0  # latencies of the barriers
+    wire: float = 0.0  # of messages that nothing hides
+
+    @property
+    def seconds(self) -> float:
+        """All of it (s)."""
+        return self.work + self.waiting + self.barriers + self.wire
+
+
+MOST_STEPS = 10**7
+"""Samples that a rank sends, or iterations, which are counted one by one."""
+
+
+def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
+    """Least time that the exchange of the last epoch takes of the training loops.
+
+    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). Of each it reads,
+    zeroes, decodes, pickles, draws; of each that it receives it encodes and stores. In an iteration
+    that sends, ranks meet at the next allreduce at the latest, so the largest sample of all ranks
+    counts once (or, if that is longer, storing by the r ranks of a host one after the other); with
+    a barrier before every message, once a message. A barrier takes ceil(log2 M) message latencies.
+    The wire counts only without ``overlap``: then the last message's. Reading what is sent from the
+    device is left out.
+
+    ``iterations`` are those of the epoch.
+    """
+    exchange, world_size = scenario.workload.exchange, scenario.world_size
+    schedule, fraction = exchange.exchange_schedule, exchange.fraction
+    dataset = scenario.workload.dataset
+    if schedule is None or not fraction:
+        return ExchangeBound()
+    quota = epoch_quota(fraction, dataset.num_samples, world_size, scenario.epochs)
+    if not quota:
+        return ExchangeBound()
+    rate = fraction * scenario.workload.local_batch_size
+    sending, messages, draws = _counts(schedule, quota, rate, iterations)
+    moving, work = moving_share(scenario), host_work(schedule, dataset)
+    sized = work.decode + work.pickle  # in proportion to the sample, as is storing it
+    stored = work.write + _store_seconds(scenario)
+    each = work.read + work.zero_buffer + sized + stored + work.remove
+    spread = dataset.stored.spread / dataset.stored.mean
+    excess = expected_largest(max(1, round(moving * world_size)), spread) - 1.0
+    met = messages - sending if schedule.barriers == "message" else 0
+    once = max(max(sized, stored) * excess, _crowding(scenario, sized, quota / sending))
+    # in an iteration that sends they wait for the slowest compute anyway
+    jitter = expected_largest(world_size, scenario.workload.jitter.compute) - 1.0
+    once = max(once - step_seconds(scenario) * jitter, 0.0)
+    # and once for those whose last batch has a sample more
+    unequal = min(once, sample_seconds(scenario)) * (dataset.num_samples % world_size > 0)
+    barriers = {"message": messages + sending, "iteration": 2 * sending, "none": 0}
+    passing, wire = scenario.cluster.message_passing, 0.0
+    if moving and not schedule.overlap:
+        nbytes = payload_nbytes(schedule, dataset)
+        wire = sending * (passing.latency + nbytes / (passing.stream_bandwidth or math.inf))
+    return ExchangeBound(
+        samples=quota,
+        messages=messages,
+        sending=sending,
+        work=moving * quota * each + draws * work.draw * world_size,
+        waiting=met * sized * excess + sending * once - unequal,
+        barriers=barriers[schedule.barriers] * barrier_seconds(scenario.cluster, world_size),
+        wire=wire,
+    )
+
+
+def _counts(
+    schedule: MessageSchedule, quota: int, rate: float, iterations: int
+) -> tuple[int, int, int]:
+    """Iterations after which ``quota`` samples are sent, ``rate`` after each; messages; draws of
+    partners. Beyond `MOST_STEPS` no more messages than iterations are counted, and no draws."""
+    if max(quota, iterations) > MOST_STEPS:
+        sending = min(quota, iterations)
+        return sending, sending, 0
+    when = spread_over_iterations(quota, rate, iterations)
+    draws = len(np.unique(schedule.pairing_of(when))) if isinstance(schedule, Pairing) else 0
+    return len(np.unique(when)), len(np.unique(schedule.messages(when))), draws
+
+
+def _crowding(scenario: Scenario, sized: float, samples: float) -> float:
+    """Least time (s) that ranks wait for one another at the device of their host, when each stores
+    ``samples`` samples.
+
+    r of them take r times as long as one, from the moment when the first has sent and computed. The
+    first is earlier than the mean by no more than the last is later, as log-normal times lean to
+    the right.
+    """
+    workload, size = scenario.workload, scenario.workload.dataset.stored
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    head_start = step_seconds(scenario) * (expected_largest(ranks, workload.jitter.compute) - 1.0)
+    head_start += samples * sized * min(1.0, expected_largest(ranks, size.spread / size.mean) - 1.0)
+    stored = moving_share(scenario) * samples * _store_seconds(scenario)
+    return max((ranks - 1) * stored - head_start, 0.0)
+
+
+def _store_seconds(scenario: Scenario) -> float:
+    """Seconds in which the device stores a sample of mean size."""
+    nbytes = scenario.workload.dataset.stored.mean
+    if scenario.workload.source == "memory":
+        return nbytes / scenario.cluster.memory.bandwidth
+    return scenario.cluster.ssd.write_seconds(nbytes)
+
+
+def moving_share(scenario: Scenario) -> float:
+    """Share of the samples to be sent that surely leave their rank, in the mean.
+
+    A random permutation of a group of ranks leaves one of them in place on average, a matching of
+    an odd number one. At most every host is a group of its own. Pairs that exchange nothing where
+    importances are alike (``least_difference``) are not foreseen: then none is sure to.
+    """
+    schedule, world_size = scenario.workload.exchange.exchange_schedule, scenario.world_size
+    if schedule is None or world_size == 1:
+        return 0.0
+    groups = 1
+    if isinstance(schedule, Pairing):
+        if schedule.least_difference > 0.0:
+            return 0.0
+        groups = 1 if schedule.partner_scope == "all" else scenario.hosts
+        if schedule.partner_rule != "random":
+            return 1.0 - world_size % 2 / world_size
+    return max(0.0, 1.0 - groups / world_size)
+
+
+def step_seconds(scenario: Scenario) -> float:
+    """s of the forward and backward pass of a batch, or of a shard that is smaller."""
+    workload = scenario.workload
+    shard = workload.dataset.num_samples / scenario.world_size
+    batch = min(shard, workload.local_batch_size)
+    return batch * sample_seconds(scenario) + scenario.step_times.fixed_seconds
+
+
+def sample_seconds(scenario: Scenario) -> float:
+    """s that a sample adds to the forward and backward pass of its batch."""
+    return scenario.step_times.per_sample * scenario.workload.mean_work
+
+
+@lru_cache(maxsize=256)
+def expected_largest(count: int, spread: float) -> float:
+    """Expected largest of ``count`` log-normal numbers of mean 1 and standard deviation ``spread``.
+
+    The integral of x over the distribution F(x)^count of the largest, on a grid of the underlying
+    normal variable; within 1e-4 for a spread up to 1.
+    """
+    if spread == 0.0 or count == 1:
+        return 1.0
+    variance = math.log1p(spread**2)
+    edges = np.linspace(-9.0, 9.0, 3601)
+    below = np.array([0.5 * math.erfc(-edge / math.sqrt(2.0)) for edge in edges.tolist()]) ** count
+    middle = (edges[1:] + edges[:-1]) / 2.0
+    values = np.exp(math.sqrt(variance) * middle - variance / 2.0)
+    return float((np.diff(below) * values).sum())
+
 
 MOST_RANKS = 10**6
 """Ranks whose flows are listed."""
@@ -113,12 +279,11 @@ def bounds(scenario: Scenario) -> Bounds:
     workload, world_size = scenario.workload, scenario.world_size
     iterations = workload.iterations(world_size, scenario.epochs)
     samples, last = _samples(scenario, iterations)
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    times, overlap = scenario.step_times, workload.allreduce.overlap
     slowest = expected_largest(world_size, workload.jitter.compute)
-    overlap = workload.allreduce.overlap
-    hooks = 0.0 if isinstance(overlap, NoOverlap) else overlap.hooks
     each_time, passes, after = times.fixed_seconds + times.update, 1.0, times.update
-    if not isinstance(workload.parallelism, Data):
+    hooks = overlap.hooks
+    if not workload.parallelism.by_data:
         each_time, hooks, after = 0.0, 0.0, 0.0
         passes = min(1.0, getattr(workload.parallelism, "compute_factor", 1.0))
     waiting = (iterations - 1) * step_seconds(scenario) * (slowest - 1.0)
@@ -143,7 +308,7 @@ def bounds(scenario: Scenario) -> Bounds:
             slowed=iterations * _slowed(scenario),
         ),
         allreduce=iterations * reduced,
-        beside_exchange=not isinstance(workload.allreduce.overlap, NoOverlap),
+        beside_exchange=not isinstance(overlap, NoOverlap),
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
@@ -232,16 +397,14 @@ def _is_looked_at(scenario: Scenario) -> bool:
     workload, world_size = scenario.workload, scenario.world_size
     drawn = workload.allreduce.order == "shuffled" or scenario.cluster.placement != "compact"
     unknown = drawn and scenario.cluster.topology.domains is not None
-    by_data = isinstance(workload.parallelism, Data)
-    return by_data and not unknown and 1 < world_size <= MOST_RANKS
+    return workload.parallelism.by_data and not unknown and 1 < world_size <= MOST_RANKS
 
 
 def _backward(scenario: Scenario) -> float:
     """s of the backward pass of a batch, or of a shard that is smaller, in the mean."""
     workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
     batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
-    return float(times.backward_of(np.asarray(batch * workload.mean_work)))
+    return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))
 
 
 def _alone(scenario: Scenario, nbytes: float) -> float:

@@ -1,15 +1,19 @@
-"""What simulating a run takes, roughly: seconds of one core and bytes of memory."""
+"""What simulating a run takes, roughly: seconds of one core, bytes of memory, and packets."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.allreduce import Ddp, Horovod, NoOverlap
+from simshuffle.allreduce import Allreduce, Ddp, NoOverlap
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Fluid, Packet
 from simshuffle.plan.bounds import MOST_RANKS, bounds
-from simshuffle.plan.packets import expected_packets
+from simshuffle.plan.epochs import cached_share
+from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.reading_bounds import SSD, ReadingBounds
 from simshuffle.plan.thinning import (
     WORTH_LEAVING_OUT,
@@ -18,6 +22,78 @@ from simshuffle.plan.thinning import (
     waits_for_server,
 )
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Ints32
+from simshuffle.spec.units import Dimension, readable
+
+MOST_PACKETS = 1e9
+"""Packets of a run beyond which it is refused: one core moves 1 to 2 million a second over 4 to 6
+cables each."""
+
+
+def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
+    """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and
+    'reads' from the PFS."""
+    workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
+    dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
+    out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
+    domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
+    allreduce = workload.allreduce_on(cluster)
+    of_one = allreduce_packets(allreduce, domain_of, workload.model.gradient_size, mtu)
+    out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
+    schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
+    if schedule is not None and fraction is not None:
+        size = payload_nbytes(schedule, dataset)
+        samples = world_size * sum(
+            epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs
+        )
+        out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
+    if workload.exchange.tier == "pfs":
+        missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
+        out["reads"] = missed * dataset.nbytes / mtu
+    return out
+
+
+def allreduce_packets(allreduce: Allreduce, domain_of: Ints32, nbytes: float, mtu: float) -> float:
+    """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes over ranks in scale-up domains,
+    or on hosts, ``domain_of``, (M,)."""
+    flows = allreduce.flows(domain_of, nbytes)
+    if flows is None:
+        return 0.0
+    far = domain_of[flows.src] != domain_of[flows.dst]
+    return float(np.ceil(flows.nbytes[far] / mtu).sum())
+
+
+def check_size(scenario: Scenario) -> None:
+    """See that a run that is to be simulated packet by packet has at most `MOST_PACKETS`.
+
+    Raises:
+        ScenarioError: it has more.
+    """
+    if not isinstance(scenario.network, Packet):
+        return
+    mtu = scenario.network.mtu
+    packets = expected_packets(scenario, mtu)
+    total = sum(packets.values())
+    if total > MOST_PACKETS:
+        parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
+        rule = (
+            f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
+            f" about {total:.1e} ({parts})"
+        )
+        remedy = (
+            "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
+            " network.port_buffer, or network.kind: fluid."
+        )
+        raise ScenarioError(
+            Problem(
+                "network.kind",
+                rule,
+                f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}",
+                remedy,
+            ),
+            scenario.name,
+        )
+
 
 # measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC
 START = 0.7
@@ -207,32 +283,14 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
     if flows is None:
         return AllreduceEffort()
     iterations = expected_iterations(scenario) * scenario.epochs
-    count: float
-    sizes: float
-    if isinstance(algorithm.overlap, NoOverlap):
-        count, sizes = 1, 1
-    elif isinstance(algorithm.overlap, Ddp):
-        count = sizes = len(algorithm.overlap.parts(workload.model.gradient_arrival))
-    else:
-        count = _messages(scenario, algorithm.overlap)
-        sizes = min(count * iterations, MOST_SIZES)
-    overlaps = not isinstance(algorithm.overlap, NoOverlap)
-    return AllreduceEffort(
-        count=count * iterations,
-        sizes=sizes,
-        flows=len(flows),
-        edges=len(flows.edge_to),
-        slowed=ranks * iterations if overlaps else 0.0,
-    )
-
-
-def _messages(scenario: Scenario, rule: Horovod) -> int:
-    """Messages of an iteration, where the backward pass begins with a cycle of the coordinator."""
-    workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
-    batch = np.asarray(float(workload.local_batch_size))
-    backward = (float(times.backward_of(batch)) + rule.hooks) / (1.0 - rule.slowdown)
-    period = max(rule.cycle, rule.negotiation_seconds(scenario.world_size))
-    nbytes, share = workload.model.gradient_arrival.T
-    cycle = np.ceil(share * backward / period)
-    return sum(len(rule.fused(nbytes[cycle == each].tolist())) for each in np.unique(cycle))
+    overlap, count, sizes, slowed = algorithm.overlap, 1, 1.0, 0.0
+    if not isinstance(overlap, NoOverlap):
+        # a backward pass that begins with a cycle of Horovod's coordinator
+        batch = np.asarray(float(workload.local_batch_size))
+        backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
+        backward /= 1.0 - overlap.slowdown
+        count = len(overlap.messages(workload.model.gradient_arrival, backward, ranks))
+        sizes = count if isinstance(overlap, Ddp) else min(count * iterations, MOST_SIZES)
+        slowed = ranks * iterations
+    edges = len(flows.edge_to)
+    return AllreduceEffort(count * iterations, sizes, len(flows), edges, slowed)

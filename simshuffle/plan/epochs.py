@@ -5,17 +5,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from simshuffle.exchange import EpochContext, ExchangePlan, LoaderShuffle, Shards, empty_plan
+from simshuffle.exchange import (
+    EpochContext,
+    ExchangePlan,
+    LoaderShuffle,
+    Shards,
+    ShardsContext,
+    empty_plan,
+)
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
-from simshuffle.plan.fetches import Fetches, NodeCaches
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
-from simshuffle.plan.staging import staging_bound
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """What the ranks fetch in the iterations of an epoch."""
+
+    # (iterations, M) pieces, each by a request and by opening a file of its own
+    requests: Ints64
+    nbytes: Ints64  # (iterations, M) their bytes, whole numbers
+    held_nbytes: int  # the most that one node held at once
+    cached_in: Literal["ssd", "memory"]  # where samples are read from whose piece was there already
+
+
+@dataclass(frozen=True)
+class NodeReads:
+    """What the ranks read in an epoch under a loader's order."""
+
+    fetches: Fetches  # pieces from the file system
+    # (iterations, M) samples from the caches, and their bytes
+    hit_samples: Ints64
+    hit_nbytes: Floats
+
+
+class NodeCaches:
+    """The caches of all nodes under a loader's order, from epoch to epoch; ``context`` is of any
+    epoch, ``nbytes`` (N,) bytes of every sample."""
+
+    def __init__(
+        self, scenario: Scenario, strategy: LoaderShuffle, context: ShardsContext, nbytes: Floats
+    ) -> None:
+        capacity = scenario.cluster.capacity(strategy.cache_in)
+        self._caches = strategy.caches(context, capacity, nbytes)
+        self._nbytes, self._size = nbytes, context.batch_size
+        self._cached_in = strategy.held_in
+
+    def epoch(self, shards: Shards, iterations: int) -> NodeReads:
+        """What is read in the first ``iterations`` batches of each rank in the next epoch."""
+        world_size = len(shards.sizes)
+        rank = np.repeat(np.arange(world_size), shards.sizes)
+        iteration = (np.arange(len(shards.order)) - shards.start[:-1][rank]) // self._size
+        # of a node rank by rank in every iteration, each in its order
+        rows = np.argsort(iteration, kind="stable")
+        rows = rows[: int(np.searchsorted(iteration[rows], iterations))]
+        sample = shards.order[rows].astype(np.int64)
+        worker = np.zeros(len(rows), np.int64)
+        if shards.worker is not None:
+            worker[:] = shards.worker[rows]
+        missed, found = self._caches.epoch(np.asarray(rank[rows], np.int64), worker, sample)
+        batch = iteration[rows] * world_size + rank[rows]
+
+        def summed(which: Flags, values: NDArray[np.generic] | None) -> Floats:
+            weights = None if values is None else values[which]
+            sums = np.bincount(batch[which], weights, iterations * world_size)
+            return np.asarray(sums.reshape(iterations, world_size))
+
+        piece_nbytes = self._caches.piece_nbytes(sample)
+        fetches = Fetches(
+            summed(missed, None).astype(np.int64),
+            summed(missed, piece_nbytes).astype(np.int64),
+            found.held_nbytes,
+            self._cached_in,
+        )
+        hit = ~missed
+        hit_nbytes = summed(hit, self._nbytes[sample])
+        return NodeReads(fetches, summed(hit, None).astype(np.int64), hit_nbytes)
 
 
 @dataclass(frozen=True)
@@ -117,15 +189,12 @@ def _inference(
     scenario: Scenario, owner: Ints, nbytes: Floats, work: Floats | None, caches: PageCaches
 ) -> Reads:
     """A pass over all shards in the order in which samples are numbered."""
-    batch_size, world_size = scenario.workload.local_batch_size, scenario.world_size
+    size, world_size = scenario.workload.local_batch_size, scenario.world_size
     start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
     shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
-    samples, sizes = _batches(shards, nbytes, batch_size, -(-int(shards.sizes.max()) // batch_size))
-    batches, nothing = Batches(samples, sizes, batch_size), empty_plan(world_size)
-    in_memory = scenario.workload.source == "memory"
-    hits = all_hits(batches, nothing) if in_memory else caches.epoch(shards, nothing, batches)
-    working = _mean_work(shards, work, batch_size, samples)
-    return Reads(samples, sizes, hits.samples, hits.nbytes, work=working)
+    batches, working = _batches(shards, nbytes, work, size, -(-int(shards.sizes.max()) // size))
+    hits = _hits(scenario, caches, shards, empty_plan(world_size), batches)
+    return Reads(batches.samples, batches.nbytes, hits.samples, hits.nbytes, work=working)
 
 
 def _training(
@@ -143,53 +212,55 @@ def _training(
     # then the samples left out are the next epoch's first: they count as read in this one
     carried = workload.last_batch == "carry"
     planned = workload.iterations(world_size) if carried else iterations
-    samples, sizes = _batches(shards, nbytes, size, planned)
-    working = _mean_work(shards, work, size, samples)
+    batches, working = _batches(shards, nbytes, work, size, planned)
     if isinstance(caches, NodeCaches):
         found = caches.epoch(shards, iterations)
         cached = found.hit_samples, found.hit_nbytes
         nothing = np.zeros(exchange.sample.shape, bool)
-        return Reads(samples, sizes, *cached, found.fetches, working), nothing
-    batches, in_memory = Batches(samples, sizes, size), workload.source == "memory"
-    hits = all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
-    if carried:
-        working = None if working is None else working[:iterations]
-        samples, sizes, hits = _filled_up(samples[:iterations], sizes[:iterations], hits, size)
-    return Reads(samples, sizes, hits.samples, hits.nbytes, work=working), hits.sent
+        return Reads(batches.samples, batches.nbytes, *cached, found.fetches, working), nothing
+    hits = _hits(scenario, caches, shards, exchange, batches)
+    reads = Reads(batches.samples, batches.nbytes, hits.samples, hits.nbytes, work=working)
+    return _filled_up(reads, size, iterations) if carried else reads, hits.sent
+
+
+def _hits(
+    scenario: Scenario,
+    caches: PageCaches,
+    shards: Shards,
+    exchange: ExchangePlan,
+    batches: Batches,
+) -> Hits:
+    in_memory = scenario.workload.source == "memory"
+    return all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
 
 
 def _batches(
-    shards: Shards, nbytes: Floats, batch_size: int, iterations: int
-) -> tuple[Ints64, Floats]:
-    """Samples and bytes of every batch, (iterations, M) each."""
-    edges = batch_edges(shards, batch_size, iterations)
+    shards: Shards, nbytes: Floats, work: Floats | None, size: int, iterations: int
+) -> tuple[Batches, Floats | None]:
+    """All batches, and the mean of ``work``, (N,), over the samples of each: (iterations, M); 1 of
+    none."""
+    edges = batch_edges(shards, size, iterations)
     sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
-    return np.diff(edges, axis=0), sums
+    samples = np.diff(edges, axis=0)
+    mean = None
+    if work is not None:
+        whole = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
+        mean = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
+    return Batches(samples, sums, size), mean
 
 
-def _mean_work(
-    shards: Shards, work: Floats | None, batch_size: int, samples: Ints64
-) -> Floats | None:
-    """Mean of ``work``, (N,), over the samples of each batch: (iterations, M); 1 of none."""
-    if work is None:
-        return None
-    edges = batch_edges(shards, batch_size, len(samples))
-    sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
-    return np.divide(sums, samples, out=np.ones_like(sums), where=samples > 0)
-
-
-def _filled_up(
-    samples: Ints64, nbytes: Floats, hits: Hits, batch_size: int
-) -> tuple[Ints64, Floats, Hits]:
-    """The same with a whole last batch: what it takes from the next epoch is like what it has, in
-    size and in memory."""
-    factor = np.where(samples > 0, batch_size / np.maximum(samples, 1), 0.0)
-    iterations = len(samples)
-    hit = np.minimum(np.rint(hits.samples[:iterations] * factor).astype(np.int64), batch_size)
-    return (
-        np.full_like(samples, batch_size),
-        nbytes * factor,
-        Hits(hit, hits.nbytes[:iterations] * factor, hits.sent),
+def _filled_up(reads: Reads, size: int, iterations: int) -> Reads:
+    """So many iterations with a whole last batch: what it takes from the next epoch is like what it
+    has, in size and in memory."""
+    samples = reads.samples[:iterations]
+    factor = np.where(samples > 0, size / np.maximum(samples, 1), 0.0)
+    hit = np.rint(reads.hit_samples[:iterations] * factor).astype(np.int64)
+    return Reads(
+        np.full_like(samples, size),
+        reads.nbytes[:iterations] * factor,
+        np.minimum(hit, size),
+        reads.hit_nbytes[:iterations] * factor,
+        work=None if reads.work is None else reads.work[:iterations],
     )
 
 
@@ -202,9 +273,7 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
     (`Memory.redrawn_hits`).
     """
     memory, workload = scenario.cluster.memory, scenario.workload
-    if workload.source == "memory":
-        return 1.0
-    if workload.exchange.fetches:  # at best
+    if workload.source == "memory" or workload.exchange.fetches:  # in these at best
         return 1.0
     if epoch == 1:
         return 0.0
@@ -212,9 +281,3 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
         return memory.redrawn_hits(workload.dataset.nbytes, 1.0 / scenario.hosts, epoch - 1)
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     return memory.repeat_hits(ranks / scenario.world_size * workload.dataset.nbytes)
-
-
-def staging_seconds(scenario: Scenario) -> float:
-    """Least time (s) of the staging before the first epoch; see
-    `simshuffle.plan.staging.staging_bound`."""
-    return staging_bound(scenario.cluster, scenario.workload, scenario.world_size)

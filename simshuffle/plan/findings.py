@@ -147,13 +147,12 @@ def _odd(scenario: Scenario) -> list[Problem]:
                 "Use a smaller batch, fewer ranks or more samples.",
             )
         )
-    accelerator = scenario.cluster.host.accelerator
-    times = workload.model.accelerators[accelerator]
+    times = scenario.step_times
     step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
         rule = f"makes steps of {readable(step, _S)}; those of shipped scenarios take at most 1.3 s"
         remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."
-        path = f"workload.model.accelerators.{accelerator}.forward"
+        path = f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
         found.append(Problem(path, rule, readable(times.forward, _S), remedy))
     size = workload.dataset.stored
     if size.spread > 10.0 * size.mean:

@@ -1,7 +1,9 @@
-"""What a host keeps of the samples: what is staged to it, or what its loaders fetched."""
+"""What a host keeps of the samples: what is staged to it, and the least time that takes, or what
+its loaders fetched."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,11 +13,72 @@ from pydantic import TypeAdapter
 
 from simshuffle.exchange import Exchange, LoaderShuffle, Strategy
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED as MOST
-from simshuffle.plan.epochs import sample_nbytes
-from simshuffle.plan.fetches import NodeCaches, NodeReads
+from simshuffle.plan.epochs import NodeCaches, NodeReads, sample_nbytes
+from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.workload import Staging, Workload
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.units import Dimension, readable
+
+
+def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
+    """Bytes/s that a host stores of what is staged."""
+    return cluster.memory.bandwidth if workload.source == "memory" else cluster.ssd.write_bandwidth
+
+
+def file_bandwidths(cluster: Cluster, staging: Staging, file: float) -> tuple[float, float]:
+    """Bytes/s at which files of ``file`` bytes can be opened, or asked for, by all hosts together,
+    and by one that copies ``staging.copies`` of them at once; inf where nothing limits it.
+
+    An archive is opened once. From an object store it comes by as many connections, in ranges of
+    bytes so large that their latencies are nothing.
+    """
+    files = staging.format == "files"
+    if staging.source == "object_store":
+        store = cluster.store
+        if not files:
+            return math.inf, staging.copies * store.connection_bandwidth
+        return store.answer_rate * file, staging.copies * file / store.request_seconds(file)
+    pfs = cluster.parallel_file_system
+    if not files:
+        return math.inf, math.inf
+    own = staging.copies * file / pfs.latency if pfs.latency > 0 else math.inf
+    return pfs.free_open_rate * file, own
+
+
+def staging_seconds(scenario: Scenario) -> float:
+    """Least time (s) to copy the shards, or the whole set, from the PFS or the object store to the
+    hosts before the first epoch; 0 if nothing is staged.
+
+    The slowest of the resources one by one: the bytes through the servers; what the fullest host
+    reads as a client, and stores; as files, also their opening by the servers, and their latencies
+    on that host; of an object store, its connections. Network and HCAs are left out. The shards are
+    read once, the whole set by every host, or with broadcast once by all together.
+    """
+    cluster, workload, hosts = scenario.cluster, scenario.workload, scenario.hosts
+    exchange, dataset, staging = workload.exchange, workload.dataset, workload.staging
+    ranks = cluster.ranks_per_host(scenario.world_size)
+    if exchange.stored_share(scenario.world_size, ranks) == 0.0:
+        return 0.0
+    together = exchange.redraws and staging.broadcast
+    copies = hosts if exchange.redraws and not together else 1
+    stored = dataset.nbytes * (1.0 if exchange.redraws else ranks / scenario.world_size)
+    # by a host from what all share
+    received = dataset.nbytes / hosts if together else stored
+    if staging.source == "object_store":
+        bandwidths = cluster.store.bandwidths
+    else:
+        pfs = cluster.parallel_file_system
+        curve = pfs.client_bandwidth
+        bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
+    of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
+    shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
+    return max(
+        copies * dataset.nbytes / shared,
+        received / own,
+        stored / write_bandwidth(cluster, workload),
+    )
+
 
 OFFERED = (
     "global_shuffle:source=ssd",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import Payload
+from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.workload import Dataset
 
 # Bytes over seconds of pickling, measured on one core of an AMD EPYC as `machine probe` does.
@@ -32,6 +34,12 @@ class HostWork:
     draw: float
     write: float
     remove: float
+
+
+def barrier_seconds(cluster: Cluster, world_size: int) -> float:
+    """Seconds of a barrier: ceil(log2 M) message latencies (dissemination barrier: Hensgen, Finkel
+    and Manber, Int. J. Parallel Program. 17, 1988)."""
+    return math.ceil(math.log2(world_size)) * cluster.message_passing.latency
 
 
 def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from simshuffle.plan.fetches import NodeReads
+from simshuffle.plan.epochs import NodeReads
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 
@@ -37,45 +37,24 @@ class ReadingBounds:
         """Least time (s) of each resource to bring ``samples`` samples to every rank, by its name.
 
         ``cached`` is the share that is read from memory; the others come from the PFS, the SSD or
-        the object store. For a host with r ranks (the fullest), s bytes a sample and n = (1 -
-        cached) ``samples``:
-
-            file opens      M n / samples_per_file / (open_rate (1 - background_load))
-            PFS bandwidth   M n s / (read_bandwidth (1 - background_load))
-            PFS client      r n s / client_bandwidth(H)
-            HCAs            r n s / (hcas link_bandwidth)
-            SSD             r max(n s / read_bandwidth, n / samples_per_request / iops)
-            store requests  M n / samples_per_request tries / (prefixes request_rate)
-            store bandwidth M n s / bandwidth
-            store hosts     r n s / host_bandwidth
-            memory          r cached ``samples`` s / memory.bandwidth
-            decode          r ``samples`` decode / cores
-            PCIe            r ``samples`` input_size / (pcie_slots pcie_bandwidth)
-            loader workers  the batches one after the other (`batch`), shared by
-                            min(workers, prefetch) workers
-
-        Those of the object store are there only where it is read. These are the capacities of
-        `simshuffle.plan.resources`; the laws are in docs/model-bounds.md.
+        the object store, whose resources are there only where it is read: M n / samples_per_request
+        tries / (prefixes request_rate) s of its requests for n samples of each rank, M n s /
+        bandwidth, and r n s / host_bandwidth of a host with r ranks. The other laws are in
+        docs/model-bounds.md; capacities are those of `simshuffle.plan.resources`.
         """
         cluster, host, dataset = self._cluster, self._cluster.host, self._dataset
         ranks, source = self._ranks, self._workload.source
         out = dict.fromkeys((OPENS, PFS, CLIENT, HCAS, SSD), 0.0)
         missed = samples * (1.0 - cached)
         nbytes = missed * dataset.stored.mean
-        if source == "pfs":
-            pfs = cluster.parallel_file_system
-            out[OPENS] = self._world_size * missed / dataset.samples_per_file / pfs.free_open_rate
-            out[PFS] = self._world_size * nbytes / pfs.free_bandwidth
-            out[CLIENT] = ranks * nbytes / self._client
-            out[HCAS] = ranks * nbytes / (host.hcas * self._cable)
-        elif source == "ssd":
+        if source == "ssd":
             out[SSD] = ranks * self._ssd_seconds(missed)
         elif source == "object_store":
-            store = cluster.store
-            shared, own = store.bandwidths
-            out[REQUESTS] = self._world_size * (missed / dataset.read_at_once) / store.answer_rate
-            out[STORE] = self._world_size * nbytes / shared
-            out[FRONT_END] = ranks * nbytes / own
+            requests = self._world_size * (missed / dataset.read_at_once)
+            out |= self._servers(requests, self._world_size * nbytes, ranks * nbytes)
+        elif source == "pfs":
+            opens = self._world_size * missed / dataset.samples_per_file
+            out |= self._servers(opens, self._world_size * nbytes, ranks * nbytes)
         out[MEMORY] = ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
         out[DECODE] = ranks * samples * dataset.decode_seconds / host.cores
         slots = min(host.pcie_slots, ranks)
@@ -112,17 +91,7 @@ class ReadingBounds:
             for part in (fetches.requests, fetches.nbytes, reads.hit_samples, reads.hit_nbytes)
         )
         fetched = float(np.bincount(self._host_of, nbytes).max())
-        if self._workload.source == "object_store":
-            store = cluster.store
-            shared, own = store.bandwidths
-            out[REQUESTS] = float(requests.sum()) / store.answer_rate
-            out[STORE], out[FRONT_END] = float(nbytes.sum()) / shared, fetched / own
-        else:
-            pfs = cluster.parallel_file_system
-            out[OPENS] = float(requests.sum()) / pfs.free_open_rate
-            out[PFS] = float(nbytes.sum()) / pfs.free_bandwidth
-            out[CLIENT] = fetched / self._client
-            out[HCAS] = fetched / (cluster.host.hcas * self._cable)
+        out |= self._servers(float(requests.sum()), float(nbytes.sum()), fetched)
         cached = np.bincount(self._host_of, hit_nbytes).astype(np.float64)
         if fetches.cached_in == "memory":
             out[MEMORY] = float(cached.max()) / cluster.memory.bandwidth
@@ -130,6 +99,22 @@ class ReadingBounds:
             found = np.bincount(self._host_of, hits).astype(np.float64)
             out[SSD] = float(np.max(cluster.ssd.read_seconds(cached, found, self._depth)))
         return float(np.max(self.pieces(requests, nbytes)))
+
+    def _servers(self, requests: float, nbytes: float, of_host: float) -> Seconds:
+        """Of the object store or the PFS and the way from there, for so many requests, or files
+        that are opened, and bytes; ``of_host`` of them go to the host that reads most."""
+        if self._workload.source == "object_store":
+            store = self._cluster.store
+            shared, own = store.bandwidths
+            rate = store.answer_rate
+            return {REQUESTS: requests / rate, STORE: nbytes / shared, FRONT_END: of_host / own}
+        pfs = self._cluster.parallel_file_system
+        return {
+            OPENS: requests / pfs.free_open_rate,
+            PFS: nbytes / pfs.free_bandwidth,
+            CLIENT: of_host / self._client,
+            HCAS: of_host / (self._cluster.host.hcas * self._cable),
+        }
 
     def pieces(self, requests: Ints64, nbytes: Ints64) -> Floats:
         """s in which workers alone fetch so many pieces and bytes of them, each or together."""

@@ -20,9 +20,7 @@ from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
 from simshuffle.network.models import shared_network
-from simshuffle.plan.domains import Domains, numbered
-from simshuffle.plan.placement import placed
-from simshuffle.plan.wiring import wiring
+from simshuffle.plan.wiring import Domains, names_of, numbered, placed, wiring
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 
@@ -66,7 +64,6 @@ class Resources:
 
     def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
         wires = wiring(cluster)
-        cabling = wires.cabling
         self.cluster = cluster
         self.world_size = world_size
         host = cluster.host
@@ -75,8 +72,9 @@ class Resources:
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self.host_of: Ints32 = cluster.host_of(world_size)
-        known = [cabling.names[node] for node in cabling.of_kind("host").tolist()]
-        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self._domains = Domains(
+            self.hosts, names_of(wires.fabric, "host"), cluster.hosts_per_domain
+        )
         self.domain_of: Ints32 = self._domains.of_host[self.host_of]
         self.num_domains = self._domains.count
         self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
@@ -87,8 +85,8 @@ class Resources:
         self._pfs_endpoint = np.array(
             [
                 p
-                for node in cabling.of_kind("storage").tolist()
-                for p in self.forwarding.endpoints(cabling.names[node])
+                for name in names_of(wires.fabric, "storage")
+                for p in self.forwarding.endpoints(name)
             ],
             np.int32,
         )

@@ -36,10 +36,10 @@ class SlowCables:
         if not (cluster.faults or cluster.topology.uneven):
             return
         wires = wiring(cluster)
-        slow = np.flatnonzero(wires.cabling.bandwidth < wires.cabling.usual).tolist()
+        slow = np.flatnonzero(wires.fabric.cabling.bandwidth < wires.fabric.cabling.usual).tolist()
         links = wires.fabric.links.names
-        storage = np.array([tier == "storage" for tier in wires.cabling.tiers])
-        self._cables = int((~storage[wires.cabling.ends].any(axis=1)).sum())
+        storage = np.array([tier == "storage" for tier in wires.fabric.cabling.tiers])
+        self._cables = int((~storage[wires.fabric.cabling.ends].any(axis=1)).sum())
         self._cable_of = {links[2 * cable + way]: cable for cable in slow for way in (0, 1)}
 
     def use(self, links: Iterable[str]) -> None:

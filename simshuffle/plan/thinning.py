@@ -55,19 +55,15 @@ def served_window(loader: Loader, iterations: int, least: int = 0) -> int:
 
 def waits_for_server(scenario: Scenario) -> bool:
     """Whether an epoch waits for one server that all ranks share, where nothing is cached."""
-    return _server_seconds(scenario) > BINDS * compute_seconds(scenario)
-
-
-def _server_seconds(scenario: Scenario) -> float:
-    """What the servers that all ranks share take at least for a batch of each (s), not cached."""
     found = ReadingBounds(scenario).seconds(scenario.workload.local_batch_size, 0.0)
-    return max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
+    slowest = max(found.get(name, 0.0) for name in (OPENS, PFS, REQUESTS, STORE))
+    return slowest > BINDS * compute_seconds(scenario)
 
 
 def compute_seconds(scenario: Scenario) -> float:
     """What a rank computes for a batch (s)."""
     workload = scenario.workload
-    times = workload.model.accelerators[scenario.cluster.host.accelerator]
+    times = scenario.step_times
     batch = np.asarray(workload.local_batch_size * workload.mean_work)
     return float(times.forward_of(batch) + times.backward_of(batch)) + times.update
 

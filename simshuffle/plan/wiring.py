@@ -1,20 +1,103 @@
-"""The network of a cluster as it is built once: cables, routes, racks, the file system attached."""
+"""The network of a cluster as it is built once, with its file system; which hosts the ranks fill,
+and which of them form a scale-up domain."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import TopologyError
-from simshuffle.plan.placement import placed
+from simshuffle.errors import Problem, TopologyError, first_of
 from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_levels, routing_by_topology
 from simshuffle.scenario.checks import cluster_problems
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.storage import ParallelFileSystem
-from simshuffle.topology.cabling import Cabling
-from simshuffle.topology.graph import checked
+from simshuffle.scenario.cluster import PLACEMENTS, Cluster
+from simshuffle.spec.arrays import Ints32, Ints64
+
+
+def numbered(names: Sequence[Any]) -> Ints32:
+    """Numbers from 0 in the order in which the names first occur."""
+    number: dict[Any, int] = {}
+    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+
+
+class Domains:
+    """Which hosts form a domain.
+
+    Args:
+        hosts: names, in the order in which ranks fill them.
+        known: those of all hosts of the topology, in its order.
+        each: consecutive hosts of that which form a domain.
+
+    Attributes:
+        of_host: (hosts,) the number of each one's domain, in the order in which they come.
+        place: (hosts,) the place of each among those of its domain.
+        count: of domains.
+    """
+
+    def __init__(self, hosts: Sequence[str], known: Sequence[str], each: int) -> None:
+        place = {name: number for number, name in enumerate(known)}
+        self.of_host = numbered([place[name] // each for name in hosts])
+        self._size = np.bincount(self.of_host)
+        self._first = np.cumsum(self._size) - self._size
+        self._together = np.argsort(self.of_host, kind="stable")
+        self.place = np.empty_like(self.of_host)
+        self.place[self._together] = np.arange(len(self.place)) - np.repeat(self._first, self._size)
+        self.count = len(self._size)
+
+    def member(self, domain: Ints32, place: Ints32) -> Ints64:
+        """The hosts at a place of each domain; beyond its last host again from its first one on."""
+        return self._together[self._first[domain] + place % self._size[domain]]
+
+
+def names_of(fabric: Fabric, kind: str) -> list[str]:
+    """The names of the nodes of a kind, in the order of the network."""
+    return [fabric.cabling.names[node] for node in fabric.cabling.of_kind(kind).tolist()]
+
+
+def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generator) -> list[str]:
+    """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
+    ``placement`` says; ``rng`` draws those of a scattered one.
+
+    Raises:
+        TopologyError: the placement names a host that the network does not have.
+    """
+    names = names_of(fabric, "host")
+    named = cluster.named_hosts
+    if named is not None:
+        _check_known(named, names)
+        return named[:count]
+    if cluster.placement == "scattered":
+        return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
+    names = names[:count]
+    return _in_turn(names, fabric) if cluster.placement == "round_robin" else names
+
+
+def _in_turn(names: list[str], fabric: Fabric) -> list[str]:
+    """The hosts in another order: the first one on each leaf switch, then the second one, and so
+    on, of hosts with several HCAs that of the first."""
+    on: dict[int, int] = {}
+    turn = []
+    for name in names:
+        leaf = int(fabric.at[fabric.endpoints(name)[0]])
+        turn.append(on.get(leaf, 0))
+        on[leaf] = turn[-1] + 1
+    return [names[i] for i in np.argsort(turn, kind="stable")]
+
+
+def _check_known(named: list[str], names: list[str]) -> None:
+    known = set(names)
+    unknown = [name for name in named if name not in known]
+    if unknown:
+        ends = dict.fromkeys((names[0], names[-1]))
+        rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
+        remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
+        raise TopologyError(
+            Problem("cluster.placement", rule, first_of(unknown), remedy), "placement"
+        )
+
 
 PFS = "pfs"
 
@@ -23,8 +106,7 @@ PFS = "pfs"
 class Wiring:
     """The network of a cluster, its file system attached."""
 
-    cabling: Cabling  # its nodes and cables
-    fabric: Fabric  # its ports and links
+    fabric: Fabric  # its cables, ports and links
     routing: RoutingRule  # the routing of its topology
     # for every switch to which hosts are attached the number of what is joined below the topmost
     # switches; all the same with one level
@@ -62,11 +144,11 @@ def wiring(cluster: Cluster) -> Wiring:
     """The network of a cluster. It is made once in a process for runs on the same cluster.
 
     Raises:
-        TopologyError: the graph has loose parts, no host, or a link without a positive bandwidth.
+        TopologyError: as `Cluster.cabling`.
     """
     if problems := cluster_problems(cluster, world_size=1):
         raise TopologyError(problems, f"topology of {cluster.name}")
-    pfs: ParallelFileSystem = cluster.parallel_file_system
+    pfs = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
     faults = tuple((cluster.faults or {}).items())
     return _wiring(_Request(cluster.topology.key, faults, link, cluster))
@@ -75,15 +157,13 @@ def wiring(cluster: Cluster) -> Wiring:
 @lru_cache(maxsize=2)
 def _wiring(request: _Request) -> Wiring:
     cluster = request.cluster
-    problems, cabling = checked(cluster.sketch(), "cluster.topology")
-    if problems or cabling is None:
-        raise TopologyError(problems, f"topology of {cluster.name}")
+    cabling = cluster.cabling()
     if "storage" not in cabling.kinds:
         bandwidth, latency, links = request.link
         cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
     fabric = Fabric(cabling)
     known = None if cluster.is_cut else routing_by_topology(cluster.topology)
-    return Wiring(cabling, fabric, known or routing_by_levels(fabric), racks(cabling))
+    return Wiring(fabric, known or routing_by_levels(fabric), _racks(fabric))
 
 
 def routing(cluster: Cluster) -> RoutingRule:
@@ -108,9 +188,9 @@ def check_machine(cluster: Cluster) -> None:
         placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
 
 
-def racks(cabling: Cabling) -> dict[str, int]:
+def _racks(fabric: Fabric) -> dict[str, int]:
     """See `Wiring`."""
-    depth = cabling.depth
+    cabling, depth = fabric.cabling, fabric.cabling.depth
     storage = np.array([tier == "storage" for tier in cabling.tiers])
     top = depth[~storage].max()
     lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))

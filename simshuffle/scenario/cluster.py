@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from simshuffle.errors import TopologyError
 from simshuffle.routing import Routing
 from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
@@ -18,7 +19,7 @@ from simshuffle.spec.record import Bandwidth, Count, Fraction, Seconds, Sourced,
 from simshuffle.topology import Topology
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.faults import with_faults
-from simshuffle.topology.graph import Sketch
+from simshuffle.topology.graph import Sketch, checked
 
 PLACEMENTS = ("compact", "scattered", "round_robin")
 """Placements that name no hosts."""
@@ -137,6 +138,17 @@ class Cluster(Spec):
         """The network with its faults; raises a `TopologyError` if it cannot be used."""
         network = self.topology.sketch()
         return with_faults(network, self.faults) if self.faults else network
+
+    def cabling(self) -> Cabling:
+        """The cables of `sketch`.
+
+        Raises:
+            TopologyError: it has loose parts, no host, or a link without a positive bandwidth.
+        """
+        problems, cabling = checked(self.sketch(), "cluster.topology")
+        if problems or cabling is None:
+            raise TopologyError(problems, f"topology of {self.name}")
+        return cabling
 
     @property
     def is_cut(self) -> bool:

@@ -18,7 +18,7 @@ from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.inputs import by_content, files
-from simshuffle.scenario.model import ModelProfile
+from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
@@ -160,6 +160,11 @@ class Scenario(Spec):
     def to_yaml(self) -> str:
         """The resolved scenario as YAML that `load_scenario` reads back to an equal one."""
         return _written(self.to_dict())
+
+    @property
+    def step_times(self) -> StepTimes:
+        """Those of the model on the cluster's accelerators."""
+        return self.workload.model.accelerators[self.cluster.host.accelerator]
 
     @property
     def hosts(self) -> int:

@@ -1,11 +1,13 @@
-"""A network under SimPy: transfers whose ends are events. The network runs ahead in compiled code
-whenever it may."""
+"""A network under SimPy: transfers whose ends are events, and barriers of ranks. The network runs
+ahead in compiled code whenever it may."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import inf
-from typing import TYPE_CHECKING
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 import simpy
 
@@ -61,6 +63,13 @@ class NetworkClock:
         """Give a complete group back: when its marked transfer ended, and its last one (s)."""
         return self.network.close_group(group)
 
+    def ended(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
+        """Wait for a group of which nobody else waits, and close it."""
+        event = self.completion(group)
+        if event is not None:
+            yield event
+        return self.close(group)
+
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""
         self._upcoming = self.network.post(self.env.now, batch)
@@ -107,3 +116,51 @@ class NetworkClock:
             return
         for group in done:
             self._waiting.pop(group).succeed()
+
+
+class Barrier:
+    """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them
+    go on.
+
+    Attributes:
+        complete_at: when the last rank arrived at the barrier that was completed last (s).
+    """
+
+    def __init__(
+        self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]
+    ) -> None:
+        self._env = env
+        self._size = size
+        # what owns a barrier hands in a method: with a reference back, neither would go before
+        # Python next searches for cycles, and an epoch would stay while the next one runs
+        self._action = WeakMethod(action) if isinstance(action, MethodType) else lambda: action
+        self._event = env.event()
+        self._missing = size
+        self.complete_at = 0.0
+
+    def arrive(self) -> simpy.Event:
+        """Arrive; the event lets the rank go on."""
+        event = self._event
+        self._missing -= 1
+        if self._missing == 0:
+            self.complete_at = self._env.now
+            self._missing = self._size
+            self._event = self._env.event()
+            action = self._action()
+            assert action is not None, "what owns a barrier outlives it"  # noqa: S101 - see above
+            action(event)
+        return event
+
+
+def let_go(event: simpy.Event) -> None:
+    """Let ``event`` happen now."""
+    event.succeed()
+
+
+def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
+    """Let ``event`` happen ``delay`` s from now."""
+
+    def succeed(_: simpy.Event) -> None:
+        event.succeed()
+
+    env.timeout(delay).callbacks.append(succeed)

@@ -10,17 +10,16 @@ import numpy as np
 import simpy
 
 from simshuffle.lowering.compute import by_rank
-from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.gradients import gather_seconds
+from simshuffle.lowering.messages import exchange_costs
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
-from simshuffle.sim.barrier import Barrier, let_go, succeed_after
+from simshuffle.sim.clock import Barrier, let_go, succeed_after
 from simshuffle.sim.exchange import Exchange
-from simshuffle.sim.loader import Loaders
 from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
-from simshuffle.sim.rest import RestOfPass
-from simshuffle.sim.simulation import Simulation
+from simshuffle.sim.served import RestOfPass
+from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
 
 Steps = Generator[simpy.Event, Any, None]
@@ -45,7 +44,7 @@ def _measuring(simulation: Simulation, plan: EpochPlan, thinning: Thinning) -> M
     env, at_once = simulation.clock.env, workload.loader.at_once
     return Measuring(
         simulation.loaders(reads, "inference_read", plan.epoch),
-        by_rank(simulation.times.inference_of(reads.samples) * jitter),
+        by_rank(simulation.scenario.step_times.inference_of(reads.samples) * jitter),
         RestOfPass(env, thinning.left_out, len(jitter), groups, at_once),
     )
 
@@ -61,7 +60,7 @@ def _exchange(
     costs = exchange_costs(
         plan.exchange, schedule, workload.dataset, nbytes, plan.sent_from_cache, plan.iterations
     )
-    return Exchange(simulation, schedule, costs, costs.remove * thinning.factor)
+    return Exchange(simulation, costs, costs.remove * thinning.factor)
 
 
 class Epoch:
@@ -153,10 +152,7 @@ class Epoch:
         pending = -1  # iteration whose messages have not been waited for
         for iteration in range(self._plan.iterations):
             times = Times(begin=env.now)
-            awaited = loaders.awaited(rank)
-            if awaited is not None:
-                yield awaited
-            read_at = loaders.take(rank)
+            read_at = yield from loaders.next_batch(rank)
             times.loaded = env.now
             times.read = min(max(read_at, times.begin), times.loaded)
             yield from self._gradients.compute(rank, iteration, times)
@@ -169,7 +165,7 @@ class Epoch:
             if exchange is not None and exchange.sends(iteration):
                 yield from self._communicate(exchange, rank, iteration, times)
                 pending = iteration
-                if not exchange.overlap:
+                if not exchange.schedule.overlap:
                     yield from self._finish_exchange(exchange, rank, iteration, times)
                     pending = -1
             self._iterations.add(rank, times)
@@ -187,10 +183,7 @@ class Epoch:
             loaders = measuring.loaders
             loaders.begin(rank)
             for batch, seconds in enumerate(measuring.seconds[rank]):
-                awaited = loaders.awaited(rank)
-                if awaited is not None:
-                    yield awaited
-                loaders.take(rank)
+                yield from loaders.next_batch(rank)
                 yield env.timeout(seconds)
                 measuring.rest.note(rank, batch)
             rest = measuring.rest.passes(rank)
@@ -209,11 +202,7 @@ class Epoch:
         order was."""
         begin = self._env.now
         before = float(self._clock.network.accounts[rank])
-        group = exchange.start(rank, iteration)
-        free = self._clock.completion(group)
-        if free is not None:
-            yield free
-        self._clock.close(group)
+        yield from self._clock.ended(exchange.start(rank, iteration))
         worked = float(self._clock.network.accounts[rank]) - before
         times.free = self._free_at[iteration, rank] = self._env.now
         times.sent = min(begin + worked, times.free)
@@ -225,19 +214,14 @@ class Epoch:
         delivered = self._free_at[iteration, rank]
         group = exchange.delivery(rank)
         if group >= 0:
-            event = self._clock.completion(group)
-            if event is not None:
-                yield event
-            _, delivered = self._clock.close(group)
+            _, delivered = yield from self._clock.ended(group)
         self._delivered_at[iteration, rank] = delivered
         stored, closed = exchange.store(rank, iteration)
         if closed is not None:
             yield closed
+            _, written_at = self._clock.close(stored)
         else:
-            written = self._clock.completion(stored)
-            if written is not None:
-                yield written
-        _, written_at = self._clock.close(stored)
+            _, written_at = yield from self._clock.ended(stored)
         times.stored_by_all = self._env.now
         times.stored = min(written_at, times.stored_by_all)
 

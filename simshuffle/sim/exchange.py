@@ -4,43 +4,34 @@ from __future__ import annotations
 
 import simpy
 
-from simshuffle.exchange import MessageSchedule
-from simshuffle.lowering.costs import ExchangeCosts
 from simshuffle.lowering.messages import (
+    ExchangeCosts,
     MessageGraph,
     MessageLowering,
     StoreLowering,
-    barrier_seconds,
     delivery_counts,
     messages_of,
 )
 from simshuffle.network.batch import NONE
-from simshuffle.sim.barrier import Barrier, succeed_after
+from simshuffle.plan.host_work import barrier_seconds
+from simshuffle.sim.clock import Barrier, succeed_after
 from simshuffle.sim.simulation import Simulation
 from simshuffle.spec.arrays import Floats
 
 
 class Exchange:
-    """The exchange of one epoch; ``remove`` is (M,) s to remove what was sent, at the end."""
+    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s to remove what was sent,
+    at the end."""
 
-    def __init__(
-        self,
-        simulation: Simulation,
-        schedule: MessageSchedule,
-        costs: ExchangeCosts,
-        remove: Floats,
-    ) -> None:
+    def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
         scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
         self._recorder, self.costs, self.remove = simulation.recorder, costs, remove
-        self._resources, self._clock, self._schedule = resources, clock, schedule
+        self._resources, self._clock, self.schedule = resources, clock, costs.schedule
         self._reads_in_flight = scenario.workload.loader.reads_in_flight
         self._world_size = resources.world_size
         self._sending = frozenset(costs.plan.iteration.tolist())
-        serial_pairs, in_memory = (
-            scenario.network.serial_pairs,
-            scenario.workload.source == "memory",
-        )
-        self._lowering = MessageLowering(resources, schedule, serial_pairs=serial_pairs)
+        pairs, in_memory = scenario.network.serial_pairs, scenario.workload.source == "memory"
+        self._lowering = MessageLowering(resources, costs.schedule, serial_pairs=pairs)
         self._stores = StoreLowering(resources, costs, in_memory=in_memory)
         # of the iteration whose messages were prepared last: its groups, of each rank the one of
         # its host work and the one of its messages; and its transfers
@@ -56,11 +47,6 @@ class Exchange:
         self._closed = clock.env.event()
         self._closing_missing = 0
 
-    @property
-    def overlap(self) -> bool:
-        """Whether messages are waited for only after the next backward pass."""
-        return self._schedule.overlap
-
     def sends(self, iteration: int) -> bool:
         """Whether anything is exchanged after ``iteration`` (from 0)."""
         return iteration in self._sending
@@ -69,7 +55,7 @@ class Exchange:
         """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main
         thread is free again."""
         self._prepare(iteration)
-        if self._schedule.barriers == "none":
+        if self.schedule.barriers == "none":
             if not self._beginning:
                 self._clock.env.timeout(0.0).callbacks.append(self._begin)
             self._beginning.append(rank)
@@ -90,7 +76,7 @@ class Exchange:
         ranks go on, if they meet.
         """
         group = self._clock.open(1)
-        if self._schedule.barriers == "none":
+        if self.schedule.barriers == "none":
             self._clock.post(self._stores.batch(rank, iteration, group))
             return group, None
         if self._closing == NONE:
@@ -114,7 +100,8 @@ class Exchange:
 
         def release(_: simpy.Event) -> None:
             self._clock.close(group)
-            succeed_after(self._clock.env, barrier_seconds(self._resources), closed)
+            latency = barrier_seconds(self._resources.cluster, self._world_size)
+            succeed_after(self._clock.env, latency, closed)
 
         complete.callbacks.append(release)
 

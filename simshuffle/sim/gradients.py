@@ -16,8 +16,7 @@ import simpy
 from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.batch import TransferBatch
-from simshuffle.sim.barrier import Barrier, succeed_after
-from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.clock import Barrier, NetworkClock, succeed_after
 from simshuffle.sim.phases import ITERATION, Times
 from simshuffle.spec.arrays import Floats
 

@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 
 from simshuffle.lowering.division import Division, Part
-from simshuffle.sim.barrier import Barrier, let_go
+from simshuffle.sim.clock import Barrier, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
 from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
 from simshuffle.spec.arrays import Floats, Ints64
@@ -34,24 +34,19 @@ class DividedStep(GradientSum):
         self._division = division
         self._all = Barrier(self._env, samples.shape[1], self._all_there)
         self._samples, self._jitter = samples, jitter
-        self._iteration = 0  # that comes next for all
-        self._joint_end = 0.0
+        self._joint: Part
+        self._iteration = -1  # that all did together last
 
     def _all_there(self, event: simpy.Event) -> None:
         """All ranks are there: post what they do together."""
-
-        def done(_: simpy.Event | None) -> None:
-            self._joint_end = self._env.now
-            event.succeed()
-
-        samples = self._samples[self._iteration].reshape(-1)
-        self._joint = self._division.joint(samples)
         self._iteration += 1
-        self._posting.post(self._joint.ready(self._factor(self._iteration - 1)), done)
+        self._joint = self._division.joint(self._samples[self._iteration])
+        self._posting.post(self._joint.ready(self._factor), lambda _: let_go(event))
 
-    def _factor(self, iteration: int) -> float:
+    @property
+    def _factor(self) -> float:
         """Of what all compute together."""
-        return float(self._jitter[iteration].max())
+        return float(self._jitter[self._iteration].max())
 
 
 class StepInGroups(DividedStep):
@@ -77,10 +72,10 @@ class StepInGroups(DividedStep):
         yield group.barrier.arrive()
         times.slowed = self._env.now
         times.gathered = min(max(group.begun_at, times.loaded), times.slowed)
-        spent = group.spent
-        times.forwarded = min(times.gathered + spent.forward, times.slowed)
-        times.computed = min(times.forwarded + spent.backward, times.slowed)
-        times.idle = min(times.computed + spent.bubble, times.slowed)
+        part, factor = group.part, group.factor
+        times.forwarded = min(times.gathered + factor * part.forward, times.slowed)
+        times.computed = min(times.forwarded + factor * part.backward, times.slowed)
+        times.idle = min(times.computed + factor * part.bubble, times.slowed)
 
     def reduce(self, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
@@ -89,7 +84,8 @@ class StepInGroups(DividedStep):
         times.updated = self._env.now
         times.reduced = max(times.updated - self._joint.update, times.computed_by_all)
 
-    def _factor(self, iteration: int) -> float:
+    @property
+    def _factor(self) -> float:
         return 1.0
 
 
@@ -101,7 +97,7 @@ class GroupPass:
         batches: (iterations, ways) samples of its members; (iterations,) factors of what they
             compute.
         begun_at: when all were there (s).
-        spent: what it computed then.
+        part, factor: what it computed then, and how many times as long that took.
     """
 
     def __init__(
@@ -109,19 +105,18 @@ class GroupPass:
     ) -> None:
         self.barrier = Barrier(env, division.ways, self._there)
         self.batches: tuple[Ints64, Floats]
-        self.begun_at = 0.0
-        self.spent: Spent
+        self.begun_at, self.factor = 0.0, 1.0
+        self.part: Part
         self._env, self._posting, self._division, self._group = env, posting, division, group
         self._iteration = 0
 
     def _there(self, event: simpy.Event) -> None:
         samples, jitter = self.batches
-        factor = float(jitter[self._iteration])
-        part = self._division.local(self._group, samples[self._iteration])
+        self.factor = float(jitter[self._iteration])
+        self.part = self._division.local(self._group, samples[self._iteration])
         self._iteration += 1
         self.begun_at = self._env.now
-        self.spent = Spent(part, factor)
-        self._posting.post(part.ready(factor), lambda _: let_go(event))
+        self._posting.post(self.part.ready(self.factor), lambda _: let_go(event))
 
 
 class StepOfAll(DividedStep):
@@ -133,26 +128,13 @@ class StepOfAll(DividedStep):
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
         yield self._all.arrive()
-        spent = Spent(self._joint, self._factor(iteration))
         times.updated = self._env.now
         times.gathered = min(max(self._all.complete_at, times.loaded), times.updated)
-        times.forwarded = times.gathered + spent.forward
-        times.computed = times.forwarded + spent.backward
+        times.forwarded = times.gathered + self._factor * self._joint.forward
+        times.computed = times.forwarded + self._factor * self._joint.backward
         times.reduced = times.updated - self._joint.update
         times.slowed = times.computed
 
     def reduce(self, iteration: int, times: Times) -> Steps:
         """See `GradientSum`; all is done."""
         yield from ()
-
-
-class Spent:
-    """Seconds of forward and backward pass and bubble of a part of a step, if computing takes
-    ``factor`` times as long."""
-
-    __slots__ = ("backward", "bubble", "forward")
-
-    def __init__(self, part: Part, factor: float) -> None:
-        self.forward = factor * part.forward
-        self.backward = factor * part.backward
-        self.bubble = factor * part.bubble

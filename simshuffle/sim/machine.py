@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
-from simshuffle.parallelism import Data
+from simshuffle.lowering.staging import staging_traffic
+from simshuffle.network import Fluid
+from simshuffle.network.models import shared_network
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.thinning import Thinning
@@ -28,17 +30,52 @@ from simshuffle.results.timeline import (
     seconds_in,
 )
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.workload import Workload
 from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
-from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
-from simshuffle.sim.simulation import Simulation
-from simshuffle.sim.staging import NOTHING, Staged, stage
+from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What staging took: ``seconds``, and ``nbytes`` read from the PFS or the object store by
+    ``read_requests``."""
+
+    seconds: float
+    nbytes: float
+    read_requests: float
+
+
+NOTHING = Staged(0.0, 0.0, 0.0)
+
+
+def stage(
+    workload: Workload, resources: Resources, shard_nbytes: Floats, tolerance: float = 0.0
+) -> Staged:
+    """Copy what the workload keeps on the hosts, in a fluid network of its own; arguments as in
+    `simshuffle.lowering.staging.staging_traffic`, and the `tolerance` of `Fluid`."""
+    traffic = staging_traffic(workload, resources, shard_nbytes)
+    if traffic is None:
+        return NOTHING
+    count = len(traffic.batch)
+    # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have to
+    # be compiled
+    no_cables = np.zeros(len(traffic.links), bool)
+    width = traffic.batch.routes.shape[1]
+    network = shared_network(
+        Fluid(tolerance=tolerance), traffic.links, no_cables, width=width, tags=count
+    )
+    network.post(0.0, traffic.batch)
+    network.advance(np.inf)
+    seconds = float(network.finish[:count].max())
+    return Staged(seconds, traffic.nbytes, traffic.read_requests)
+
 
 STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
@@ -53,7 +90,6 @@ class Machine:
         rng, workload, world_size = scenario.rng, scenario.workload, scenario.world_size
         resources = Resources(scenario.cluster, world_size, rng("placement"))
         network = resources.network(scenario.network, accounts=world_size)
-        by_data = isinstance(workload.parallelism, Data)
         self._simulation = Simulation(
             scenario,
             resources,
@@ -61,7 +97,7 @@ class Machine:
             if recorder is None
             else recorder.clock(self._env, network, resources),
             Allreduces(workload.allreduce_on(scenario.cluster), resources, rng("host_order")),
-            None if by_data else Division(scenario, resources),
+            None if workload.parallelism.by_data else Division(scenario, resources),
             recorder,
         )
         self._links = LinkStatistics(resources, network)

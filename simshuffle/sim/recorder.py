@@ -119,29 +119,21 @@ class SampledClock(NetworkClock):
     def __init__(self, env: simpy.Environment, network: FluidNetwork, samples: LinkSamples) -> None:
         super().__init__(env, network)
         self._samples = samples
-        self._run = _Sampled(network, samples).advance
+        self._run = self._sampled
+
+    def _sampled(self, horizon: float) -> tuple[float, list[int]]:
+        """See `FluidNetwork.advance`."""
+        while self._samples.next_at <= horizon:
+            upcoming, done = self.network.advance(self._samples.next_at)
+            if done or upcoming == inf:
+                return upcoming, done
+            self._samples.take(self._samples.next_at)
+        return self.network.advance(horizon)
 
     def post(self, batch: TransferBatch) -> None:
         """See `NetworkClock.post`."""
         self._samples.until(self.env.now)
         super().post(batch)
-
-
-@dataclass(frozen=True)
-class _Sampled:
-    """A network that is sampled while it advances."""
-
-    network: FluidNetwork
-    samples: LinkSamples
-
-    def advance(self, horizon: float) -> tuple[float, list[int]]:
-        """See `FluidNetwork.advance`."""
-        while self.samples.next_at <= horizon:
-            upcoming, done = self.network.advance(self.samples.next_at)
-            if done or upcoming == inf:
-                return upcoming, done
-            self.samples.take(self.samples.next_at)
-        return self.network.advance(horizon)
 
 
 class Recorder:

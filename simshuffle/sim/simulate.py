@@ -1,19 +1,145 @@
-"""simulate(scenario): the epochs of one run, one after the other, on one cluster."""
+"""The epochs of one run, one after the other, on one cluster; with a tolerance of time only as many
+iterations of each as that needs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from simshuffle.errors import Problem, ScenarioError
+from simshuffle.plan.effort import check_size
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.packets import check_size
-from simshuffle.plan.thinning import Thinning
+from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
 from simshuffle.results.timeline import Timeline, WindowRow, concatenate
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.loader import Loaders
-from simshuffle.sim.machine import Machine, reporter
+from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
 from simshuffle.sim.recorder import Recorder
-from simshuffle.sim.window import why_whole, windows
+from simshuffle.sim.simulation import Loaders
+from simshuffle.sim.steady import Seen, Window, window_of
+from simshuffle.spec.arrays import Floats
+
+TOO_LONG = "the epoch is too short to leave any out"
+NOT_ALIKE = "they keep changing in the course of the epoch"
+TOO_DIFFERENT = "they vary too much for a few to stand for all"
+IMPORTANCE_UNKNOWN = "the time to measure importance varies too much between ranks"
+LATE = "a rare late batch could be missed"
+"""Why all iterations are simulated, after 'All iterations were simulated, because'."""
+
+
+def why_whole(scenario: Scenario) -> str:
+    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or if no tolerance
+    allows it."""
+    if scenario.time_tolerance == 0:
+        return ""
+    if scenario.workload.loader.across_epochs:
+        return "loaders go on into the next epoch"
+    return scenario.workload.exchange.whole_because
+
+
+def windows(
+    scenario: Scenario,
+    run: str,
+    progress: Callable[[float], None] | None,
+    first_epoch: int,
+    recorder: Recorder | None = None,
+) -> Iterator[Timeline]:
+    """The epochs of a scenario with a tolerance of time, see
+    `simshuffle.sim.simulate.simulate_epochs`.
+
+    An epoch is thinned to a window of iterations. If their mean is not known well enough, it is
+    simulated again with a longer one, and at last with all.
+    """
+    machine, plans = Machine(scenario, recorder), ThinnedPlans(scenario)
+    tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
+    size, before, earlier = first_window(scenario), "", 0.0
+    for epoch in range(first_epoch, scenario.epochs + 1):
+        whole = scenario.workload.iterations(scenario.world_size, epoch)
+        # two warm epochs are alike in that as well
+        because = before if epoch > 2 else ""
+        spent = 0  # iterations of windows that did not do
+        while True:
+            thinning, plan, nbytes = plans.of(epoch, whole if because else size)
+            each = plan.iterations
+            report = reporter(progress, (epoch - first_epoch) * each, count * each)
+            simulated = machine.epoch(plan, machine.loaders(plan), thinning, nbytes, report)
+            del plan, nbytes, report  # the next one needs their room
+            window, *others = _windows(scenario, simulated, thinning, whole)
+            if does := [each for each in (window, *others) if each.does(tolerance)]:
+                window = does[0]
+            if not thinning.left_out or does:
+                break
+            earlier += simulated.end - simulated.begin
+            spent += window.simulated
+            size = min(each.needed(tolerance) for each in (window, *others))
+            if window.late or spent + size >= whole or size >= WORTH_LEAVING_OUT * whole:
+                because = _reason(window, tolerance)
+        if because:
+            size = first_window(scenario)
+        elif not thinning.left_out:
+            because = TOO_LONG
+        before = because
+        row = WindowRow(window.simulated, window.first, window.last, window.half_width, because)
+        yield simulated.timeline(run, row, earlier)
+        del simulated
+
+
+def _windows(
+    scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
+) -> list[Window]:
+    """What iterations that are alike say of the whole epoch, and what the servers say if ranks wait
+    for one."""
+    if not thinning.left_out:
+        return [Window(whole, whole)]
+    workload = scenario.workload
+    loading = simulated.loading()
+    seen = Seen(
+        simulated.seconds(),
+        loading.max(axis=1),
+        loading[0],
+        simulated.measured_spread,
+        workload.allreduce.overlap.cycle,
+    )
+    found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
+    if simulated.served is not None:
+        lengths = seen.seconds.sum(axis=1)
+        by_server = simulated.served.window(
+            lengths, whole, workload.loader, scenario.time_tolerance
+        )
+        found += [] if by_server is None else [by_server]
+    return found
+
+
+def _reason(window: Window, tolerance: float) -> str:
+    """Why a window does not do, and no longer one is worth it."""
+    if window.late:
+        return LATE
+    if not window.settled:
+        return NOT_ALIKE
+    return TOO_DIFFERENT if window.mean_half_width > tolerance else IMPORTANCE_UNKNOWN
+
+
+class ThinnedPlans:
+    """The plans of a scenario's epochs, asked for in the order of epochs, with more and more
+    iterations in each."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._of: dict[int, tuple[Thinning, Floats, Iterator[EpochPlan]]] = {}
+
+    def of(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
+        """The plan of an epoch of so many iterations, or of all where few are left out; how it is
+        thinned, and (N,) bytes of every sample."""
+        workload = self._scenario.workload
+        whole = workload.iterations(self._scenario.world_size)
+        size = whole if iterations >= WORTH_LEAVING_OUT * whole else iterations
+        if size not in self._of:
+            thinning = thinned(self._scenario, size)
+            nbytes = sample_nbytes(thinning.scenario)
+            self._of[size] = thinning, nbytes, plan_epochs(thinning.scenario, nbytes)
+        thinning, nbytes, plans = self._of[size]
+        if epoch == self._scenario.epochs:  # nobody asks for these again
+            self._of = {more: of for more, of in self._of.items() if more > size}
+        return thinning, next(plan for plan in plans if plan.epoch == epoch), nbytes
+
 
 Progress = Callable[[float], None]
 
@@ -62,7 +188,10 @@ def simulate_epochs(
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
-    _refuse_epochs_that_go_together(scenario, first_epoch)
+    if first_epoch > 1 and scenario.workload.loader.across_epochs:
+        rule = f"must be false where epoch {first_epoch} is simulated alone"
+        problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")
+        raise ScenarioError(problem, scenario.name)
     check_size(scenario)
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:
@@ -84,15 +213,6 @@ def simulate_epochs(
         del plan, loaders, report  # the tables need their room, and then the next epoch
         yield simulated.timeline(name, window)
         del simulated
-
-
-def _refuse_epochs_that_go_together(scenario: Scenario, first_epoch: int) -> None:
-    if first_epoch > 1 and scenario.workload.loader.across_epochs:
-        rule = f"must be false where epoch {first_epoch} is simulated alone"
-        raise ScenarioError(
-            Problem("workload.loader.across_epochs", rule, "true", "Set it to false."),
-            scenario.name,
-        )
 
 
 def _with_loaders(

@@ -117,7 +117,7 @@ class Seen:
     # (M,) s that each rank waited for its first batch
     first_loading: Floats = field(default_factory=lambda: np.zeros(1))
     # how well it is known when an inference pass before it ends (s), see
-    # `simshuffle.sim.rest.RestOfPass`
+    # `simshuffle.sim.served.RestOfPass`
     measured_spread: float = 0.0
     # s of which an iteration may take one more or less, seldom: a cycle of Horovod's coordinator; 0
     # if there is none

@@ -10,13 +10,13 @@ import pytest
 from pydantic import ValidationError
 
 from simshuffle.allreduce import AllreduceFlows
-from simshuffle.allreduce.sparse import contributions
+from simshuffle.allreduce.doubling import contributions
 from simshuffle.allreduce.steps import Steps
 from simshuffle.collective import bench_of
 from simshuffle.errors import ScenarioError
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.plan.resources import Resources
-from tests.allreduces import carried_out, hosts
+from tests.allreduces import carried_out, hosts, steps_of
 from tests.examples import (
     ALPHA_INTER,
     ALPHA_INTRA,
@@ -48,7 +48,7 @@ def flows_of(algorithm: Any, on: Any, nbytes: float = N) -> AllreduceFlows:
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 @pytest.mark.parametrize("world_size", SIZES)
 def test_switches_sum_every_contribution_once(world_size: int, gpus: int, rails: int) -> None:
-    steps = sharp(rails).steps(hosts(world_size, gpus))
+    steps = steps_of(sharp(rails), hosts(world_size, gpus))
     has = carried_out(steps, world_size)
     assert (has == 1).all()  # the switches too
     assert len(has) == world_size + (world_size > gpus)
@@ -60,7 +60,7 @@ def test_switches_sum_every_contribution_once(world_size: int, gpus: int, rails:
 def test_a_host_sends_and_receives_each_byte_once(world_size: int, gpus: int, rails: int) -> None:
     """As its steps with the switches do; ranks inside pass on what those steps do."""
     on = hosts(world_size, gpus)
-    flows, steps = flows_of(sharp(rails), on), sharp(rails).steps(on)
+    flows, steps = flows_of(sharp(rails), on), steps_of(sharp(rails), on)
     count = int(on[-1]) + 1
     far = on[flows.src] != on[flows.dst]
     for ends in (flows.src, flows.dst):
@@ -150,7 +150,7 @@ def test_impossible_switches_are_refused(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("world_size", SIZES)
 def test_the_sum_of_so_many_ranks_is_sent(world_size: int) -> None:
     """As many contributions as the steps carried out bring together."""
-    steps = sparse().steps(hosts(world_size, 4))
+    steps = steps_of(sparse(), hosts(world_size, 4))
     assert (carried_out(steps, world_size) == 1).all()
     sent = contributions(steps, world_size)
     for k in range(len(steps)):
@@ -176,7 +176,7 @@ def test_the_sum_of_so_many_ranks_is_sent(world_size: int) -> None:
 def test_the_union_grows_as_that_of_random_positions() -> None:
     """16 ranks choose 2 % of 200,000 positions each, and send them by recursive doubling."""
     rng, positions = np.random.default_rng(5), 200_000
-    steps = sparse().steps(hosts(16, 1))
+    steps = steps_of(sparse(), hosts(16, 1))
     chosen = rng.random((16, positions)) < 0.02
     share = np.zeros(len(steps))
     for step in range(steps.count):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.allreduce.flows import AllreduceFlows
-from tests.allreduces import carried_out, hosts
+from simshuffle.allreduce.base import AllreduceFlows
+from tests.allreduces import carried_out, hosts, steps_of
 from tests.examples import (
     ALGORITHMS,
     ALPHA_INTER,
@@ -54,7 +54,7 @@ def test_every_rank_ends_with_every_contribution_once(
     algorithm: Any, world_size: int, gpus: int
 ) -> None:
     on = hosts(world_size, gpus)
-    steps = algorithm.steps(on)
+    steps = steps_of(algorithm, on)
     assert (np.diff(steps.step) >= 0).all()
     assert (steps.src != steps.dst).all()
     assert ((steps.first >= 0) & (steps.first < steps.end) & (steps.end <= steps.parts)).all()
@@ -67,7 +67,7 @@ def test_flows_move_the_bytes_of_the_steps_between_any_two_hosts(
     algorithm: Any, world_size: int, gpus: int
 ) -> None:
     on = hosts(world_size, gpus)
-    steps, flows = algorithm.steps(on), flows_of(algorithm, on)
+    steps, flows = steps_of(algorithm, on), flows_of(algorithm, on)
     assert by_hosts(flows.src, flows.dst, flows.nbytes, on) == pytest.approx(
         by_hosts(steps.src, steps.dst, steps.share * 1e6, on), rel=1e-9
     )
@@ -75,12 +75,12 @@ def test_flows_move_the_bytes_of_the_steps_between_any_two_hosts(
 
 def test_hosts_may_have_any_numbers_and_any_ranks(algorithm: Any) -> None:
     on = np.array([7, 3, 7, 9, 3, 3], np.int32)
-    assert (carried_out(algorithm.steps(on), 6) == 1).all()
+    assert (carried_out(steps_of(algorithm, on), 6) == 1).all()
     assert flows_of(algorithm, on).nbytes.min() > 0
 
 
 def test_one_rank_sends_nothing(algorithm: Any) -> None:
-    steps = algorithm.steps(hosts(1, 1))
+    steps = steps_of(algorithm, hosts(1, 1))
     assert (len(steps), steps.count) == (0, 0)
 
 
@@ -106,15 +106,15 @@ def test_flows_wait_for_flows_of_earlier_steps_that_touch_their_ranks(
 )
 def test_halving_and_doubling_sends_the_least_from_every_rank(world_size: int, sent: float) -> None:
     """2 (M-1)/M n each, if M is a power of two."""
-    steps = halving_doubling().steps(hosts(world_size, 4))
+    steps = steps_of(halving_doubling(), hosts(world_size, 4))
     for ends in (steps.src, steps.dst):
         assert np.bincount(ends, steps.share) == pytest.approx(np.full(world_size, sent))
 
 
 def test_recursive_doubling_sends_the_whole_buffer_in_every_step() -> None:
     """64 ranks: 6 n from each; 5 ranks are 4 of which each sends 2 n, and one fold and unfold."""
-    assert np.bincount(recursive_doubling().steps(hosts(64, 4)).src).tolist() == [6] * 64
-    steps = recursive_doubling().steps(hosts(5, 1))
+    assert np.bincount(steps_of(recursive_doubling(), hosts(64, 4)).src).tolist() == [6] * 64
+    steps = steps_of(recursive_doubling(), hosts(5, 1))
     assert np.bincount(steps.src).tolist() == [1, 3, 2, 2, 2]
     assert steps.count == 4
 

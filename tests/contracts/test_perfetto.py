@@ -19,7 +19,7 @@ from simshuffle.errors import InputError
 from simshuffle.exports.export import export
 from simshuffle.exports.source import read_source
 from simshuffle.exports.trace_file import lanes
-from simshuffle.lowering.costs import exchange_costs
+from simshuffle.lowering.messages import exchange_costs
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.results.report import LABELS
 from simshuffle.results.timeline import HIDDEN, PHASES, concatenate

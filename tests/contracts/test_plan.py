@@ -15,9 +15,9 @@ from simshuffle.plan.epochs import (
     cached_share,
     plan_epochs,
     sample_nbytes,
-    staging_seconds,
 )
 from simshuffle.plan.findings import exchange_nbytes, exchange_samples
+from simshuffle.plan.holding import staging_seconds
 from simshuffle.scenario.scenario import Scenario, load_scenario
 
 STRATEGIES = [

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.errors import ScenarioError, TopologyError
-from simshuffle.plan.summary import derived
 from simshuffle.routing import Fabric, ForwardingTable, MinHop, routing_of
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
@@ -36,6 +35,7 @@ from simshuffle.topology.graph import (
     graph_problems,
     new_graph,
 )
+from simshuffle.verdict import derived
 from tests.attached import attach_storage
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written
 from tests.strategies import (

@@ -28,9 +28,7 @@ from simshuffle.network import Fluid
 from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
 from simshuffle.orders.order import COLUMNS
-from simshuffle.plan.packets import check_size
-from simshuffle.plan.summary import derived
-from simshuffle.plan.verdict import tables, verdict
+from simshuffle.plan.effort import check_size
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.options import assignments, scenarios_of
@@ -45,6 +43,7 @@ from simshuffle.studies.validation.rows import read_rows
 from simshuffle.study.registry import read_folder
 from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems
+from simshuffle.verdict import derived, tables, verdict
 from tests.calibrated import calibrate
 from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from simshuffle.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork
-from simshuffle.sim.barrier import Barrier, succeed_after
-from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.clock import Barrier, NetworkClock, succeed_after
 from tests.explicit import finish_times
 
 

@@ -5,9 +5,8 @@ import pytest
 
 from simshuffle.errors import ScenarioError
 from simshuffle.lowering.compute import lognormal_factor
-from simshuffle.lowering.division import PIECES, divided
+from simshuffle.lowering.division import PIECES, communicators_of, divided, job_of
 from simshuffle.lowering.step_transfers import step_seconds
-from simshuffle.lowering.training_step import communicators_of, job_of
 from simshuffle.parallelism import Node, Step
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import HIDDEN

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.exchange_bounds import barrier_seconds, expected_largest
+from simshuffle.plan.bounds import bounds, expected_largest
+from simshuffle.plan.host_work import barrier_seconds
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate
 from tests.scenarios import random_values, with_values
@@ -147,7 +147,7 @@ def test_the_inference_pass_reads_and_infers_every_shard_once_more():
 
 @pytest.mark.parametrize(("ranks", "levels"), [(2, 1), (3, 2), (8, 3)])
 def test_a_barrier_takes_the_levels_of_its_tree(ranks, levels):
-    assert barrier_seconds(small(world_size=ranks)) == exactly(levels * 1.3e-6)
+    assert barrier_seconds(small().cluster, ranks) == exactly(levels * 1.3e-6)
 
 
 @pytest.mark.parametrize(("count", "spread"), [(2, 0.02), (64, 0.23), (2048, 0.91)])

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simshuffle.lowering import latency
-from simshuffle.lowering.compute import lognormal_factor
-from simshuffle.lowering.latency import slowest_thread
-from simshuffle.plan.exchange_bounds import expected_largest
+from simshuffle.lowering import compute as latency
+from simshuffle.lowering.compute import lognormal_factor, slowest_thread
+from simshuffle.plan.bounds import expected_largest
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read
 from tests.small import small
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, layer_list
+from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list
+from simshuffle.layers import network as read_network
 from simshuffle.layers.build import Builder
-from simshuffle.layers.chain import chain_problems
 from simshuffle.layers.transformer import LOSS, block, gpt
+from simshuffle.parallelism.cuts import crossings
 from simshuffle.spec.library import catalog_entry, catalog_names
 
 PARAMETERS = {
@@ -142,13 +143,13 @@ def test_paradl_trains_its_own_cosmoflow():
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shapes_chain_and_groups_hold_all_parameters(name):
     layers = network(name)
-    assert list(chain_problems(layers)) == []
     parameters, shares = layers.parts_of_gradient
     assert sum(parameters) == layers.parameters
     assert sum(shares) == pytest.approx(1.0, abs=1e-3)
     assert layers.shares.sum() == pytest.approx(1.0)
-    assert layers.crossing(0) == math.prod(layers.input)
-    assert layers.crossing(len(layers)) == 0
+    crossed, _ = crossings(layers)
+    assert crossed[0] == math.prod(layers.input)
+    assert crossed[-1] == 0
 
 
 @pytest.mark.parametrize("name", catalog_names("models"))
@@ -167,10 +168,10 @@ def test_an_unknown_network_is_refused_with_the_nearest():
 
 
 @st.composite
-def chains(draw):
+def chains(draw, fewest=1):
     """Layers of 2 x 2 pixels that take one or two of those before them."""
     layers, shapes = [], {INPUT: (draw(st.integers(1, 4)), 2, 2)}
-    for number in range(draw(st.integers(1, 12))):
+    for number in range(draw(st.integers(fewest, 12))):
         after = draw(st.lists(st.sampled_from([*shapes]), min_size=1, max_size=2, unique=True))
         channels = sum(shapes[each][0] for each in after)
         output = (draw(st.integers(1, 4)), 2, 2)
@@ -184,7 +185,7 @@ def chains(draw):
 @settings(max_examples=60, deadline=None)
 def test_what_crosses_a_cut_is_what_is_taken_beyond_it(layers):
     """Counted the other way round, output by output: the last that takes it stands beyond."""
-    assert list(chain_problems(layers)) == []
+    crossed, _ = crossings(layers)
     last = {INPUT: -1}
     for number, layer in enumerate(layers.layers):
         last |= dict.fromkeys(layer.after, number)
@@ -192,17 +193,30 @@ def test_what_crosses_a_cut_is_what_is_taken_beyond_it(layers):
     sizes += [(each.name, k, each.outputs) for k, each in enumerate(layers.layers)]
     for cut in range(len(layers) + 1):
         expected = sum(size for name, k, size in sizes if k < cut <= last.get(name, -1))
-        assert layers.crossing(cut) == expected
+        assert crossed[cut] == expected
 
 
-@given(chains(), st.data())
+@given(chains(2), st.data())
 @settings(max_examples=40, deadline=None)
 def test_a_layer_that_takes_another_shape_is_named(layers, data):
-    number = data.draw(st.integers(0, len(layers) - 1))
+    number = data.draw(st.integers(1, len(layers) - 1))
     wrong = layers.layers[number]
     wrong = Layer(wrong.name, "conv", wrong.after, (wrong.input[0] + 1, 2, 2), wrong.output)
     changed = (*layers.layers[:number], wrong, *layers.layers[number + 1 :])
-    (problem,) = chain_problems(LayerList("wrong", changed, layers.input))
+    written = [
+        ModelLayer(
+            name=each.name,
+            kind=each.kind,
+            after=list(each.after),
+            input=list(each.input),
+            output=list(each.output),
+            parameters=1,
+        )
+        for each in changed
+    ]
+    with pytest.raises(InputError) as refused:
+        read_network("wrong", written)
+    (problem,) = refused.value.problems
     right = str(list(layers.layers[number].input))
     assert problem.path == f"{number}.input"
     assert wrong.name in problem.rule

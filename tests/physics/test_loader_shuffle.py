@@ -15,8 +15,7 @@ from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders.fetching import fetched, pieces
 from simshuffle.orders.order import Readers
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.fetches import Fetches
+from simshuffle.plan.epochs import EpochPlan, Fetches, plan_epochs, sample_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
 from simshuffle.train import train_run

@@ -12,13 +12,13 @@ import pytest
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.lowering.compute import by_rank, lognormal_factor
-from simshuffle.lowering.costs import exchange_costs
 from simshuffle.lowering.gradients import Allreduces, gather_seconds
 from simshuffle.lowering.messages import (
     MessageGraph,
     MessageLowering,
     StoreLowering,
     delivery_counts,
+    exchange_costs,
     messages_of,
 )
 from simshuffle.lowering.reads import FILLED, read_chains

@@ -13,7 +13,7 @@ from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
 from simshuffle.network.models import shared_network
-from simshuffle.plan.packets import expected_packets
+from simshuffle.plan.effort import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.sim import simulate as runs
 from simshuffle.sim.machine import LinkStatistics

@@ -18,12 +18,12 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.latency import slowest_thread
+from simshuffle.lowering.compute import slowest_thread
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.epochs import staging_seconds
-from simshuffle.plan.verdict import verdict
+from simshuffle.plan.holding import staging_seconds
 from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
+from simshuffle.verdict import verdict
 from tests.small import small
 
 STORE = {"latency": "100 ms", "connection_bandwidth": "100 MB/s", "request_rate": "1000 k/s"}

@@ -14,7 +14,7 @@ from simshuffle.lowering.gradients import Allreduces, gather_seconds, ranks_in_o
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.plan.bounds import allreduce_seconds, bounds
-from simshuffle.plan.packets import expected_packets
+from simshuffle.plan.effort import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.scenario.cluster import Cluster

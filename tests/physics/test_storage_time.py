@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.lowering.compute import lognormal_factor
-from simshuffle.plan.epochs import staging_seconds
+from simshuffle.plan.holding import staging_seconds
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.sim.simulate import simulate

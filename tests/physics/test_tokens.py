@@ -13,11 +13,11 @@ import pytest
 from simshuffle.lowering.compute import compute_factor
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.epochs import Reads, plan_epochs, sample_nbytes
-from simshuffle.plan.summary import derived
 from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario
 from simshuffle.scenario.tokens import PACKINGS, Tokens, draw_lengths, repeated
 from simshuffle.sim.simulate import simulate
+from simshuffle.verdict import derived
 from tests.small import seconds, small
 
 ALIKE = {"mean": 300, "std": 0}

@@ -17,7 +17,7 @@ from simshuffle.allreduce import Nccl, Tree
 from simshuffle.allreduce.nccl import TREE_BANDWIDTH
 from simshuffle.allreduce.tree import double_tree
 from simshuffle.collective import bench_of
-from simshuffle.plan.packets import expected_packets
+from simshuffle.plan.effort import expected_packets
 from simshuffle.sim.simulate import simulate
 from tests.allreduces import hosts
 from tests.small import seconds, small

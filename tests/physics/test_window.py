@@ -22,10 +22,9 @@ from simshuffle.plan.thinning import thinned
 from simshuffle.results import report
 from simshuffle.results.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
 from simshuffle.scenario.workload import Loader
-from simshuffle.sim.rest import RestOfPass
-from simshuffle.sim.simulate import simulate
+from simshuffle.sim.served import RestOfPass
+from simshuffle.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
 from simshuffle.sim.steady import MeanError, Seen, window_of
-from simshuffle.sim.window import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans
 from simshuffle.studies.simulation.study import STUDY
 from tests.drawn import laid_out
 from tests.small import small

@@ -5,8 +5,7 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.exports.program import program
-from simshuffle.lowering.costs import exchange_costs
-from simshuffle.lowering.messages import MessageLowering, StoreLowering, messages_of
+from simshuffle.lowering.messages import MessageLowering, StoreLowering, exchange_costs, messages_of
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.plan.resources import Resources
 from tests.scenarios import random_scenario

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from simshuffle.plan.host_work import host_work, payload_nbytes
-from simshuffle.plan.summary import derived
 from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import from_dict, load_scenario
 from simshuffle.scenario.workload import SampleSize
+from simshuffle.verdict import derived
 from tests.small import small
 
 DATASET = {"name": "mine", "num_samples": 1000, "sample_size": {"mean": "110 kB"}}

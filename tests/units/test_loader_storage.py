@@ -11,9 +11,9 @@ from simshuffle.api import run
 from simshuffle.cli import main
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.plan.holding import held_in, most_held
-from simshuffle.plan.verdict import verdict
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.simulation.text import notes
+from simshuffle.verdict import verdict
 from tests.examples import loader_shuffle
 from tests.trained import time_to_accuracy
 from tests.units.test_tta import EPOCHS, described, of_scale, record, study

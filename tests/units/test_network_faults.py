@@ -11,7 +11,7 @@ from simshuffle.cli import main
 from simshuffle.collective import bench_of
 from simshuffle.errors import InputError
 from simshuffle.fabrics.survey import Survey
-from simshuffle.plan.wiring import check_machine, routing, wiring
+from simshuffle.plan.wiring import check_machine, names_of, routing, wiring
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.topology.cabling import Cabling
 from tests.strategies import dragonfly, fat_tree, rail_optimised, torus_of
@@ -68,9 +68,7 @@ def test_hosts_that_are_cut_off_take_no_part():
     """Hosts 4 to 7 are below leaf switch 1; ranks go on behind them."""
     cut = scenario({"leaf.1": 0, "h0001": 0}, ranks=8).cluster
     assert (cut.num_hosts, cut.links_per_host, cut.num_gpus) == (11, 1, 11)
-    names = [
-        wiring(cut).cabling.names[node] for node in wiring(cut).cabling.of_kind("host").tolist()
-    ]
+    names = names_of(wiring(cut).fabric, "host")
     assert names == ["h0000", "h0002", "h0003", *(f"h{n:04d}" for n in range(8, 16))]
     with pytest.raises(InputError, match="must not exceed the 11 GPUs"):
         scenario({"leaf.1": 0, "h0001": 0}, ranks=12)
@@ -95,14 +93,14 @@ def test_networks_of_all_kinds_are_routed_around_a_cut(topology, kind):
         "cluster.host.pcie_slots": hcas,
     }
     whole = wiring(scenario({}, ranks=2, **values).cluster)
-    cabling, switches = whole.cabling, whole.fabric.switches
+    cabling, switches = whole.fabric.cabling, whole.fabric.switches
     transit = set(switches.nodes[switches.transit].tolist())
     a, b = next(pair for pair in cabling.ends.tolist() if transit.issuperset(pair))
     name = f"{cabling.names[a]}>{cabling.names[b]}"
     cut = scenario({name: 0}, ranks=2, **values)
     assert routing(cut.cluster).kind == kind
     wires = wiring(cut.cluster)
-    assert len(wires.cabling.ends) < len(cabling.ends)
+    assert len(wires.fabric.cabling.ends) < len(cabling.ends)
     assert name not in wires.fabric.links.names
     router = wires.router(None, np.random.default_rng(0))
     ports = np.flatnonzero(~wires.fabric.stores).astype(np.int32)

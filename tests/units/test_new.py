@@ -18,11 +18,11 @@ from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_questions import BY_NAME, CHOICES, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import drafts as drafts_and_left_out
 from simshuffle.errors import InputError
-from simshuffle.plan.verdict import verdict
 from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.sim.simulate import simulate
 from simshuffle.spec.library import find, read_yaml, shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.verdict import verdict
 
 NEEDED = {of.name: of.default for of in asked_of("fat_tree") if of.needed}
 SHAPES = {

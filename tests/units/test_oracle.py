@@ -163,7 +163,7 @@ def test_a_point_by_hand():
     scenario = tiny(world_size=8, workload__jitter__compute=0)
     scale = scale_of(scenario.with_values({"workload.exchange": "local_shuffle"}), 8)
     layers = layer_list("vgg16")
-    from simshuffle.lowering.training_step import job_of
+    from simshuffle.lowering.division import job_of
 
     found = points.point("x", Fixed(), job_of(scenario, 8, layers), scale, lambda node: 1.0)
     of, count = found.row, scale.bounds.iterations

@@ -7,7 +7,6 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.layers import ModelLayer, as_written, layer_list, network
-from simshuffle.layers.chain import chain_problems
 from simshuffle.layers.transformer import LOSS
 
 torch = pytest.importorskip("torch")
@@ -45,7 +44,6 @@ def test_a_network_of_torch_is_the_shipped_list(both):
     loss = LOSS * 50257 * 1024 if shipped.name == "gpt2_small" else 0
     copies = 0.01 if shipped.name == "cosmoflow" else 1e-12  # padded for the even kernel
     assert read.saved == pytest.approx(shipped.saved - loss, rel=copies)
-    assert list(chain_problems(read)) == []
 
 
 def test_what_is_read_is_written_and_read_back(both):

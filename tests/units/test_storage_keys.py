@@ -9,9 +9,9 @@ import yaml
 
 from simshuffle import run
 from simshuffle.errors import InputError
-from simshuffle.plan.summary import derived
 from simshuffle.results.report import EPOCH_COLUMNS
 from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.verdict import derived
 from tests.small import small
 
 PFS = "cluster.parallel_file_system"

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce import NoOverlap
 from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.lowering.communicators import Communicators
-from simshuffle.lowering.step_transfers import step_seconds
-from simshuffle.lowering.training_step import job_of
+from simshuffle.lowering.division import job_of
+from simshuffle.lowering.step_transfers import Communicators, step_seconds
 from simshuffle.network import Fluid
 from simshuffle.parallelism import Data, Job, Parallelism
-from simshuffle.plan.bounds import Bounds, bounds
-from simshuffle.plan.exchange_bounds import exchange_bound, expected_largest
+from simshuffle.plan.bounds import Bounds, bounds, exchange_bound, expected_largest
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.reading_bounds import cable_bandwidth
 from simshuffle.plan.resources import Resources

@@ -202,6 +202,6 @@ def _ranks(scenario: Scenario) -> int:
 
 def _cables(scenario: Scenario) -> float:
     """Bytes/s of all cables of a host."""
-    cabling = wiring(scenario.cluster).cabling
+    cabling = wiring(scenario.cluster).fabric.cabling
     host = cabling.of_kind("host")[0]
     return float(sum(cabling.bandwidth[(cabling.ends == host).any(axis=1)].tolist()))

@@ -12,7 +12,7 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.plan.packets import check_size
+from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import report
 from simshuffle.results.chart import Chart

@@ -11,7 +11,7 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.plan.packets import check_size
+from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table

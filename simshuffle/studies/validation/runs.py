@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.lowering.training_step import communicators_of, job_of
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.exchange_bounds import expected_largest
+from simshuffle.lowering.division import communicators_of, job_of
+from simshuffle.plan.bounds import bounds, expected_largest
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.scenario.scenario import Scenario, load_scenario
