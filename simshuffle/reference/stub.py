@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simshuffle.studies import verbs
+from simshuffle.studies import own_verbs
 from simshuffle.study.functions import stub
 
 HEAD = """\
@@ -28,4 +28,4 @@ __version__: str
 
 def text() -> str:
     """The stub."""
-    return HEAD + "\n".join(stub(verbs())).rstrip() + "\n"
+    return HEAD + "\n".join(stub(own_verbs())).rstrip() + "\n"

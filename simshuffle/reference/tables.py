@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simshuffle.reference.markdown import RENEWED, code, plain, table
-from simshuffle.studies import kinds, study_of
+from simshuffle.studies import kinds_of, own_verbs, study_of
 from simshuffle.study.schema import LARGEST, MOST, Column, Schema, unit_of
 
 HEAD = ("column", "kind", "unit", "range", "meaning")
@@ -16,7 +16,7 @@ Tables that vary values, as those of `simshuffle sweep`, begin with a column for
 def page() -> str:
     """The page."""
     sections = [f"# Tables\n\n{ABOUT}\n\n{RENEWED}\n"]
-    for kind in kinds():
+    for kind in kinds_of(own_verbs().values()):
         study = study_of(kind)
         verb = f" of `simshuffle {study.verb}`" if study.verb else ""
         sections.append(f"\n## {kind}\n\nResult folders{verb}; `meta.json` says `kind: {kind}`.\n")

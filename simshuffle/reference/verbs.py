@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simshuffle.reference.markdown import RENEWED, code, plain, table
+from simshuffle.studies import own_verbs, verbs
 
 HEAD = ("option", "value", "default", "meaning")
 ABOUT = """\
@@ -20,8 +21,11 @@ def page(command: Any) -> str:
     Args:
         command: the command line, as typer makes it of an app.
     """
+    of_plugins = verbs().keys() - own_verbs().keys()
     sections = "".join(
-        _verb(f"{command.name} {name}", name, verb) for name, verb in _verbs(command)
+        _verb(f"{command.name} {name}", name, verb)
+        for name, verb in _verbs(command)
+        if name not in of_plugins
     )
     known = [each for each in command.params if not each.name.endswith("completion")]
     every = f"\n## For every verb\n\n{table(HEAD, map(_row, known))}"

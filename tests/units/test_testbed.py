@@ -21,29 +21,23 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.results.table_io import json_text
-from simshuffle.studies.testbed import (
-    commands,
-    figures,
-    hosts,
-    measure,
-    namespaces,
-    tables,
-)
-from simshuffle.studies.testbed.hosts import Measured, Processors
-from simshuffle.studies.testbed.measure import Measurement, Run
-from simshuffle.studies.testbed.network import LeafSpine, Shape, checked
-from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
-from simshuffle.studies.testbed.predict import predicted
-from simshuffle.studies.testbed.study import STUDY, request
 from simshuffle.studies.validation.rows import read_rows
+from simshuffle.studies.validation.testbed import checked, predicted
+from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
+from simshuffle_testbed import commands, figures, hosts, measure, namespaces, tables
+from simshuffle_testbed.commands import NamespaceNetwork
+from simshuffle_testbed.hosts import Measured, Processors
+from simshuffle_testbed.measure import FIT, GLOO, Measurement, Run
+from simshuffle_testbed.study import STUDY, request
+from simshuffle_testbed.tables import QUESTIONS
 from tests import measured
 from tests.drawn import laid_out, rows_of
 from tests.measured import DATE, runs_of
 
-BED = LeafSpine(Shape())
-WIDER = LeafSpine(Shape(leaves=4, hosts_per_leaf=4, spines=2))
+BED = NamespaceNetwork(Shape())
+WIDER = NamespaceNetwork(Shape(leaves=4, hosts_per_leaf=4, spines=2))
 
 
 # ------------------------------------------------------------------------------ routes and commands

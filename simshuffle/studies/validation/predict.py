@@ -13,8 +13,7 @@ from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.policies import validation as policies
 from simshuffle.studies.simulation.cell import NetworkCell
-from simshuffle.studies.testbed import predict as testbed
-from simshuffle.studies.validation import concurrent, runs, single
+from simshuffle.studies.validation import concurrent, runs, single, testbed
 from simshuffle.studies.validation.rows import Row, assignments, ends
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.topology import Abci

@@ -9,8 +9,8 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
-from simshuffle.studies.testbed.tables import said
 from simshuffle.study.study import Result
+from simshuffle_testbed.tables import said
 
 
 def parts(result: Result) -> Iterator[Table | str]:

@@ -19,12 +19,12 @@ from typing import Any
 from simshuffle.errors import Problem, refuse
 from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
-from simshuffle.studies.testbed import commands, tables, text, worker
-from simshuffle.studies.testbed.figures import testbed_chart
-from simshuffle.studies.testbed.measure import Measurement, Run, Settings
-from simshuffle.studies.testbed.predict import Overhead
+from simshuffle.studies.validation.testbed import Overhead
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Meta, Request, Result, Study, Tables
+from simshuffle_testbed import commands, tables, text, worker
+from simshuffle_testbed.figures import testbed_chart
+from simshuffle_testbed.measure import Measurement, Run, Settings
 
 SETUP = {
     "mtu_bytes": commands.MTU,

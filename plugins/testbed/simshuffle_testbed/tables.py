@@ -10,12 +10,22 @@ import pandas as pd
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from simshuffle.studies.testbed.measure import NO_TORCH, Measurement, Settings
-from simshuffle.studies.testbed.patterns import FIT, PATTERNS, QUESTIONS
-from simshuffle.studies.testbed.predict import Overhead, finish_times, fitted, values
+from simshuffle.studies.validation.testbed import Overhead, finish_times
+from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 from simshuffle.study.study import Outcomes, Result, Tables
+from simshuffle_testbed.measure import FIT, NO_TORCH, Measurement, Settings
 
+QUESTIONS = (
+    ("all_to_all", "pairs_random"),
+    ("all_to_all", "random_permutations"),
+    ("all_to_all", "pairs_across"),
+    ("pairs_inside", "pairs_across"),
+    ("pairs_inside", "all_to_all"),
+    ("ring_allreduce", "ring_scattered"),
+    ("gloo_partial", "gloo_pairs"),
+)
+"""Pairs of patterns in which every host sends the same bytes: which of the two is faster?"""
 FIXED = "efficiency and startup of all rows"
 """What the rows that are fitted fixed."""
 ALIKE = 0.03
@@ -137,6 +147,18 @@ def overhead(measured: Measurement) -> Overhead:
     return fitted((sizes[0], sizes[1]), (times[0], times[1]), measured.settings.shape.rate)
 
 
+def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> Overhead:
+    """The line through two single flows.
+
+    Args:
+        sizes: bytes of each.
+        times: s until each ended.
+        rate: bytes/s that the links are shaped to.
+    """
+    efficiency = (sizes[1] - sizes[0]) / (times[1] - times[0]) / rate
+    return Overhead(efficiency, max(times[0] - sizes[0] / (efficiency * rate), 0.0))
+
+
 def _makespans(measured: Measurement, name: str) -> pd.Series[float]:
     return pd.Series([run.measured.makespan for run in measured.counted(name)], dtype=np.float64)
 
@@ -221,6 +243,24 @@ def verdict(ratio: float) -> str:
     if abs(ratio - 1.0) < ALIKE:
         return "alike"
     return "a" if ratio < 1.0 else "b"
+
+
+def values(
+    shape: Shape, pattern: str, nbytes: int, seed: int, overhead: Overhead
+) -> dict[str, str]:
+    """All that a prediction needs, as text with units (see
+    `simshuffle.studies.validation.testbed.predicted`)."""
+    return {
+        "leaves": str(shape.leaves),
+        "hosts_per_leaf": str(shape.hosts_per_leaf),
+        "spines": str(shape.spines),
+        "rate": f"{shape.rate * 8 / 1e6:.15g} Mbit/s",
+        "pattern": pattern,
+        "nbytes": f"{nbytes} B",
+        "seed": str(seed),
+        "efficiency": f"{overhead.efficiency:.6f}",
+        "startup": f"{overhead.startup:.6f} s",
+    }
 
 
 def summary(result: Result) -> pd.DataFrame:
