@@ -13,9 +13,9 @@ from PIL import Image
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
+from simshuffle.new import sample_costs
+from simshuffle.new.sample_costs import probe
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.calibrate import sample_costs
-from simshuffle.studies.calibrate.sample_costs import probe
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
 
