@@ -23,6 +23,7 @@ from simshuffle.network.shared import SharedNetwork, shared_network
 from simshuffle.plan.domains import Domains, numbered
 from simshuffle.plan.placement import placed
 from simshuffle.plan.wiring import wiring
+from simshuffle.routing.loads import reach
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 
@@ -221,6 +222,10 @@ class Resources:
     def host_ports(self) -> Ints32:
         """The ports of all HCAs of the hosts with ranks, ascending."""
         return np.unique(self._endpoint)
+
+    def reachable(self) -> Flags:
+        """(cables,) those that messages between ranks may take, whatever the routing chooses."""
+        return reach(self.forwarding, self.ports)[self.cables]
 
     def afresh(self) -> Resources:
         """The same, with routes as if none had been asked for yet."""

@@ -27,7 +27,7 @@ from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape, of_p
 from simshuffle_testbed import namespaces
 from simshuffle_testbed.commands import NamespaceNetwork
 from simshuffle_testbed.measure import GLOO
-from simshuffle_testbed.tables import QUESTIONS, fitted, verdict
+from simshuffle_testbed.study import QUESTIONS, fitted, verdict
 
 BED = NamespaceNetwork(Shape())
 WIDER = NamespaceNetwork(Shape(4, 4, 2))

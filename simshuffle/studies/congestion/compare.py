@@ -26,8 +26,8 @@ from simshuffle.studies.congestion.patterns import (
     needs_power_of_two,
     variants,
 )
-from simshuffle.studies.congestion.samples import Samples, samples
 from simshuffle.studies.congestion.tables import STORED
+from simshuffle.studies.congestion.traffic import Samples, samples
 from simshuffle.studies.congestion.verdict import compared
 from simshuffle.studies.fields import scenario_of
 from simshuffle.study.cell import Cell
