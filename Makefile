@@ -8,7 +8,7 @@
 # make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
 # make validation  the tables of predicted against measured in docs/reference/validation.md
 # make peers  recorded answers of loaders, caches, OpenSM and SMPI against the programs themselves, each installed; about six minutes
-# make wheel  the wheel and the sdist, checked, installed and used in an empty folder
+# make wheel  the wheels and the sdist, checked, installed and used in an empty folder
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,8 +24,8 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml constraints-test.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-test.txt --editable '.[test]'
+$(VENV)/.installed-test: pyproject.toml plugins/testbed/pyproject.toml constraints-test.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints-test.txt --editable '.[test]' --editable ./plugins/testbed
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed

@@ -30,8 +30,8 @@ from simshuffle import validate
 from simshuffle.results.canvas import legend_above, new_figure, save
 from simshuffle.results.style import STYLE
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.rows import Row, assignments, read_rows
-from simshuffle.studies.validation.runs import parts_of
+from simshuffle.studies.validation.answers import parts_of
+from simshuffle.studies.validation.table import Row, assignments, read_rows
 
 ROOT = Path(__file__).parent.parent
 APART = {"edgecolor": "white", "linewidth": 0.3}

@@ -31,8 +31,8 @@ from statistics import mean, median
 import pandas as pd
 from validation_tables import put
 
-from simshuffle.studies.validation import single
-from simshuffle.studies.validation.rows import COLUMNS
+from simshuffle.studies.validation import answers
+from simshuffle.studies.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "validation" / "data" / "mlperf_storage_v1.csv"
@@ -268,7 +268,7 @@ def fitted(anchor: Configuration) -> Law:
 def predicted(each: Configuration, law: Law, quantity: str) -> float:
     """What the simulator says."""
     values = dict(part.split("=", 1) for part in asked(each, law, quantity).split(";"))
-    return single.emulated(scenario(each), values, quantity)
+    return answers.emulated(scenario(each), values, quantity)
 
 
 def asked(each: Configuration, law: Law | None, quantity: str) -> str:
@@ -444,7 +444,7 @@ def divided_count(each: Configuration, law: Law) -> int:
     values = dict(part.split("=", 1) for part in chosen(each, law.values()).split(";"))
     hosts = int(values.pop("hosts"))
     share = WORKLOADS[each.workload].share
-    return hosts * single.fed(scenario(each), values, hosts, share)
+    return hosts * answers.fed(scenario(each), values, hosts, share)
 
 
 def _scores(groups: dict[str, list[tuple[float, int, int, int]]]) -> str:

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from paradl import REPORT, Published, published
 
-from simshuffle.studies.validation.rows import COLUMNS
-from simshuffle.studies.validation.runs import Parts, parts_of
+from simshuffle.studies.validation.answers import Parts, parts_of
+from simshuffle.studies.validation.table import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 SCENARIO = "validation/hybrid-abci-2020"

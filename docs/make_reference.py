@@ -20,7 +20,7 @@ from simshuffle.layers import layer_list
 from simshuffle.layers.shipped import FAMILIES
 from simshuffle.study.functions import PROGRESS, docstring, type_of
 from simshuffle.study.options import Argument, Field, fields_of
-from simshuffle.study.registry import kinds, study_of, verbs
+from simshuffle.study.registry import kinds_of, own_verbs, study_of, verbs
 from simshuffle.study.schema import LARGEST, MOST, Column, unit_of
 from simshuffle.study.verb import Verb
 
@@ -72,7 +72,7 @@ def main(folder: Path, stub: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).write_text(text, encoding="utf-8")
-    stub.write_text(stub_text(verbs()), encoding="utf-8")
+    stub.write_text(stub_text(own_verbs()), encoding="utf-8")
 
 
 def pages() -> dict[str, str]:
@@ -294,7 +294,7 @@ def _networks() -> Iterator[str]:
 def _tables() -> Iterator[str]:
     """The tables of result folders, from the schemas of the studies."""
     head = ("column", "kind", "unit", "range", "meaning")
-    for kind in kinds():
+    for kind in kinds_of(own_verbs().values()):
         study = study_of(kind)
         verb = f" of `simshuffle {study.verb}`" if study.verb else ""
         yield f"\n## {kind}\n\nResult folders{verb}; `meta.json` says `kind: {kind}`.\n"
@@ -323,7 +323,9 @@ def _column(name: str, column: Column) -> list[str]:
 
 def verbs_page(command: Any) -> str:
     """The page of the verbs; ``command`` is the command line, as typer makes it of an app."""
-    sections = (_verb(f"{command.name} {name}", name, verb) for name, verb in _verbs(command))
+    plugins = verbs().keys() - own_verbs().keys()
+    named = [(name, verb) for name, verb in _verbs(command) if name not in plugins]
+    sections = (_verb(f"{command.name} {name}", name, verb) for name, verb in named)
     known = [each for each in command.params if not each.name.endswith("completion")]
     return page("Verbs", VERBS, [f"\n## For every verb\n\n{_options(known)}", *sections])
 

@@ -42,7 +42,7 @@ def __getattr__(name: str) -> Any:
 
         value = function_of(functions[name])
     else:
-        raise AttributeError(f"module 'simshuffle' has no attribute '{name}'")
+        raise AttributeError(f"module 'simshuffle' has no attribute '{name}'{_remedy(name)}")
     globals()[name] = value
     return value
 
@@ -50,6 +50,13 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The public names, for completion."""
     return sorted([*globals(), *_HOMES, *_functions()])
+
+
+def _remedy(name: str) -> str:
+    """How to have it, if it is of a plugin; with a colon before it."""
+    from simshuffle.study.registry import APART  # noqa: PLC0415 - when one is missing
+
+    return f": {APART[name]}" if name in APART else ""
 
 
 def _functions() -> dict[str, Any]:

@@ -408,48 +408,6 @@ def sizes(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
-def testbed(
-    *,
-    pattern: Sequence[str] = ...,
-    leaves: int = 2,
-    hosts_per_leaf: int = 4,
-    spines: int = 2,
-    rate: str = "40 Mbit/s",
-    nbytes: str | None = None,
-    repetitions: int | None = None,
-    seed: int = 1,
-    limit: str = "900 s",
-    quick: bool = False,
-    keep_as: str | Path | None = None,
-    out: str | Path | None = None,
-    force: bool = False,
-    progress: bool = True,
-) -> Result:
-    """Measure exchange patterns between namespaces of this host.
-
-    And simulate the same; needs root.
-
-    Args:
-        pattern: A pattern. Default: all.
-        leaves: Leaf switches.
-        hosts_per_leaf: Hosts below each; at most 16 hosts in all.
-        spines: Switches above, with a link to each leaf; fewer than hosts below a leaf taper
-            the tree.
-        rate: Rate of every link, headers included; at most 200 Mbit/s.
-        nbytes: Bytes that a host sends. Default: 6 MB, or 1.5 MB with --quick.
-        repetitions: Runs of each pattern. Default: 5, or 2 with --quick.
-        seed: Of the random pairs and permutations.
-        limit: Stop everything after this time; at most 3600 s.
-        quick: Few patterns, few bytes, two runs: seconds instead of minutes.
-        keep_as: CSV file for the summary, as in validation/testbed/.
-        out: Result folder; nothing is written without it.
-        force: Replace the result that is in the result folder.
-        progress: Whether bars show how far it is.
-
-    Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
-    """
-
 def tta(
     study: str | Path,
     scenario: Scenario | str | Path,

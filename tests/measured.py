@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from simshuffle.studies.testbed.hosts import Measured
-from simshuffle.studies.testbed.measure import NO_TORCH, Measurement, Run, Settings
-from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS
-from simshuffle.studies.testbed.predict import Overhead, finish_times
-from simshuffle.studies.testbed.study import STUDY, request
+from simshuffle.studies.validation.testbed import Overhead, finish_times
+from simshuffle.studies.validation.testbed_patterns import PATTERNS
 from simshuffle.study import engine
 from simshuffle.study.study import Result
+from simshuffle_testbed.hosts import Measured
+from simshuffle_testbed.measure import FIT, GLOO, NO_TORCH, Measurement, Run, Settings
+from simshuffle_testbed.study import STUDY, request
 
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OVERHEAD = Overhead(0.95, 0.002)

@@ -28,13 +28,13 @@ from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.studies.sizes import study as sizes
-from simshuffle.studies.testbed import study as testbed
 from simshuffle.studies.time_to_accuracy import join
 from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
 from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
 from simshuffle.study.study import Request, Study
+from simshuffle_testbed import study as testbed
 from tests import filtered, measured, trained
 from tests.small import small
 from tests.toy import TOY, Square, asked

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The wheel as a user gets it: built from the sdist, checked, installed with what it names and
-# nothing else, and used in an empty folder: `make wheel`.
+# The wheels as a user gets them: built, checked, installed with what they name and nothing else, and
+# used in an empty folder: `make wheel`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}"
@@ -10,7 +10,12 @@ trap 'rm -rf "$work"' EXIT
 "$PYTHON" -m venv "$work/tools"
 "$work/tools/bin/pip" install --quiet --disable-pip-version-check build twine
 rm -rf dist
+dist=$PWD/dist
 "$work/tools/bin/python" -m build --outdir dist . > "$work/build.log" || {
+  cat "$work/build.log"
+  exit 1
+}
+"$work/tools/bin/python" -m build --wheel --outdir dist plugins/testbed > "$work/build.log" || {
   cat "$work/build.log"
   exit 1
 }
@@ -44,4 +49,8 @@ result = simshuffle.run("mine.yaml")
 assert "epoch_s" in result.table("epochs"), result.table("epochs")
 assert Path("page.html").stat().st_size > 100_000
 HERE
+if simshuffle machine testbed 2> refused; then exit 1; fi
+grep -q plugins/testbed refused
+pip install --quiet --disable-pip-version-check --no-deps "$dist"/simshuffle_testbed-*.whl
+simshuffle machine testbed --help > testbed-help
 echo "The wheel works where there is nothing else."

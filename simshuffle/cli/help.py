@@ -13,7 +13,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
+from simshuffle.errors import InputError, Problem
 from simshuffle.study.options import Words
+from simshuffle.study.registry import APART
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
@@ -163,4 +165,7 @@ class Verbs(TyperGroup):
             if not ctx.resilient_parsing:
                 say(f"'simshuffle {args[0]}' is 'simshuffle {now}' now; the old name goes in 0.3.")
             args = [*now.split(), *args[1:]]
+        if args[0] in APART and args[0] not in self.commands:
+            problem = Problem(args[0], "is a plugin, which is not installed", "", APART[args[0]])
+            raise InputError(problem, "command line")
         return super().resolve_command(ctx, args)

@@ -21,6 +21,7 @@ from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
 from simshuffle.network.models import shared_network
 from simshuffle.plan.wiring import Domains, names_of, numbered, placed, wiring
+from simshuffle.routing.router import reach
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 
@@ -222,6 +223,10 @@ class Resources:
     def host_ports(self) -> Ints32:
         """The ports of all HCAs of the hosts with ranks, ascending."""
         return np.unique(self._endpoint)
+
+    def reachable(self) -> Flags:
+        """(cables,) those that messages between ranks may take, whatever the routing chooses."""
+        return reach(self.forwarding, self.ports)[self.cables]
 
     def afresh(self) -> Resources:
         """The same, with routes as if none had been asked for yet."""

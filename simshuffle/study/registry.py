@@ -4,7 +4,7 @@ another distribution by its entry point in the group `PLUGINS`, which names such
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,25 +16,40 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Result, Study
 
 PLUGINS = "simshuffle.studies"
+APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
+"""How to get a plugin that belongs to simshuffle, by the last word of its verb, its function and
+its kind."""
+
+
+@cache
+def own_verbs() -> dict[str, Verb[Any]]:
+    """Every verb of this package that makes a result, by its name. The packages that compute are
+    not imported."""
+    folders = sorted(
+        path.parent.name for path in Path(__file__).parents[1].glob("studies/*/verb.py")
+    )
+    return _by_name(importlib.import_module(f"simshuffle.studies.{name}.verb") for name in folders)
 
 
 @cache
 def verbs() -> dict[str, Verb[Any]]:
-    """Every verb that makes a result, by its name. The packages that compute are not imported."""
-    return {verb.name: verb for module in _modules() for verb in module.VERBS}
+    """The same with those of plugins."""
+    return own_verbs() | _by_name(plugin.load() for plugin in entry_points(group=PLUGINS))
 
 
-def _modules() -> Iterator[Any]:
-    for path in sorted(Path(__file__).parents[1].glob("studies/*/verb.py")):
-        yield importlib.import_module(f"simshuffle.studies.{path.parent.name}.verb")
-    for plugin in entry_points(group=PLUGINS):
-        yield plugin.load()
+def _by_name(modules: Iterable[Any]) -> dict[str, Verb[Any]]:
+    return {verb.name: verb for module in modules for verb in module.VERBS}
 
 
 @cache
 def kinds() -> dict[str, str]:
     """Every kind of result folder, and the study that writes it, as of `Verb.kinds`."""
-    return {kind: module for verb in verbs().values() for kind, module in verb.kinds.items()}
+    return kinds_of(verbs().values())
+
+
+def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
+    """The kinds that these verbs write, likewise."""
+    return {kind: module for verb in chosen for kind, module in verb.kinds.items()}
 
 
 def study_of(kind: str) -> Study[Any]:
@@ -62,6 +77,6 @@ def read_folder(folder: Path) -> Result:
     kind = meta_of(folder).get("kind")
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
-        remedy = "Give a folder that simshuffle wrote."
+        remedy = APART.get(str(kind), "Give a folder that simshuffle wrote.")
         raise InputError(Problem("", rule, repr(kind) if kind else "none", remedy), str(folder))
     return engine.read(study_of(kind), folder)

@@ -9,7 +9,7 @@ import pytest
 
 from simshuffle import validate
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.rows import read_rows
+from simshuffle.studies.validation.table import read_rows
 from simshuffle.studies.validation.text import cells, reasons
 
 ROOT = Path(__file__).parent.parent.parent

@@ -39,7 +39,7 @@ from simshuffle.studies.loader.asking import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.policies import cases
 from simshuffle.studies.validation.predict import variants
-from simshuffle.studies.validation.rows import read_rows
+from simshuffle.studies.validation.table import read_rows
 from simshuffle.study.registry import read_folder
 from simshuffle.topology import Custom
 from simshuffle.topology.graph import graph_problems

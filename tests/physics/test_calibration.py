@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from simshuffle.allreduce.ring import Ring
-from simshuffle.studies.calibrate.collectives import all_to_all, allreduce, point_to_point
 from simshuffle.studies.calibrate.fit import (
     mean_interval,
     median_interval,
@@ -17,7 +16,13 @@ from simshuffle.studies.calibrate.fit import (
     saturation,
     variation,
 )
-from simshuffle.studies.calibrate.storage import opens, transfers
+from simshuffle.studies.calibrate.laws import (
+    all_to_all,
+    allreduce,
+    opens,
+    point_to_point,
+    transfers,
+)
 from simshuffle.studies.calibrate.tables import Row, as_table
 from simshuffle.studies.calibrate.training import Network, training, uncontended
 

@@ -16,19 +16,21 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangePlan
-from simshuffle.studies.testbed import namespaces, predict
-from simshuffle.studies.testbed.network import LeafSpine, Shape
-from simshuffle.studies.testbed.patterns import GLOO, PATTERNS, QUESTIONS, of_plan, partial_plan
-from simshuffle.studies.testbed.predict import (
+from simshuffle.studies.validation import testbed
+from simshuffle.studies.validation.testbed import (
     HEADERS,
     Overhead,
     finish_times,
-    fitted,
     makespan,
 )
-from simshuffle.studies.testbed.tables import verdict
+from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape, of_plan, partial_plan
+from simshuffle_testbed import namespaces
+from simshuffle_testbed.commands import NamespaceNetwork
+from simshuffle_testbed.measure import GLOO
+from simshuffle_testbed.study import QUESTIONS, fitted, verdict
 
-BED = LeafSpine(Shape())
+BED = NamespaceNetwork(Shape())
+WIDER = NamespaceNetwork(Shape(4, 4, 2))
 RATE = 5e6  # bytes/s
 SIZE = 7_000_000  # divisible by the seven other hosts
 PERFECT = Overhead(1.0, 0.0)
@@ -36,7 +38,7 @@ KEPT = sorted((Path(__file__).parents[2] / "validation" / "testbed").glob("*.csv
 
 
 def predicted(name, overhead=PERFECT, nbytes=SIZE, bed=BED):
-    return makespan(bed, PATTERNS[name](bed, nbytes, 1), overhead)
+    return makespan(bed, PATTERNS[name](bed.shape, nbytes, 1), overhead)
 
 
 # ------------------------------------------------------------------------------------------ by hand
@@ -82,7 +84,7 @@ def test_the_busiest_link_decides(name, seconds):
 
 
 def test_barriers_add_up_the_slowest_of_each_step():
-    pattern = PATTERNS["random_permutations"](BED, SIZE, 1)
+    pattern = PATTERNS["random_permutations"](BED.shape, SIZE, 1)
     table = np.array(pattern.dst).reshape(7, 8)
     # the busiest uplink of a step: the even destinations over one spine, the odd ones over the
     # other
@@ -100,9 +102,9 @@ def test_barriers_add_up_the_slowest_of_each_step():
 
 
 @pytest.mark.parametrize("name", list(PATTERNS))
-@pytest.mark.parametrize("bed", [BED, LeafSpine(Shape(4, 4, 2))], ids=["8 hosts", "16 hosts"])
+@pytest.mark.parametrize("bed", [BED, WIDER], ids=["8 hosts", "16 hosts"])
 def test_every_host_sends_what_the_questions_suppose(name, bed):
-    pattern = PATTERNS[name](bed, 1_000_000, 1)
+    pattern = PATTERNS[name](bed.shape, 1_000_000, 1)
     sent = np.bincount(pattern.src, pattern.nbytes, bed.shape.hosts)
     asked = {name for question in QUESTIONS for name in question} - set(GLOO)
     if name in asked:
@@ -113,8 +115,8 @@ def test_every_host_sends_what_the_questions_suppose(name, bed):
 
 
 def test_the_flows_of_an_exchange_are_the_samples_that_move():
-    plan = partial_plan(BED, 1)
-    pattern = PATTERNS["gloo_partial"](BED, 800_000, 1)
+    plan = partial_plan(BED.shape, 1)
+    pattern = PATTERNS["gloo_partial"](BED.shape, 800_000, 1)
     assert len(pattern) == plan.samples_moved
     assert set(pattern.nbytes) == {100_000}
 
@@ -140,7 +142,7 @@ def rows():
 
 
 def recomputed(row):
-    return predict.predicted(dict(part.split("=", 1) for part in row["values"].split(";")))
+    return testbed.predicted(dict(part.split("=", 1) for part in row["values"].split(";")))
 
 
 def test_every_kept_makespan_is_predicted_within_seven_percent():

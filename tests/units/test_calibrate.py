@@ -22,12 +22,11 @@ from simshuffle.plan.findings import extrapolated
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.calibrate.cell import fitted
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
-from simshuffle.studies.calibrate.parameter import parameters_of, parameters_table
+from simshuffle.studies.calibrate.findings import parameters_of, parameters_table
 from simshuffle.studies.calibrate.readers import READERS, recognise, rows_of
-from simshuffle.studies.calibrate.study import Calibration, request
+from simshuffle.studies.calibrate.study import Calibration, fitted, request
 from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes

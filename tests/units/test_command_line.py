@@ -78,7 +78,7 @@ def nothing_is_done(monkeypatch):
         monkeypatch.setattr(target, function, reached)
     replay = importlib.import_module("simshuffle.network.replay")
     monkeypatch.setattr(replay, "replay", reached)
-    measure = importlib.import_module("simshuffle.studies.testbed.measure")
+    measure = importlib.import_module("simshuffle_testbed.measure")
     monkeypatch.setattr(measure, "measure_all", reached)
 
 

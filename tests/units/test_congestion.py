@@ -18,9 +18,9 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.congestion import cell, figures, text
 from simshuffle.studies.congestion.compare import request, scenarios
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
-from simshuffle.studies.congestion.samples import samples
 from simshuffle.studies.congestion.study import STUDY
 from simshuffle.studies.congestion.tables import HOTTEST, STORED, hottest, utilisation
+from simshuffle.studies.congestion.traffic import samples
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.congestion.verdict import (
     CORNERS,

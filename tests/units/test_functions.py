@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.study.functions import function_of
 from simshuffle.study.options import fields_of
-from simshuffle.study.registry import read_folder, verbs
+from simshuffle.study.registry import own_verbs, read_folder, verbs
 from simshuffle.study.study import Result
 
 TINY = {"world_size": 4, "workload.dataset.num_samples": 160, "epochs": 1}
@@ -68,7 +70,7 @@ ASKED = {
         ["quick", "quickstart", "--scale", "trained", "--set-study", "seeds=1"],
     ),
 }
-FUNCTIONS = {verb.function: verb for verb in verbs().values() if verb.function}
+FUNCTIONS = {verb.function: verb for verb in own_verbs().values() if verb.function}
 
 
 def words_of(values):
@@ -78,8 +80,7 @@ def words_of(values):
 
 
 def test_every_function_is_compared_with_its_verb():
-    # a testbed is measured, and never the same twice
-    assert {*ASKED} == {*FUNCTIONS} - {"testbed"}
+    assert {*ASKED} == {*FUNCTIONS}
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -193,7 +194,34 @@ def test_a_study_of_another_distribution_is_found_by_its_entry_point(monkeypatch
     )
     found = verbs.__wrapped__()
     assert asked == ["simshuffle.studies"]
-    assert {*found} == {*verbs(), "study counted"}
+    assert {*found} == {*own_verbs(), "study counted"}
+
+
+def test_the_plugin_of_the_testbed_has_a_verb_and_a_function_and_no_place_in_the_stub():
+    assert {*verbs()} == {*own_verbs(), "machine testbed"}
+    assert inspect.signature(simshuffle.testbed).parameters["leaves"].default == 2
+    stub = Path(simshuffle.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert "def sweep" in stub
+    assert "def testbed" not in stub
+
+
+WITHOUT_PLUGINS = """
+import importlib.metadata, sys
+importlib.metadata.entry_points = lambda group: []
+import simshuffle
+from simshuffle.cli import main
+assert main(["machine", "testbed", "--quick"]) == main(["results", "show", sys.argv[1]]) == 2
+simshuffle.testbed
+"""
+
+
+def test_who_lacks_a_plugin_is_told_how_to_get_it(tmp_path):
+    (tmp_path / "meta.json").write_text('{"kind": "testbed"}')
+    words = [sys.executable, "-c", WITHOUT_PLUGINS, str(tmp_path)]
+    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=100).stderr
+    assert "testbed: is a plugin, which is not installed" in told
+    assert "AttributeError: module 'simshuffle' has no attribute 'testbed'" in told
+    assert told.count("pip install ./plugins/testbed in a checkout") == 3
 
 
 def test_run_takes_a_name_as_its_verb_does():

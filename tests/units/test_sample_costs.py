@@ -11,11 +11,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from simshuffle.cli import main
+from simshuffle.cli import main, sample_costs
+from simshuffle.cli.sample_costs import probe
 from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.calibrate import sample_costs
-from simshuffle.studies.calibrate.sample_costs import probe
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
 

@@ -21,29 +21,22 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError, SimshuffleError
 from simshuffle.results.table_io import json_text
-from simshuffle.studies.testbed import (
-    commands,
-    figures,
-    hosts,
-    measure,
-    namespaces,
-    tables,
-)
-from simshuffle.studies.testbed.hosts import Measured, Processors
-from simshuffle.studies.testbed.measure import Measurement, Run
-from simshuffle.studies.testbed.network import LeafSpine, Shape, checked
-from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUESTIONS
-from simshuffle.studies.testbed.predict import predicted
-from simshuffle.studies.testbed.study import STUDY, request
-from simshuffle.studies.validation.rows import read_rows
+from simshuffle.studies.validation.table import read_rows
+from simshuffle.studies.validation.testbed import checked, predicted
+from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
+from simshuffle_testbed import commands, figures, hosts, measure, namespaces
+from simshuffle_testbed.commands import NamespaceNetwork
+from simshuffle_testbed.hosts import Measured, Processors
+from simshuffle_testbed.measure import FIT, GLOO, Measurement, Run
+from simshuffle_testbed.study import QUESTIONS, STUDY, collect, request, verdict
 from tests import measured
 from tests.drawn import laid_out, rows_of
 from tests.measured import DATE, runs_of
 
-BED = LeafSpine(Shape())
-WIDER = LeafSpine(Shape(leaves=4, hosts_per_leaf=4, spines=2))
+BED = NamespaceNetwork(Shape())
+WIDER = NamespaceNetwork(Shape(leaves=4, hosts_per_leaf=4, spines=2))
 
 
 # ------------------------------------------------------------------------------ routes and commands
@@ -331,7 +324,7 @@ def test_runs_that_were_held_up_do_not_count_if_others_do():
         nbytes=1_000_000, repetitions=2, patterns=("single_short", "single", "opposite")
     )
     good, bad = runs_of(wanted), runs_of(wanted, times=9.0, late=99.0)
-    made = tables.collect(Measurement(wanted, [*good, *bad], DATE), {})
+    made = collect(Measurement(wanted, [*good, *bad], DATE), {})
     row = made["patterns"].set_index("pattern").loc["opposite"]
     assert (row["repetitions"], row["held_up"]) == (2, 2)
     assert row["error"] == pytest.approx(0.0, abs=1e-9)
@@ -344,7 +337,7 @@ def test_runs_that_were_held_up_count_each_where_no_other_is_left():
         nbytes=1_000_000, repetitions=1, patterns=("single_short", "single", "opposite")
     )
     runs = [*runs_of(wanted, late=99.0), *runs_of(wanted, times=2.0, late=99.0)]
-    made = tables.collect(Measurement(wanted, runs, DATE), {})
+    made = collect(Measurement(wanted, runs, DATE), {})
     row = made["patterns"].set_index("pattern").loc["opposite"]
     assert (row["repetitions"], row["held_up"]) == (2, 2)
     assert row["low_s"] == pytest.approx(row["predicted_s"])
@@ -361,7 +354,7 @@ def test_shares_of_the_processors_are_shares_whatever_the_kernel_counts():
     ("ratio", "faster"), [(0.5, "a"), (0.98, "alike"), (1.02, "alike"), (1.5, "b")]
 )
 def test_makespans_within_three_percent_are_alike(ratio, faster):
-    assert tables.verdict(ratio) == faster
+    assert verdict(ratio) == faster
 
 
 # ---------------------------------------------------------------------------------- folder and text

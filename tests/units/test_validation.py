@@ -19,6 +19,7 @@ from simshuffle import validate
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
+from simshuffle.studies.validation.answers import Times
 from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import (
     TRAFFIC,
@@ -27,10 +28,18 @@ from simshuffle.studies.validation.predict import (
     traffic,
     variants,
 )
-from simshuffle.studies.validation.rows import COLUMNS, Row, assignments, ends, read_rows
-from simshuffle.studies.validation.runs import Times
 from simshuffle.studies.validation.study import STUDY
-from simshuffle.studies.validation.table import Coverage, coverage, summary, table
+from simshuffle.studies.validation.table import (
+    COLUMNS,
+    Coverage,
+    Row,
+    assignments,
+    coverage,
+    ends,
+    read_rows,
+    summary,
+    table,
+)
 from simshuffle.studies.validation.text import (
     coverage_text,
     parts,

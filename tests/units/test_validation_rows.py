@@ -9,9 +9,9 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation import single
-from simshuffle.studies.validation.rows import assignments, ends, read_rows
-from simshuffle.studies.validation.runs import load
+from simshuffle.studies.validation import answers
+from simshuffle.studies.validation.answers import load
+from simshuffle.studies.validation.table import assignments, ends, read_rows
 
 SETS = (
     "collectives",
@@ -28,7 +28,7 @@ PSEUDO = {
     "read": {"clients", "tasks", "file_size"},
     "emulated": {"hosts", "accelerators", "share"},
 }
-PREDICT = {"allreduce": single.allreduce, "read": single.read, "emulated": single.emulated}
+PREDICT = {"allreduce": answers.allreduce, "read": answers.read, "emulated": answers.emulated}
 FITTED = re.compile(r"\b(?:cluster|workload)\.[a-z0-9_.-]*[a-z0-9]")
 UNITS = {
     "throughput": "1/s",
@@ -192,13 +192,13 @@ LINKS = {
 def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cables():
     # 2 hosts of 8: of 30 steps 2 cross the network; 2 * 15/16 * 16 GB over 8 cables of 25 GB/s,
     # each with an eighth of the bytes
-    seconds = single.allreduce("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "time")
+    seconds = answers.allreduce("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "time")
     assert seconds == pytest.approx(2 * 10e-6 + 28 * 1e-6 + 30e9 / 200e9)
-    bus = single.allreduce(
+    bus = answers.allreduce(
         "validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "bus bandwidth"
     )
     assert bus == pytest.approx(30e9 / seconds)
-    algorithm = single.allreduce(
+    algorithm = answers.allreduce(
         "validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "algorithm bandwidth"
     )
     assert algorithm == pytest.approx(16e9 / seconds)
@@ -206,14 +206,14 @@ def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cabl
 
 def test_the_bus_bandwidth_of_the_library_caps_an_allreduce():
     capped = {**LINKS, "workload.allreduce.inter_host_bus_bandwidth": "10 GB/s", "nbytes": "16 GB"}
-    assert single.allreduce("validation/allreduce-links", capped, "time") == pytest.approx(
+    assert answers.allreduce("validation/allreduce-links", capped, "time") == pytest.approx(
         48e-6 + 3.0
     )
 
 
 def test_one_rank_reduces_nothing():
     assert (
-        single.allreduce(
+        answers.allreduce(
             "validation/allreduce-links", {"world_size": "1", "nbytes": "1 GB"}, "time"
         )
         == 0.0
@@ -223,7 +223,7 @@ def test_one_rank_reduces_nothing():
 @pytest.mark.parametrize("values", [{}, {"nbytes": "16"}, {"nbytes": "0 B"}, {"nbytes": "ten MB"}])
 def test_an_allreduce_needs_a_size_with_a_unit(values):
     with pytest.raises(InputError, match="nbytes=16 MiB"):
-        single.allreduce("validation/allreduce-links", values, "time")
+        answers.allreduce("validation/allreduce-links", values, "time")
 
 
 # -------------------------------------------------------------------------------------------- reads
@@ -239,7 +239,7 @@ FILE_SYSTEM = {
 @pytest.mark.parametrize(("clients", "expected"), [(1, 5e9), (8, 40e9), (10, 50e9), (1000, 50e9)])
 def test_clients_read_at_their_own_rate_until_the_servers_bind(clients, expected):
     values = {**FILE_SYSTEM, "clients": str(clients)}
-    assert single.read("validation/io500-alpine", values, "read bandwidth") == pytest.approx(
+    assert answers.read("validation/io500-alpine", values, "read bandwidth") == pytest.approx(
         expected
     )
 
@@ -254,7 +254,7 @@ def test_clients_read_at_their_own_rate_until_the_servers_bind(clients, expected
 )
 def test_files_are_bound_by_latency_by_servers_or_by_bytes(tasks, size, expected):
     values = {**FILE_SYSTEM, "clients": "1", "tasks": str(tasks), "file_size": size}
-    assert single.read("validation/io500-alpine", values, "file rate") == pytest.approx(expected)
+    assert answers.read("validation/io500-alpine", values, "file rate") == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -268,12 +268,12 @@ def test_files_are_bound_by_latency_by_servers_or_by_bytes(tasks, size, expected
 )
 def test_reads_say_what_they_need(values, quantity, hint):
     with pytest.raises(InputError, match=hint):
-        single.read("validation/io500-alpine", values, quantity)
+        answers.read("validation/io500-alpine", values, quantity)
 
 
 def test_a_collective_says_which_quantities_there_are():
     with pytest.raises(InputError, match="bus bandwidth"):
-        single.allreduce("validation/allreduce-links", {"nbytes": "1 MB"}, "speed")
+        answers.allreduce("validation/allreduce-links", {"nbytes": "1 MB"}, "speed")
 
 
 # ---------------------------------------------------------------------------- emulated accelerators
@@ -294,12 +294,12 @@ def reading(fed):
 @pytest.mark.parametrize(("share", "expected"), [(0.5, 0.5), (0.8, 0.8), (4.0, 1.0)])
 def test_accelerators_pause_as_long_as_what_a_host_reads_lasts(share, expected):
     values = {**reading(share * 2), "accelerators": "2"}
-    value = single.emulated(UNET, values, "utilisation")
+    value = answers.emulated(UNET, values, "utilisation")
     assert value == pytest.approx(expected, rel=0.01)
 
 
 def test_the_throughput_is_that_of_the_bytes_that_a_host_reads():
-    value = single.emulated(UNET, {**reading(1), "accelerators": "2"}, "throughput")
+    value = answers.emulated(UNET, {**reading(1), "accelerators": "2"}, "throughput")
     assert value == pytest.approx(DEMAND / 146600628, rel=0.01)
 
 
@@ -309,21 +309,21 @@ def test_a_part_of_many_hosts_stands_for_all():
         "workload.dataset.sample_size.std": "0 B",
     }
     # of 60 hosts with 3 accelerators 42 are simulated; the servers feed 90 of the 180
-    assert single.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
+    assert answers.utilisation(UNET, values, 60, 3) == pytest.approx(1 / 2, rel=0.02)
 
 
 def test_the_largest_count_is_found_where_bandwidth_does_not_decide_it():
     # a step costs a third of a pause more, so that even one accelerator pauses for 3/4 of the time
     values = {**reading(4.4), "workload.model.accelerators.emulated.fixed": "107.7 ms"}
-    assert single.emulated(UNET, {**values, "share": "0.9"}, "largest count") == 0
-    assert single.emulated(UNET, {**values, "share": "0.7"}, "largest count") == 6
+    assert answers.emulated(UNET, {**values, "share": "0.9"}, "largest count") == 0
+    assert answers.emulated(UNET, {**values, "share": "0.7"}, "largest count") == 6
 
 
 def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
     values = {**reading(5), "share": "0.9"}
-    assert single.emulated(UNET, values, "largest count") == 5  # 5 / 6 of them would be 0.83
-    assert single.emulated(UNET, {**values, "hosts": "2"}, "largest count") == 10
-    assert single.emulated(UNET, {**values, "share": "0.8"}, "largest count") == 6
+    assert answers.emulated(UNET, values, "largest count") == 5  # 5 / 6 of them would be 0.83
+    assert answers.emulated(UNET, {**values, "hosts": "2"}, "largest count") == 10
+    assert answers.emulated(UNET, {**values, "share": "0.8"}, "largest count") == 6
 
 
 @pytest.mark.parametrize(
@@ -339,4 +339,4 @@ def test_the_largest_count_is_what_a_host_feeds_on_each_of_them():
 )
 def test_emulated_accelerators_say_what_they_need(values, quantity, hint):
     with pytest.raises(InputError, match=hint):
-        single.emulated(UNET, values, quantity)
+        answers.emulated(UNET, values, quantity)

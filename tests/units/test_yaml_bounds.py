@@ -20,7 +20,7 @@ from simshuffle.spec.library import (
     read_value,
     read_yaml,
 )
-from simshuffle.studies.validation.rows import COLUMNS
+from simshuffle.studies.validation.table import COLUMNS
 
 TIMES = ", ".join(["*a{}"] * 9)
 BOMB = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(

@@ -1,8 +1,11 @@
-"""The study behind ``simshuffle machine calibrate``."""
+"""The study behind ``simshuffle machine calibrate``: files are parsed, and every law is fitted to
+what it tells of. What an epoch log does not say of its models is taken from the catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +13,25 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem, refuse
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.results.chart import Chart
 from simshuffle.scenario.calibrated import QUANTITIES
-from simshuffle.studies.calibrate import text
-from simshuffle.studies.calibrate.cell import CalibrationCell, check
+from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
+from simshuffle.spec.units import Dimension, parse_quantity
+from simshuffle.studies.calibrate import laws, text, training
 from simshuffle.studies.calibrate.figures import residuals_chart
-from simshuffle.studies.calibrate.files import sources
-from simshuffle.studies.calibrate.parameter import Parameter, parameters_of
-from simshuffle.studies.calibrate.tables import STORED
+from simshuffle.studies.calibrate.files import Source, sources
+from simshuffle.studies.calibrate.findings import (
+    Findings,
+    Parameter,
+    parameters_of,
+    parameters_table,
+)
+from simshuffle.studies.calibrate.readers import READERS, rows_of
+from simshuffle.studies.calibrate.tables import RESIDUALS, STORED, as_table
 from simshuffle.studies.calibrate.text import FRAGMENT, MODELS, fragments, record
-from simshuffle.study.cell import Outcome
+from simshuffle.study.cell import Outcome, PlainCell, Tell
+from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Files, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -28,6 +39,189 @@ if TYPE_CHECKING:
     from simshuffle.studies.calibrate.verb import CalibrationOptions
 
 _CELL = "calibration"
+
+
+def check(options: CalibrationOptions) -> None:
+    """See that the values are known and fit together.
+
+    Raises:
+        InputError: with all that do not.
+    """
+    problems = [
+        Problem(name, "is not known", repr(value), nearest(value, list(known)))
+        for name, value, known in (
+            ("--as", options.kind, READERS),
+            ("--epochs", options.epochs, ("steady", "all")),
+            ("--storage", options.storage, laws.STORAGES),
+        )
+        if value is not None and value not in known
+    ]
+    ranks, hosts = options.ranks, options.hosts
+    if hosts is not None and ranks is not None and hosts > ranks:
+        rule = f"must not exceed the {ranks} ranks"
+        problems.append(Problem("--hosts", rule, str(hosts), "Correct one of them."))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
+
+
+@dataclass(frozen=True)
+class CalibrationCell(PlainCell):
+    """Files and how they are read and fitted."""
+
+    sources: tuple[Source, ...]
+    options: CalibrationOptions
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How they are read and fitted, as ``meta.json`` keeps it."""
+        names = {"model": "models", "storage": "store"}
+        kept = {k: v for k, v in own_values(self.options).items() if k != "files"}
+        return {names.get(name, name): value for name, value in kept.items()}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the text of each file by its name."""
+        return {of.name: hashlib.sha256(of.text.encode()).hexdigest() for of in self.sources}
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`."""
+        return [list(self.digests.items()), self.settings]
+
+    @property
+    def label(self) -> str:
+        """As for `Cell`."""
+        return ", ".join(source.name for source in self.sources)
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`."""
+        return frozenset(f"{name}.parquet" for name in STORED)
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`: the tables `STORED`, and notes on what was left out or assumed.
+
+        Raises:
+            InputError: a file is wrong, or there is nothing to fit.
+        """
+        rows = [row for source in self.sources for row in rows_of(source, self.options.kind)]
+        measurements = as_table(rows)
+        found = fitted(measurements, self.options)
+        _check(found, len(rows))
+        residuals = [of for of in found.residuals if len(of)] or [RESIDUALS.empty()]
+        tables = {
+            "parameters": parameters_table(found.parameters),
+            "measurements": measurements,
+            "residuals": pd.concat(residuals, ignore_index=True),
+        }
+        return Outcome({"notes": found.notes}, tables)
+
+
+def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
+    """What the laws find in the measurements ``table``.
+
+    Raises:
+        InputError: a law cannot take its rows.
+    """
+    limit = options.fit_up_to
+    used = pd.Series(True, index=table.index) if limit is None else table["ranks"] <= limit
+    out = Findings()
+
+    def of(*operations: str) -> tuple[pd.DataFrame, pd.Series]:
+        rows = table[table["operation"].isin(operations)]
+        return rows, used[rows.index]
+
+    out.take(laws.allreduce(*of("all_reduce")))
+    out.take(laws.all_to_all(*of("all_to_all")))
+    out.take(laws.point_to_point(of("latency")[0], of("bandwidth")[0]))
+    out.take(laws.transfers(*of("read", "write"), options.storage))
+    out.take(laws.opens(*of("file_read", "file_stat"), options.storage))
+    rows, _ = of("iteration")
+    if len(rows):
+        logged = sorted(set(rows["model"]))
+        known = networks(logged, options.model, options.accelerator)
+        rows = rows[rows["model"].isin(list(known))]
+        how = options.gpus_per_host, options.epochs
+        out.take(training.training(rows, used[rows.index], known, *how))
+    return out
+
+
+def _check(found: Findings, count: int) -> None:
+    """See that something was fitted, and nothing twice."""
+    keys = [p.key for p in found.parameters if p.usable and not p.model]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    rule, value = "several files measured the same parameter", ", ".join(twice)
+    remedy = "Calibrate them one by one, and include the fragments in the order of your trust."
+    if not found.parameters:
+        rule, value = "; ".join(["nothing could be fitted", *found.notes]), f"{count} rows"
+        remedy = "Give more files, or a larger --fit-up-to."
+    if twice or not found.parameters:
+        refuse("", rule, value, remedy, "calibrate")
+
+
+def networks(
+    logged: Sequence[str], models: Sequence[str], accelerator: str | None
+) -> dict[str, training.Network]:
+    """The network of each model of the log that is to be fitted.
+
+    Args:
+        logged: names of the models in the log.
+        models: the catalog's entries, as 'LOGGED=ENTRY' or 'ENTRY', of which the latter is for the
+            model of that name, or whose name it begins with (vgg16 for vgg16_chainer), or for the
+            only one. Models that are not named are left out; if none is named, all are taken.
+        accelerator: key of the step times; None where an entry has one only.
+
+    Raises:
+        InputError: a model is not in the log or not in the catalog, or has no such accelerator.
+    """
+    wanted = _pairs(logged, models) or {name: name for name in logged}
+    entries = sorted(read_yaml(CATALOG / "models.yaml")[0])
+    problems = [
+        Problem("--model", "must name a model of the log", repr(name), nearest(name, list(logged)))
+        for name in wanted
+        if name not in logged
+    ]
+    problems += [
+        Problem(
+            "--model",
+            f"the catalog of models has no entry for '{name}' of the log",
+            repr(entry),
+            f"Write --model {name}=ENTRY. {nearest(entry, entries)}",
+        )
+        for name, entry in wanted.items()
+        if entry not in entries
+    ]
+    if problems:
+        raise InputError(problems, "epoch log")
+    return {name: _network(entry, accelerator) for name, entry in wanted.items()}
+
+
+def _pairs(logged: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    for given in models:
+        name, equals, entry = map(str.strip, given.partition("="))
+        if not equals:
+            begun = [of for of in logged if given.startswith(f"{of}_")] or logged
+            name = begun[0] if len(begun) == 1 and given not in logged else given
+            entry = given
+        out[name] = entry
+    return out
+
+
+def _network(entry: str, accelerator: str | None) -> training.Network:
+    model = catalog_entry("models", entry)
+    known = sorted(model["accelerators"])
+    if accelerator is None and len(known) > 1:
+        rule = f"{entry} has step times on several accelerators"
+        refuse("--accelerator", rule, ", ".join(known), "Name yours.", "epoch log")
+    chosen = accelerator or known[0]
+    # an accelerator that the catalog lacks is what a calibration is for; its update is then inside
+    # the forward and backward pass
+    times = model["accelerators"].get(chosen)
+    update = parse_quantity(times["update"], Dimension.SECONDS) if times else 0.0
+    return training.Network(
+        entry, parse_quantity(model["gradient_size"], Dimension.NBYTES), chosen, update
+    )
 
 
 class Calibration(Result):

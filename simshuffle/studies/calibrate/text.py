@@ -14,7 +14,7 @@ from simshuffle.results.console import new_table
 from simshuffle.scenario.calibrated import QUANTITIES, Calibrated
 from simshuffle.scenario.calibrated import shown as shown_place
 from simshuffle.spec.units import format_quantity, readable
-from simshuffle.studies.calibrate.parameter import Parameter
+from simshuffle.studies.calibrate.findings import Parameter
 from simshuffle.version import __version__
 
 FRAGMENT = "calibration.yaml"

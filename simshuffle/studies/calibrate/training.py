@@ -12,15 +12,21 @@ quarter of the epochs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.collectives import INTER, INTRA, OVER, Side
+from simshuffle.studies.calibrate.findings import (
+    Findings,
+    Value,
+    groups,
+    mean_error,
+    sources,
+)
 from simshuffle.studies.calibrate.fit import (
     Estimate,
     Floats,
@@ -28,17 +34,7 @@ from simshuffle.studies.calibrate.fit import (
     relative_fit,
     variation,
 )
-from simshuffle.studies.calibrate.parameter import (
-    Findings,
-    Parameter,
-    Value,
-    for_people,
-    groups,
-    mean_error,
-    residuals,
-    sources,
-)
-from simshuffle.studies.calibrate.storage import STORAGES
+from simshuffle.studies.calibrate.laws import INTER, INTRA, NO_INTERVAL, OVER, STORAGES, Side
 
 BOUND = 0.5
 """A run whose allreduce would need a bus bandwidth below this share of the log's highest waits for
@@ -136,13 +132,11 @@ def _step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool
         about = of, mean_error(values, median), ["local_batch_size"]
         for what, estimate in (
             ("median", (median, *ends)),
-            ("uncontended", (uncontended(values), math.nan, math.nan)),
+            ("uncontended", (uncontended(values), *NO_INTERVAL)),
         ):
-            key = f"{name}: iteration on one GPU, {what}"
-            found = Parameter.of(*about, key, estimate, Dimension.SECONDS, model=name)
-            out.parameters.append(for_people(found, ""))
-        fitted = np.full(len(of), median)
-        out.residuals.append(residuals(of, "iteration on one GPU", "s", values, fitted))
+            title = f"{name}: iteration on one GPU, {what}"
+            out.add(*about, "", estimate, Dimension.SECONDS, model=name, name=title)
+        out.compare(of, "iteration on one GPU", "s", values, np.full(len(of), median))
         if median <= network.update_s:
             out.notes.append(
                 f"{name}: an iteration takes less than the update of the catalog; no step times"
@@ -155,15 +149,16 @@ def _step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool
                 f" {largest}."
             )
         if batch == largest:
-            out.parameters += _passes(network, (median, *ends), int(batch), about)
+            _passes(out, network, (median, *ends), int(batch), about)
 
 
 def _passes(
+    out: Findings,
     network: Network,
     iteration: Estimate,
     batch: int,
     about: tuple[pd.DataFrame, float, Sequence[str]],
-) -> Iterator[Parameter]:
+) -> None:
     """Forward pass, backward pass and update; of the median iteration and the ends of its
     interval."""
     key = f"workload.model.accelerators.{network.accelerator}"
@@ -172,10 +167,11 @@ def _passes(
     for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
         value, low, high = ((s - network.update_s) * share / batch for s in iteration)
         estimate = (value, low if low > 0 else math.nan, high)
-        yield Parameter.of(*about, f"{key}.{name}", estimate, seconds, note, network.name)
-    estimate, note = (network.update_s, math.nan, math.nan), "from the catalog, not measured"
-    update = Parameter.of(*about, f"{key}.update", estimate, seconds, note, network.name)
-    yield replace(update, residual=math.nan, rows=0, source="catalog")
+        out.add(*about, f"{key}.{name}", estimate, seconds, note, model=network.name)
+    rows, _, over = about
+    update = rows, math.nan, over, f"{key}.update", (network.update_s, *NO_INTERVAL), seconds
+    note, model = "from the catalog, not measured", network.name
+    out.add(*update, note, model=model, count=0, source="catalog")
 
 
 def _runs(
@@ -238,24 +234,19 @@ def _bandwidth(
         best, alone, bus = same[["best", "alone", "bus"]].to_numpy(float).T
         used = (same["used"] & ~same["bound"] & same["bus_bandwidth"].notna()).to_numpy(bool)
         law, model = f"iteration {side.name}", alone + bus * fit.value[0]
-        out.residuals.append(residuals(same, law, "s", best, model, used))
+        out.compare(same, law, "s", best, model, used)
     if not points:
         return
     error = mean_error(np.concatenate(measured), np.concatenate(predicted))
     note = "latency and waiting for the slowest rank are inside"
-    shaped, bandwidth = _shaped(points), Dimension.BANDWIDTH
-    found = Parameter.of(taken, error, OVER, side.bandwidth, shaped, bandwidth, note)
-    of_logs = sources(rows[rows["model"].isin(set(taken["model"]))])
-    out.parameters.append(replace(found, source=of_logs))
-
-
-def _shaped(points: Sequence[tuple[float, float, float, float]]) -> tuple[Value, Value, Value]:
-    """One bandwidth for one size of gradients, else a curve over the size."""
     sizes, *estimate = zip(*points, strict=True)
-    if len(sizes) == 1:
-        return points[0][1:]
-    value, low, high = (tuple(zip(sizes, ends, strict=True)) for ends in estimate)
-    return value, low, high
+    shaped: tuple[Value, Value, Value] = points[0][1:]
+    if len(sizes) > 1:  # a curve over the size of the gradients
+        value, low, high = (tuple(zip(sizes, ends, strict=True)) for ends in estimate)
+        shaped = value, low, high
+    files = sources(rows[rows["model"].isin(set(taken["model"]))])
+    found = taken, error, OVER, side.bandwidth, shaped, Dimension.BANDWIDTH, note
+    out.add(*found, source=files)
 
 
 def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -281,13 +272,13 @@ def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
     model, value = str(flat["model"].iloc[0]), float(flat["rate"].max())
     taken = rows[(rows["model"] == model) & rows["ranks"].isin(set(flat["ranks"]))]
     about = taken, mean_error(flat["rate"].to_numpy(float), value), ["clients"]
-    key, estimate = f"{STORAGES['pfs']}.open_rate", (value, math.nan, math.nan)
     note = f"{model}: one file a sample; runs that wait for samples, and more GPUs do not help"
-    found = Parameter.of(*about, key, estimate, Dimension.FREQUENCY, note)
+    name = ""
     if lower:
-        why = f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
-        found = for_people(found, why, "rate of samples of runs that wait for them")
-    out.parameters.append(found)
+        note = f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
+        name = "rate of samples of runs that wait for them"
+    key, frequency = f"{STORAGES['pfs']}.open_rate", Dimension.FREQUENCY
+    out.add(*about, key, (value, *NO_INTERVAL), frequency, note, name=name)
 
 
 def _jitter(out: Findings, rows: pd.DataFrame) -> None:
@@ -301,13 +292,12 @@ def _jitter(out: Findings, rows: pd.DataFrame) -> None:
         if not math.isfinite(estimate[0]):
             out.notes.append(f"{model}: too few epochs on one GPU for the jitter.")
             continue
-        about = taken, math.nan, ["local_batch_size"], "workload.jitter.compute"
-        found = Parameter.of(*about, estimate, None)
+        name = note = ""
         if len(single) < 3 or alone["model"].nunique() > 1:
-            key = f"{model}: variation between {'iterations' if len(single) > 2 else 'epochs'}"
+            name = f"{model}: variation between {'iterations' if len(single) > 2 else 'epochs'}"
             note = (
                 "for comparison only: an epoch averages over its iterations; log each iteration for"
                 " workload.jitter.compute"
             )
-            found = for_people(found, note, key)
-        out.parameters.append(found)
+        about = taken, math.nan, ["local_batch_size"], "workload.jitter.compute"
+        out.add(*about, estimate, None, note, name=name)

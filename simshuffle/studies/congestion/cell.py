@@ -15,15 +15,21 @@ from numpy.typing import NDArray
 from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
 from simshuffle.network.analytic import unhindered
 from simshuffle.network.contention import first_stage
+from simshuffle.network.shared import make_ready
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant
-from simshuffle.studies.congestion.samples import Samples, samples
-from simshuffle.studies.congestion.traffic import Fabric, Traffic, exchange, first_samples
-from simshuffle.studies.simulation.cell import NetworkCell
+from simshuffle.studies.congestion.traffic import (
+    Fabric,
+    Samples,
+    Traffic,
+    exchange,
+    first_samples,
+    samples,
+)
 from simshuffle.study import cell
-from simshuffle.study.cell import SMALL_MEMORY, Tell
+from simshuffle.study.cell import SMALL_MEMORY, PlainCell, Tell
 from simshuffle.study.store import TABLE
 
 Floats = NDArray[np.float64]
@@ -62,7 +68,7 @@ def fabric_of(place: Place) -> Fabric:
 
 
 @dataclass(frozen=True)
-class SentCell(NetworkCell):
+class SentCell(PlainCell):
     """The bytes of a job and the links for them: the row of `sets`, and the table `LINKS`."""
 
     place: Place  # the ranks
@@ -112,7 +118,7 @@ class SentCell(NetworkCell):
 
 
 @dataclass(frozen=True)
-class TrafficCell(NetworkCell):
+class TrafficCell(PlainCell):
     """A run."""
 
     place: Place  # the ranks
@@ -167,6 +173,11 @@ class TrafficCell(NetworkCell):
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
         return frozenset({NBYTES}) if self.with_links else frozenset()
+
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads the compiled network."""
+        make_ready(Fluid())
 
     def run(self, tell: Tell) -> cell.Outcome:
         """As for `Cell`: the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""

@@ -27,8 +27,8 @@ from simshuffle.studies.congestion.patterns import (
     needs_power_of_two,
     variants,
 )
-from simshuffle.studies.congestion.samples import Samples, samples
 from simshuffle.studies.congestion.tables import STORED
+from simshuffle.studies.congestion.traffic import Samples, samples
 from simshuffle.studies.congestion.verdict import compared
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE

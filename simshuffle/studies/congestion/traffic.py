@@ -1,17 +1,125 @@
-"""The network between the ranks as the patterns see it, and the flows of a variant: messages over
-routes, in steps, with barriers or without. No host work, only the network."""
+"""What the ranks send in one epoch, the network between them as the patterns see it, and the flows
+of a variant: messages over routes, in steps, with barriers or without. No host work, only the
+network."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
 from simshuffle.network import Flows, Links
+from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import Resources
-from simshuffle.routing.router import reach
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
+
+FEWEST = 4
+"""Samples of a rank that a shortened set keeps before it cuts them."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What each rank sends."""
+
+    scenario: Scenario  # without sweep
+    count: int  # samples of each rank
+    iteration: NDArray[np.integer]  # (count,) iteration after which each is sent; not decreasing
+    share: float = 1.0  # of the bytes of each sample
+    # by which share of its size each is larger or smaller at most; see `jittered`
+    jitter: float = 0.0
+    bytes_set: str = "full"  # 'full' for an epoch's exchange, 'short' for a part of it
+
+    @property
+    def key(self) -> tuple[int, float, float]:
+        """What distinguishes them from others of the same scenario."""
+        return self.count, self.share, self.jitter
+
+    @property
+    def mean(self) -> float:
+        """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange
+        says."""
+        workload = self.scenario.workload
+        schedule = workload.exchange.exchange_schedule
+        assert schedule is not None  # noqa: S101 - see `samples`
+        return payload_nbytes(schedule, workload.dataset) * self.share
+
+    @property
+    def alike(self) -> bool:
+        """Whether all samples have one size."""
+        return self.scenario.workload.dataset.stored.spread == 0 and self.jitter == 0
+
+    def nbytes(self, seed: int) -> NDArray[np.float64]:
+        """(count, M) bytes of the samples of each rank, drawn from the data set's law.
+
+        The samples of a shortened set are the first of the full one, or parts of them.
+        """
+        ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
+        drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * ranks)
+        nbytes = drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
+        if self.jitter:
+            rng = self.scenario.rng("congestion.jitter", seed)
+            nbytes *= rng.uniform(1.0 - self.jitter, 1.0 + self.jitter, nbytes.shape)
+        return nbytes
+
+    def jittered(self, jitter: float) -> Samples:
+        """These samples, each larger or smaller by up to a share ``jitter`` of its size, drawn by
+        the seed, where the data set's law has them differ less than that (standard deviation over
+        mean).
+
+        The packets of equal messages that begin together go in step and never meet in a queue, as
+        on no real machine.
+        """
+        if self.scenario.workload.dataset.stored.spread >= jitter:
+            return self
+        return replace(self, jitter=jitter)
+
+    def shortened(self, packets: int, mtu: float) -> Samples:
+        """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``
+        bytes carry them.
+
+        `FEWEST` samples of a rank and those of two iterations are kept. If they are too many
+        packets still, all are cut alike.
+        """
+        each = self.mean * self.scenario.world_size / mtu
+        if self.count * each <= packets:
+            return self
+        two_iterations = int(np.sum(self.iteration <= np.unique(self.iteration)[:2].max()))
+        count = min(self.count, max(int(packets / each), two_iterations, FEWEST))
+        share = min(1.0, packets / (count * each))
+        return replace(
+            self, count=count, iteration=self.iteration[:count], share=share, bytes_set="short"
+        )
+
+
+def samples(scenario: Scenario) -> Samples:
+    """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the
+    scenario's exchange.
+
+    Raises:
+        ScenarioError: nothing is exchanged, or there is nobody to exchange with.
+    """
+    workload, ranks = scenario.workload, scenario.world_size
+    fraction = workload.exchange.fraction or 0.0
+    quota = epoch_quota(fraction, workload.dataset.num_samples, ranks, 1)
+    if ranks < 2:
+        rule = "must be at least 2 for an exchange"
+        problem = Problem("world_size", rule, str(ranks), "Use more ranks.")
+        raise ScenarioError(problem, scenario.name)
+    each = fraction * workload.dataset.num_samples / ranks
+    if quota == 0:
+        rule = f"must exchange samples between the {ranks} ranks"
+        given = f"{workload.exchange.kind}, {each:.2g} samples of each"
+        remedy = (
+            "Write for example --set workload.exchange=partial_local_shuffle:exchange_fraction=0.1."
+        )
+        raise ScenarioError(Problem("workload.exchange", rule, given, remedy), scenario.name)
+    rate = fraction * workload.local_batch_size
+    iteration = spread_over_iterations(quota, rate, workload.iterations(ranks))
+    return Samples(scenario, quota, iteration)
 
 
 class Fabric:
@@ -32,16 +140,15 @@ class Fabric:
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        count, table = resources.world_size, resources.links
-        router = resources.forwarding
+        count, table, domain_of = resources.world_size, resources.links, resources.domain_of
         src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
         dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
         routes = resources.afresh().message(src, dst)[0]
         used = np.zeros(len(table.names) + 1, bool)
         for hop in routes.T:
             used[hop] = True
-        if not router.constant:
-            used[:-1][: len(resources.cables)] |= reach(router, resources.ports)[resources.cables]
+        if not resources.forwarding.constant:
+            used[:-1][: len(resources.cables)] |= resources.reachable()
         kept = np.flatnonzero(used[:-1])
         # the last one is for the padding, -1
         self._number = np.full(len(table.names) + 1, -1, np.int32)
@@ -53,7 +160,11 @@ class Fabric:
         )
         self.tiers = [table.tiers[link] for link in kept.tolist()]
         self.all_pairs = src, dst, self._renumbered(routes)
-        self._first = self._first_links()
+        # (M,) the cable of ``resources`` on which each rank's messages leave its host
+        self._first = np.full(count, -1, np.int32)
+        if resources.num_domains > 1:
+            elsewhere = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
+            self._first = resources.message(np.arange(count), elsewhere)[0][:, 0].copy()
 
     def _renumbered(self, routes: Ints) -> Ints:
         """Routes over `links`, without columns that only pad."""
@@ -62,15 +173,6 @@ class Fabric:
         for column in range(out.shape[1]):
             out[:, column] = self._number[routes[:, column]]
         return out
-
-    def _first_links(self) -> Ints:
-        """(M,) the cable of ``resources`` on which each rank's messages leave its host; -1 if there
-        is no other host, or all are of one scale-up domain."""
-        resources, domain_of = self.resources, self.resources.domain_of
-        if resources.num_domains == 1:
-            return np.full(self.world_size, -1, np.int32)
-        elsewhere = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
-        return resources.message(np.arange(self.world_size), elsewhere)[0][:, 0].copy()
 
     @property
     def world_size(self) -> int:

@@ -14,7 +14,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.network import Fluid, Links
 from simshuffle.network.flows import Flows
 from simshuffle.spec.library import shipped
-from simshuffle.studies.validation.runs import load
+from simshuffle.studies.validation.answers import load
 
 FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
 PLATEAU = 1.03

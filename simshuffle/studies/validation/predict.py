@@ -9,14 +9,24 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.network import Fluid
+from simshuffle.network.shared import make_ready
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.policies import validation as policies
-from simshuffle.studies.simulation.cell import NetworkCell
-from simshuffle.studies.testbed import predict as testbed
-from simshuffle.studies.validation import concurrent, runs, single
-from simshuffle.studies.validation.rows import Row, assignments, ends
-from simshuffle.study.cell import Outcome, Tell
+from simshuffle.studies.validation import concurrent, testbed
+from simshuffle.studies.validation.answers import (
+    Parts,
+    Times,
+    allreduce,
+    emulated,
+    load,
+    parts_of,
+    read,
+    times,
+)
+from simshuffle.studies.validation.table import Row, assignments, ends
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.topology import Abci
 
 # The same configurations of more than a rack took -3 to +47 % as long when they were measured
@@ -24,19 +34,18 @@ from simshuffle.topology import Abci
 # (github.com/ankahira/paraDL). Others can only lengthen an epoch, so that the lower end is not
 # used.
 TRAFFIC = 0.47
-WHOLE: Mapping[str, Callable[[str, Mapping[str, str]], runs.Times | runs.Parts]] = {
-    "run": runs.times,
-    "oracle": runs.parts_of,
+Values = Mapping[str, str]
+WHOLE: Mapping[str, tuple[type[Times | Parts], Callable[[str, Values], Times | Parts]]] = {
+    "run": (Times, times),
+    "oracle": (Parts, parts_of),
 }
-"""What answers all quantities of a scenario at once, by the kind of the task: (scenario,
-values)."""
-SINGLE = {"allreduce": single.allreduce, "read": single.read, "emulated": single.emulated}
+"""What answers all quantities of a scenario at once, by the kind of the task, and of which class
+that is: (scenario, values)."""
+SINGLE = {"allreduce": allreduce, "read": read, "emulated": emulated}
 """What answers one quantity of a scenario: (scenario, values, quantity)."""
 UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
 """What answers a row that is not simulated as a scenario: (values)."""
-RECORDS: Mapping[str, type[runs.Times | runs.Parts]] = {"times": runs.Times, "parts": runs.Parts}
-"""What answers all quantities, by the name that an outcome gives it."""
-Answer = runs.Times | runs.Parts | float
+Answer = Times | Parts | float
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TaskCell(NetworkCell):
+class TaskCell(PlainCell):
     """A task. The scenario that it names, as it is resolved, is part of the key: another one of
     that name is another task. Other kinds bring their data along."""
 
@@ -69,21 +78,21 @@ class TaskCell(NetworkCell):
         """As for `Cell`."""
         return " ".join(filter(None, (self.task.scenario, self.task.values)))
 
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: loads the compiled network."""
+        make_ready(Fluid())
+
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the times of a run, the parts of an iteration, or one number."""
         found = answer(self.task)
-        for name, record in RECORDS.items():
-            if isinstance(found, record):
-                return Outcome({name: asdict(found)})
-        return Outcome({"value": found})
+        return Outcome({"value": found if isinstance(found, float | int) else asdict(found)})
 
 
-def answer_of(values: Mapping[str, Any]) -> Answer:
-    """What a task was answered, from the values of its outcome."""
-    for name, record in RECORDS.items():
-        if name in values:
-            return record(**values[name])
-    return float(values["value"])
+def answer_of(task: Task, outcome: Outcome) -> Answer:
+    """What a task was answered, from its outcome."""
+    value = outcome.values["value"]
+    return WHOLE[task.kind][0](**value) if task.kind in WHOLE else float(value)
 
 
 class Prediction(NamedTuple):
@@ -151,7 +160,7 @@ def answer(task: Task) -> Answer:
     if task.kind in SINGLE:
         return SINGLE[task.kind](task.scenario, values, task.quantity)
     if task.kind in WHOLE:
-        return WHOLE[task.kind](task.scenario, values)
+        return WHOLE[task.kind][1](task.scenario, values)
     return UNSIMULATED[task.kind](values)
 
 
@@ -180,7 +189,7 @@ def traffic(row: Row) -> float:
     values = assignments(row.values)
     if row.kind == "concurrent":
         values = {"world_size": values["job"].rpartition(" ")[2]}
-    scenario = runs.load(row.scenario, values)
+    scenario = load(row.scenario, values)
     topology = scenario.cluster.topology
     above = isinstance(topology, Abci) and scenario.hosts > topology.hosts_per_rack
     return TRAFFIC if above else 0.0

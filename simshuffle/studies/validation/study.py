@@ -18,8 +18,15 @@ from simshuffle.spec.library import nearest, shipped
 from simshuffle.studies.validation import text
 from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import TaskCell, answer_of, predictions, tasks_of
-from simshuffle.studies.validation.rows import Row, read_rows
-from simshuffle.studies.validation.table import SCHEMA, SUMMARY, coverage, summary, table
+from simshuffle.studies.validation.table import (
+    SCHEMA,
+    SUMMARY,
+    Row,
+    coverage,
+    read_rows,
+    summary,
+    table,
+)
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -34,7 +41,7 @@ def request(only: Sequence[str] | None = None, folder: Path | None = None) -> Re
 
     Args:
         only: names of sets; None for all.
-        folder: with CSV files (see `simshuffle.studies.validation.rows`); None for the one that
+        folder: with CSV files (see `simshuffle.studies.validation.table`); None for the one that
             comes with simshuffle.
 
     Raises:
@@ -84,7 +91,7 @@ def _cells(rows: Rows, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(rows: Rows, outcomes: Outcomes) -> Tables:
-    answers = {task: answer_of(outcomes[f"{task}"].values) for task in tasks_of(rows)}
+    answers = {task: answer_of(task, outcomes[f"{task}"]) for task in tasks_of(rows)}
     return {"validation": table(rows, predictions(rows, answers))}
 
 

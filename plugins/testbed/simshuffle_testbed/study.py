@@ -1,8 +1,19 @@
-"""The tables of a measurement, measured beside predicted."""
+"""The study behind ``simshuffle machine testbed``: what was measured in network namespaces, beside
+what is predicted of them.
+
+A measurement is never the same twice, so it is no cell that a store could hold: it is made first
+and comes with the request. The study fits, predicts and compares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +21,35 @@ import pandas as pd
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from simshuffle.studies.testbed.measure import NO_TORCH, Measurement, Settings
-from simshuffle.studies.testbed.patterns import FIT, PATTERNS, QUESTIONS
-from simshuffle.studies.testbed.predict import Overhead, finish_times, fitted, values
-from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
-from simshuffle.study.study import Outcomes, Result, Tables
+from simshuffle.errors import Problem, refuse
+from simshuffle.results.table_io import rows
+from simshuffle.studies.validation.testbed import Overhead, finish_times
+from simshuffle.studies.validation.testbed_patterns import PATTERNS
+from simshuffle.study.schema import REMEDY, Schema, amount, count, flag, real, share, text
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle_testbed import commands, figures, worker
+from simshuffle_testbed.measure import FIT, NO_TORCH, Measurement, Settings
 
+SETUP = {
+    "mtu_bytes": commands.MTU,
+    "burst_bytes": commands.BURST,
+    "queue_packets": commands.QUEUE,
+    "receive_buffer_bytes": commands.WINDOW,
+    "in_flight_bytes": worker.IN_FLIGHT,
+    "unshaped_below_bytes": commands.SMALL,
+    "congestion_control": commands.CONGESTION_CONTROL,
+}
+"""What every testbed has."""
+QUESTIONS = (
+    ("all_to_all", "pairs_random"),
+    ("all_to_all", "random_permutations"),
+    ("all_to_all", "pairs_across"),
+    ("pairs_inside", "pairs_across"),
+    ("pairs_inside", "all_to_all"),
+    ("ring_allreduce", "ring_scattered"),
+    ("gloo_partial", "gloo_pairs"),
+)
+"""Pairs of patterns in which every host sends the same bytes: which of the two is faster?"""
 FIXED = "efficiency and startup of all rows"
 """What the rows that are fitted fixed."""
 ALIKE = 0.03
@@ -125,9 +159,23 @@ class Says(TypedDict):
 _SAYS = TypeAdapter(Says)
 
 
-def said(meta: Mapping[str, Any]) -> Says:
-    """What ``meta`` says, as these types."""
-    return _SAYS.validate_python(dict(meta))
+def request(measured: Measurement) -> Request[Measurement]:
+    """What is compared: a measurement that was made on this machine."""
+    runs = json.dumps([asdict(run) for run in measured.runs])
+    asked = {
+        "date": measured.date.isoformat(timespec="seconds"),
+        "kernel": platform.release(),
+        "processors": os.cpu_count(),
+        "settings": _plain(measured.settings),
+        "bed": SETUP,
+        "runs": hashlib.sha256(runs.encode()).hexdigest(),
+    }
+    return Request("testbed", measured, {}, asked)
+
+
+def _plain(record: Settings | Overhead) -> Any:
+    """A record as JSON gives it back."""
+    return json.loads(json.dumps(asdict(record)))
 
 
 def overhead(measured: Measurement) -> Overhead:
@@ -135,6 +183,18 @@ def overhead(measured: Measurement) -> Overhead:
     sizes = [sum(measured.settings.pattern(name).nbytes) for name in FIT]
     times = [float(_makespans(measured, name).median()) for name in FIT]
     return fitted((sizes[0], sizes[1]), (times[0], times[1]), measured.settings.shape.rate)
+
+
+def fitted(sizes: tuple[int, int], times: tuple[float, float], rate: float) -> Overhead:
+    """The line through two single flows.
+
+    Args:
+        sizes: bytes of each.
+        times: s until each ended.
+        rate: bytes/s that the links are shaped to.
+    """
+    efficiency = (sizes[1] - sizes[0]) / (times[1] - times[0]) / rate
+    return Overhead(efficiency, max(times[0] - sizes[0] / (efficiency * rate), 0.0))
 
 
 def _makespans(measured: Measurement, name: str) -> pd.Series[float]:
@@ -176,12 +236,12 @@ def _flows(measured: Measurement, name: str, fit: Overhead) -> pd.DataFrame:
 
 
 def _runs(measured: Measurement) -> pd.DataFrame:
-    rows = [
+    found = [
         (run.pattern, run.repetition, m.makespan, m.late, m.waited, m.busy, m.steal, run.held_up)
         for run in measured.runs
         for m in [run.measured]
     ]
-    return pd.DataFrame(rows, columns=list(STORED["runs"].columns))
+    return STORED["runs"].framed(found)
 
 
 def _pattern(measured: Measurement, name: str, flows: pd.DataFrame) -> dict[str, Any]:
@@ -207,13 +267,13 @@ def _pattern(measured: Measurement, name: str, flows: pd.DataFrame) -> dict[str,
 
 def _verdicts(known: pd.DataFrame) -> pd.DataFrame:
     times = known.set_index("pattern")[["measured_s", "predicted_s"]].T.to_dict("list")
-    rows = []
+    found = []
     for a, b in QUESTIONS:
         if a in times and b in times:
             ratios = [of_a / of_b for of_a, of_b in zip(times[a], times[b], strict=True)]
             faster = [verdict(ratio) for ratio in ratios]
-            rows.append((a, b, *ratios, *faster, faster[0] == faster[1]))
-    return pd.DataFrame(rows, columns=list(STORED["verdicts"].columns))
+            found.append((a, b, *ratios, *faster, faster[0] == faster[1]))
+    return STORED["verdicts"].framed(found)
 
 
 def verdict(ratio: float) -> str:
@@ -224,18 +284,89 @@ def verdict(ratio: float) -> str:
 
 
 def summary(result: Result) -> pd.DataFrame:
-    """The rows that are kept beside the code, with all that is needed to predict them again;
-    columns `SUMMARY`."""
-    about, patterns = said(result.meta), result.tables["patterns"]
-    settings, origin = about["settings"], f"{about['date'][:10]}, Linux {about['kernel']}"
-    rows = []
+    """The rows that are kept beside the code, with all that is needed to predict them again (see
+    `simshuffle.studies.validation.testbed.predicted`); columns `SUMMARY`."""
+    about, patterns = _SAYS.validate_python(dict(result.meta)), result.tables["patterns"]
+    settings, fit, shape = about["settings"], about["overhead"], about["settings"].shape
+    origin = f"{about['date'][:10]}, Linux {about['kernel']}"
+    out = []
     for row in patterns[patterns["reason"] == ""].to_dict("records"):
-        name, use = row["pattern"], row["use"]
-        needed = values(settings.shape, name, settings.nbytes, settings.seed, about["overhead"])
+        needed = {
+            "leaves": shape.leaves,
+            "hosts_per_leaf": shape.hosts_per_leaf,
+            "spines": shape.spines,
+            "rate": f"{shape.rate * 8 / 1e6:.15g} Mbit/s",
+            "pattern": row["pattern"],
+            "nbytes": f"{settings.nbytes} B",
+            "seed": settings.seed,
+            "efficiency": f"{fit.efficiency:.6f}",
+            "startup": f"{fit.startup:.6f} s",
+        }
         measured = [round(row[column], 6) for column in ("measured_s", "low_s", "high_s")]
-        text_of = ";".join(f"{key}={value}" for key, value in needed.items())
+        known = ("testbed", row["pattern"], "makespan", "s", *measured, row["use"], "testbed", "")
+        values = ";".join(f"{key}={value}" for key, value in needed.items())
         source = f"simshuffle machine testbed on {origin}, {row['repetitions']} repetitions"
-        fixed = FIXED if use == "fit" else ""
-        known = ("testbed", name, "makespan", "s", *measured, use, "testbed", "")
-        rows.append((*known, text_of, fixed, source))
-    return pd.DataFrame(rows, columns=list(SUMMARY.columns))
+        out.append((*known, values, FIXED if row["use"] == "fit" else "", source))
+    return SUMMARY.framed(out)
+
+
+def _as_json(result: Result) -> Any:
+    shown = {name: rows(result.tables[name]) for name in ("patterns", "verdicts")}
+    return {**shown, "meta": result.meta}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """Patterns without numbers, ranges without their median; numbers that JSON does not have, and
+    settings that are not whole."""
+    patterns = result.tables["patterns"]
+    known = patterns[patterns["reason"] == ""]
+    if known.empty or known.isna().any(axis=None):
+        rule = "must have rows, and numbers for every pattern that was measured"
+        yield Problem("patterns.csv", rule, f"{len(known)} rows", REMEDY)
+    elif not (known["measured_s"].between(known["low_s"], known["high_s"])).all():
+        yield Problem("patterns.csv", "must have measured_s from low_s to high_s", "", REMEDY)
+    try:
+        json.dumps(result.meta, allow_nan=False)
+    except ValueError:
+        yield Problem("meta.json", "must have finite numbers", "", REMEDY)
+    about = _SAYS.validate_python(dict(result.meta))
+    for key, value in (("settings", about["settings"]), ("overhead", about["overhead"])):
+        if _plain(value) != result.meta[key]:
+            rule = "must have all of its values, and no other"
+            yield Problem(f"meta.json: {key}", rule, f"{result.meta[key]}"[:60], REMEDY)
+
+
+def _compared(result: Result) -> Tables:
+    """Measured and predicted seconds of every pattern."""
+    patterns = result.tables["patterns"].set_index("pattern")
+    return {"patterns": patterns[["measured_s", "low_s", "high_s", "predicted_s"]]}
+
+
+def again(folder: Path, meta: Meta) -> Request[Measurement]:
+    """No request: the runs of a testbed are not in its folder, and no two are the same.
+
+    Raises:
+        InputError: always.
+    """
+    rule = "must not hold measurements: they are never the same twice"
+    remedy = "Measure again with simshuffle machine testbed, and compare the two folders."
+    refuse("", rule, "testbed", remedy, str(folder))
+
+
+STUDY: Study[Measurement] = Study(
+    kind="testbed",
+    verb="machine testbed",
+    stages=(),
+    collect=collect,
+    stored=STORED,
+    derived={"summary": Derived(SUMMARY, summary)},
+    figures=lambda result: {"testbed": figures.testbed_chart(result.tables["patterns"])},
+    compared=_compared,
+    one_figure=True,
+    parts=lambda result: figures.parts(result.tables, _SAYS.validate_python(dict(result.meta))),
+    as_json=_as_json,
+    facts=lambda measured, outcomes, made: {"overhead": _plain(overhead(measured))},
+    says=Says,
+    faults=_faults,
+    again=f"{__name__}:again",
+)

@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.studies.testbed import commands
-from simshuffle.studies.testbed.network import LeafSpine
 from simshuffle.study.signals import handled, interrupt
+from simshuffle_testbed import commands
 
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds
 PATIENCE = 60.0
@@ -139,7 +138,7 @@ def remove(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def built(testbed: LeafSpine) -> Iterator[str]:
+def built(testbed: commands.NamespaceNetwork) -> Iterator[str]:
     """A testbed of namespaces; yields the name of the run. It is removed in the end, whatever
     happens, and so are those of dead runs.
 

@@ -7,8 +7,12 @@ packets without payload.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
-from simshuffle.studies.testbed.network import LeafSpine
+import numpy as np
+
+from simshuffle.studies.validation.testbed import LeafSpine
 
 PREFIX = "simshuffle"
 MTU = 1500  # bytes of an IP packet; the default of Ethernet
@@ -49,6 +53,46 @@ def _mac(link: int) -> str:
     return f"02:00:00:{link % 2:02x}:{link // 2 // 256:02x}:{link // 2 % 256:02x}"
 
 
+class NamespaceNetwork(LeafSpine):
+    """The network of a `Shape` with what its namespaces must know."""
+
+    @cached_property
+    def nodes(self) -> list[str]:
+        """All nodes, hosts first."""
+        return list(dict.fromkeys([*self.host_names, *chain.from_iterable(self.ends)]))
+
+    @cached_property
+    def _pairs(self) -> list[tuple[int, int, list[int]]]:
+        """Every ordered pair of different hosts, and the links between them."""
+        hosts = np.arange(self.shape.hosts, dtype=np.int32)
+        src, dst = (index.ravel() for index in np.meshgrid(hosts, hosts, indexing="ij"))
+        apart = src != dst
+        routes = self.routes(src[apart], dst[apart])
+        pairs = zip(src[apart].tolist(), dst[apart].tolist(), routes.tolist(), strict=True)
+        return [(a, b, [link for link in route if link >= 0]) for a, b, route in pairs]
+
+    @cached_property
+    def next_links(self) -> dict[str, dict[int, int]]:
+        """For each node the link that leads on to each host (by number): its routing table, which
+        looks at the destination alone."""
+        out: dict[str, dict[int, int]] = {node: {} for node in self.nodes}
+        for _, dst, route in self._pairs:
+            for link in route:
+                node = self.ends[link][0]
+                if out[node].setdefault(dst, link) != link:
+                    raise AssertionError(f"{node} has two ways to host {dst}")
+        return out
+
+    @cached_property
+    def crossing(self) -> list[list[tuple[int, int]]]:
+        """(links,) the (source, destination) hosts whose route crosses each link."""
+        out: list[list[tuple[int, int]]] = [[] for _ in self.links]
+        for src, dst, route in self._pairs:
+            for link in route:
+                out[link].append((src, dst))
+        return out
+
+
 @dataclass(frozen=True)
 class NodeCommands:
     """What makes a namespace a host or a router."""
@@ -58,7 +102,7 @@ class NodeCommands:
     tc: list[str]  # lines for ``tc -batch``
 
 
-def cables(testbed: LeafSpine, run: str) -> list[str]:
+def cables(testbed: NamespaceNetwork, run: str) -> list[str]:
     """Lines for ``ip -batch`` that make all namespaces and lay all cables between them."""
     lines = [f"netns add {namespace(run, node)}" for node in testbed.nodes]
     for link in range(0, len(testbed.links), 2):
@@ -71,7 +115,7 @@ def cables(testbed: LeafSpine, run: str) -> list[str]:
     return lines
 
 
-def node(testbed: LeafSpine, name: str) -> NodeCommands:
+def node(testbed: NamespaceNetwork, name: str) -> NodeCommands:
     """The commands for one node."""
     leaving = [link for link, (near, _) in enumerate(testbed.ends) if near == name]
     is_host = name in testbed.host_names
@@ -112,7 +156,7 @@ def _settings(is_host: bool) -> dict[str, str]:
     }
 
 
-def shaping(testbed: LeafSpine, link: int) -> list[str]:
+def shaping(testbed: NamespaceNetwork, link: int) -> list[str]:
     """Lines for ``tc -batch`` at the near end of a link: acknowledgements around the shaper, pairs
     of hosts in turn, then tbf."""
     device, pairs = data_device(link), testbed.crossing[link]

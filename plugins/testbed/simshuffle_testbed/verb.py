@@ -26,7 +26,7 @@ class TestbedOptions(Options):
             "NAME",
             "A pattern. Default: all.",
             many=True,
-            complete=words(place="simshuffle.studies.testbed.patterns:PATTERNS"),
+            complete=words(place="simshuffle.studies.validation.testbed_patterns:PATTERNS"),
         ),
     ] = ()
     leaves: Annotated[int, Option("N", "Leaf switches.")] = 2
@@ -67,16 +67,16 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.network.whole_file import check_target  # noqa: PLC0415 - what computes
     from simshuffle.results.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
-    from simshuffle.studies.testbed import study  # noqa: PLC0415
-    from simshuffle.studies.testbed.measure import (  # noqa: PLC0415
+    from simshuffle.studies.validation.testbed_patterns import Shape  # noqa: PLC0415
+    from simshuffle.study.perform import share_told  # noqa: PLC0415
+    from simshuffle_testbed import study  # noqa: PLC0415
+    from simshuffle_testbed.measure import (  # noqa: PLC0415
         Settings,
         check,
         chosen,
         measure_all,
         quantity,
     )
-    from simshuffle.studies.testbed.network import Shape  # noqa: PLC0415
-    from simshuffle.study.perform import share_told  # noqa: PLC0415
 
     quick, rate = options.quick, quantity("--rate", options.rate, Dimension.BANDWIDTH)
     patterns, left_out = chosen(options.pattern, quick=quick)
@@ -122,7 +122,7 @@ VERBS = (
             "sudo simshuffle machine testbed --leaves 4 --spines 2 --out measured",
         ),
         group="Describe",
-        kinds={"testbed": "simshuffle.studies.testbed.study"},
+        kinds={"testbed": "simshuffle_testbed.study"},
         function="testbed",
         done="measured",
         measures=True,

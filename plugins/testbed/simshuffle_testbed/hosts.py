@@ -16,10 +16,9 @@ from typing import IO, Any
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.exchange import ExchangePlan
-from simshuffle.studies.testbed import commands
-from simshuffle.studies.testbed.namespaces import in_namespace, uninterrupted
-from simshuffle.studies.testbed.network import LeafSpine
-from simshuffle.studies.testbed.patterns import Pattern
+from simshuffle.studies.validation.testbed_patterns import Pattern
+from simshuffle_testbed import commands
+from simshuffle_testbed.namespaces import in_namespace, uninterrupted
 
 FOLDER = Path(__file__).parent
 """Where the programs on the hosts are."""
@@ -152,7 +151,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 @contextmanager
 def started(
-    testbed: LeafSpine,
+    testbed: commands.NamespaceNetwork,
     run: str,
     command: Callable[[int], list[str]],
     environment: Callable[[int], dict[str, str]],
@@ -189,7 +188,9 @@ def started(
 
 
 @contextmanager
-def gloo_hosts(testbed: LeafSpine, run: str, limit: float, meeting: Path) -> Iterator[Crew]:
+def gloo_hosts(
+    testbed: commands.NamespaceNetwork, run: str, limit: float, meeting: Path
+) -> Iterator[Crew]:
     """Hosts with torch.distributed, one rank each; they meet at the file ``meeting`` and end by
     themselves after ``limit`` s."""
 
@@ -226,7 +227,7 @@ def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any
 
 
 @contextmanager
-def tcp_hosts(testbed: LeafSpine, run: str, limit: float) -> Iterator[Crew]:
+def tcp_hosts(testbed: commands.NamespaceNetwork, run: str, limit: float) -> Iterator[Crew]:
     """Hosts with a TCP connection from each to each other; they end by themselves after ``limit``
     s."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ DIGITS = 5
 Points = tuple[tuple[float, float], ...]
 """A curve: places and values, ascending."""
 Value = float | Points
-_SAME = ("key", "residual", "rows", "source", "note", "model")
-"""Columns of the table that are attributes."""
+_SAME = {"key": str, "residual": float, "rows": int, "source": str, "note": str, "model": str}
+"""Columns of the table that are attributes, and their types."""
+_ENDS = ((0, "low"), (1, "high"))
 Over = dict[str, tuple[float, float]]
 """Lowest and highest of each quantity that something was measured over."""
 
@@ -47,26 +48,6 @@ class Parameter:
     note: str = ""  # what a reader must know
     model: str = ""  # the only model that it holds for; '' for all
     usable: bool = True  # whether a scenario has that key; what has none is for people
-
-    @classmethod
-    def of(
-        cls,
-        rows: pd.DataFrame,
-        residual: float,
-        over: Sequence[str],
-        key: str,
-        estimate: tuple[Value, Value, Value],
-        dimension: Dimension | None,
-        note: str = "",
-        model: str = "",
-    ) -> Parameter:
-        """What was fitted to ``rows``, measured over the quantities ``over``; ``estimate`` is the
-        value and the ends of its interval, which it has not where one of them is nan."""
-        value, *ends = estimate
-        low, high = ends if all(map(_is_finite, ends)) else (None, None)
-        spans = {name: span(rows[COLUMNS[name]]) for name in over}
-        basis = spans, residual, len(rows), sources(rows)
-        return cls(key, value, low, high, dimension, *basis, note, model)
 
     def plain(self, value: Value | None) -> Any:
         """``value`` as a scenario file holds it: text with a unit, a number, or the points of a
@@ -92,28 +73,22 @@ def _text(value: float, dimension: Dimension | None) -> Any:
 
 
 def parameters_table(parameters: Iterable[Parameter]) -> pd.DataFrame:
-    """The table `PARAMETERS`."""
-    rows = [row for number, p in enumerate(parameters, 1) for row in _rows(number, p)]
-    return pd.DataFrame(rows, columns=list(PARAMETERS.columns))
-
-
-def _rows(number: int, p: Parameter) -> Iterator[dict[str, Any]]:
-    """A row for each point of a curve, and one for a single value."""
-    shared = {name: getattr(p, name) for name in _SAME} | {
-        "number": number,
-        "unit": p.dimension.unit if p.dimension else "",
-        "in_scenario": p.usable,
-    }
-    for name, (low, high) in p.over.items():
-        shared |= {f"{name}_low": low, f"{name}_high": high}
-    for at in range(len(p.value) if isinstance(p.value, tuple) else 1):
-        place, row = math.nan, dict(shared)
-        for name, value in (("value", p.value), ("low", p.low), ("high", p.high)):
-            if isinstance(value, tuple):
-                place, row[name] = value[at]
-            else:
-                row[name] = math.nan if value is None else value
-        yield row | {"place": place}
+    """The table `PARAMETERS`: a row for each point of a curve, and one for a single value."""
+    rows = []
+    for number, p in enumerate(parameters, 1):
+        row: dict[str, Any] = {name: getattr(p, name) for name in _SAME}
+        row |= {f"{name}_{end}": ends[k] for name, ends in p.over.items() for k, end in _ENDS}
+        unit = p.dimension.unit if p.dimension else ""
+        row |= {"number": number, "unit": unit, "in_scenario": p.usable, "place": math.nan}
+        values = {"value": p.value, "low": p.low, "high": p.high}
+        for at in range(len(p.value) if isinstance(p.value, tuple) else 1):
+            for name, value in values.items():
+                if isinstance(value, tuple):
+                    row["place"], row[name] = value[at]
+                else:
+                    row[name] = math.nan if value is None else value
+            rows.append(dict(row))
+    return PARAMETERS.framed(rows)
 
 
 def parameters_of(table: pd.DataFrame) -> list[Parameter]:
@@ -122,31 +97,23 @@ def parameters_of(table: pd.DataFrame) -> list[Parameter]:
 
 
 def _parameter(rows: pd.DataFrame) -> Parameter:
-    first = rows.iloc[0]
-    places = rows["place"].tolist()
+    first, places = rows.iloc[0], rows["place"].tolist()
 
-    def value(column: str) -> Value | None:
+    def value(column: str) -> Any:
         values = rows[column].tolist()
         if math.isnan(values[0]):
             return None
         return values[0] if math.isnan(places[0]) else tuple(zip(places, values, strict=True))
 
-    ends = {name: (first[f"{name}_low"], first[f"{name}_high"]) for name in QUANTITIES}
-    found = value("value")
-    assert found is not None  # noqa: S101 - the schema wants it
+    over = {name: tuple(float(first[f"{name}_{end}"]) for _, end in _ENDS) for name in QUANTITIES}
     return Parameter(
-        first["key"],
-        found,
-        value("low"),
-        value("high"),
-        DIMENSIONS.get(first["unit"]),
-        {name: (float(low), float(high)) for name, (low, high) in ends.items() if pd.notna(low)},
-        float(first["residual"]),
-        int(first["rows"]),
-        first["source"],
-        first["note"],
-        first["model"],
-        bool(first["in_scenario"]),
+        value=value("value"),
+        low=value("low"),
+        high=value("high"),
+        dimension=DIMENSIONS.get(first["unit"]),
+        over={name: (low, high) for name, (low, high) in over.items() if not math.isnan(low)},
+        usable=bool(first["in_scenario"]),
+        **{name: as_type(first[name]) for name, as_type in _SAME.items()},
     )
 
 
@@ -171,11 +138,63 @@ class Findings:
     residuals: list[pd.DataFrame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, other: Findings) -> None:
+    def take(self, other: Findings) -> None:
         """Take over what another law has found."""
         self.parameters += other.parameters
         self.residuals += other.residuals
         self.notes += other.notes
+
+    def add(
+        self,
+        rows: pd.DataFrame,
+        error: float,
+        over: Sequence[str],
+        key: str,
+        estimate: tuple[Value, Value, Value],
+        dimension: Dimension | None,
+        note: str = "",
+        *,
+        model: str = "",
+        name: str = "",
+        count: int | None = None,
+        source: str = "",
+    ) -> None:
+        """What was fitted to ``rows``.
+
+        Args:
+            rows: of the measurements.
+            error: see `Parameter`.
+            over: quantities that it was measured over.
+            key: see `Parameter`.
+            estimate: the value and the ends of its interval, which it has not where one is nan.
+            dimension, note, model: see `Parameter`.
+            name: of what no scenario has a key for.
+            count: measurements that it comes from; None for that of the rows.
+            source: files and tool; '' for those of the rows.
+        """
+        value, *ends = estimate
+        low, high = ends if all(map(_is_finite, ends)) else (None, None)
+        spans = {quantity: span(rows[COLUMNS[quantity]]) for quantity in over}
+        basis = spans, error, len(rows) if count is None else count, source or sources(rows)
+        found = (name or key, value, low, high, dimension, *basis, note, model, not name)
+        self.parameters.append(Parameter(*found))
+
+    def compare(
+        self,
+        rows: pd.DataFrame,
+        law: str,
+        unit: str,
+        measured: Floats,
+        fitted: Floats,
+        used: Any = True,
+    ) -> None:
+        """Add a table `RESIDUALS`; ``rows`` gives the columns that it has in common with the
+        measurements."""
+        relative = fitted / measured - 1
+        out = rows.assign(
+            law=law, unit=unit, measured=measured, fitted=fitted, relative=relative, used=used
+        )
+        self.residuals.append(out[list(RESIDUALS.columns)].reset_index(drop=True))
 
 
 def sources(rows: pd.DataFrame) -> str:
@@ -194,26 +213,9 @@ def span(values: Any) -> tuple[float, float]:
     return float(np.min(values)), float(np.max(values))
 
 
-def for_people(parameter: Parameter, note: str, key: str = "") -> Parameter:
-    """The same for people only, with the reason; under another name if ``key`` gives one."""
-    return replace(parameter, usable=False, note=note, key=key or parameter.key)
-
-
 def sentences(*notes: str) -> str:
     """Those notes that say something, as one."""
     return "; ".join(filter(None, notes))
-
-
-def residuals(
-    rows: pd.DataFrame, law: str, unit: str, measured: Floats, fitted: Floats, used: Any = True
-) -> pd.DataFrame:
-    """A table `RESIDUALS`; ``rows`` gives the columns that it has in common with the
-    measurements."""
-    relative = fitted / measured - 1
-    out = rows.assign(
-        law=law, unit=unit, measured=measured, fitted=fitted, relative=relative, used=used
-    )
-    return out[list(RESIDUALS.columns)].reset_index(drop=True)
 
 
 def mean_error(measured: Floats, fitted: Floats | float) -> float:

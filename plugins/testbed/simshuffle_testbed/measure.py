@@ -16,13 +16,26 @@ from pathlib import Path
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.spec.library import nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.studies.testbed import hosts, namespaces
-from simshuffle.studies.testbed.hosts import Crew, Measured
-from simshuffle.studies.testbed.network import LeafSpine, Shape, checked, require
-from simshuffle.studies.testbed.patterns import FIT, GLOO, PATTERNS, QUICK, Pattern
-from simshuffle.studies.testbed.predict import Overhead, makespan
+from simshuffle.studies.validation.testbed import Overhead, checked, makespan, require
+from simshuffle.studies.validation.testbed_patterns import (
+    PATTERNS,
+    Pattern,
+    Shape,
+    pairs_plan,
+    partial_plan,
+)
+from simshuffle_testbed import hosts, namespaces
+from simshuffle_testbed.commands import NamespaceNetwork
+from simshuffle_testbed.hosts import Crew, Measured
 
 Progress = Callable[[float], None]
+FIT = ("single_short", "single")
+"""The patterns that the protocol's overhead is fitted on; all others are predicted."""
+GLOO = {"gloo_partial": partial_plan, "gloo_pairs": pairs_plan}
+"""Patterns that torch.distributed carries out, with the plan that they follow: (shape, seed) ->
+plan."""
+QUICK = (*FIT, "opposite", "incast", "pairs_inside", "pairs_across", "all_to_all")
+"""The patterns of a quick run."""
 LATE_SHARE = 0.02
 STEAL_SHARE = 0.05
 NO_TORCH = "not measured: torch is missing"
@@ -46,13 +59,13 @@ class Settings:
     limit: float = 900.0  # s after which everything stops
 
     @cached_property
-    def testbed(self) -> LeafSpine:
+    def testbed(self) -> NamespaceNetwork:
         """The testbed of that shape."""
-        return LeafSpine(self.shape)
+        return NamespaceNetwork(self.shape)
 
     def pattern(self, name: str) -> Pattern:
         """The flows of a pattern on it."""
-        return PATTERNS[name](self.testbed, self.nbytes, self.seed)
+        return PATTERNS[name](self.shape, self.nbytes, self.seed)
 
 
 def quantity(option: str, text: str, dimension: Dimension) -> float:
@@ -207,5 +220,5 @@ def _measured(
         )
     if name not in GLOO:
         return hosts.measure(crews["tcp"], pattern, limit, partial(hosts.tcp_order, pattern))
-    order = partial(hosts.gloo_order, pattern, GLOO[name](settings.testbed, settings.seed))
+    order = partial(hosts.gloo_order, pattern, GLOO[name](settings.shape, settings.seed))
     return hosts.measure(crews["gloo"], pattern, limit, order)
