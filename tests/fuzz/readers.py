@@ -35,11 +35,11 @@ from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
-from simshuffle.studies import policies, read_folder
+from simshuffle.studies import loader, read_folder
 from simshuffle.studies.fields import assignments, scenarios_of
-from simshuffle.studies.loader.asking import request as loader_request
+from simshuffle.studies.loader import policy_cases
+from simshuffle.studies.loader.request import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
-from simshuffle.studies.policies import cases
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.rows import read_rows
 from simshuffle.topology import Custom
@@ -384,7 +384,7 @@ def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
 
 @cache
 def _nopfs() -> Any:
-    (found,) = read_yaml(Path(policies.__file__).parent / "studies" / "nopfs.yaml")
+    (found,) = read_yaml(Path(loader.__file__).parent / "studies" / "nopfs.yaml")
     return found | {"cases": dict(list(found["cases"].items())[:2])}
 
 
@@ -393,7 +393,7 @@ def _policies_study(rng: random.Random, _: Path) -> Input:
 
 
 def _policies(folder: Path, _: tuple[str, ...]) -> None:
-    cases.load(str(folder / "s.yaml"), {}).to_yaml()
+    policy_cases.load(str(folder / "s.yaml"), {}).to_yaml()
 
 
 # ---------------------------------------------------------------------------------- result folders

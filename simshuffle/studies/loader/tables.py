@@ -1,8 +1,11 @@
-"""The tables of loaders."""
+"""The tables of loaders, of their settings, and of policies."""
 
 from __future__ import annotations
 
-from simshuffle.study.schema import Schema, amount, count, real, share, text
+import pandas as pd
+
+from simshuffle.plan.reading_bounds import RESOURCES
+from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
 WINDOWS = 10
 """Equal parts of an epoch."""
@@ -145,3 +148,153 @@ OF_STORE = Schema(
     key=("loader",),
 )
 """The derived table ``store``."""
+
+
+LOOP, UNEVEN = "loop", "uneven batches"
+READING, DECODING = "worker reads", "worker decodes"
+LOST = 0.001
+"""So much of the time may be lost by waiting where it is said that nothing stalls."""
+_RUN = text("name of the run")
+SETTING = {
+    "workers": count("workers of a rank, each loading whole batches", 1),
+    "threads": count("of a worker", 1),
+    "prefetch": count("batches that a rank has asked for ahead, workers x prefetch_factor", 1),
+}
+_ANSWER = {
+    "samples_per_s": amount("samples that all ranks train on in a second", head="samples/s"),
+    "waiting": share(
+        "share of the time in which loops wait for batches, after the start of an epoch",
+        look=".2gpercent",
+    ),
+    "stall_every": amount(
+        "steps from one stall to the next, mean: waits of more than a twentieth of a step; empty"
+        " without",
+        empty=True,
+        head="steps from\nstall to stall",
+    ),
+    "stall_s": amount("s of the longest of them; 0 without", head="longest\n(s)", look=".2g or -"),
+    "first_s": amount("s until the first batch of an epoch", head="first\nbatch (s)"),
+    "memory_nbytes": amount(
+        "bytes of the batches that the ranks of a host hold at most", head="memory\nof a host",
+        look="bytes",
+    ),
+    "binds": text(
+        "what keeps the loops from being faster: 'loop' is they themselves, 'worker reads' and"
+        " 'worker decodes' what their workers do longest, each alone",
+        *(LOOP, UNEVEN, READING, DECODING),
+        *RESOURCES,
+    ),
+}  # fmt: skip
+SETTINGS = Schema(
+    {
+        "run": _RUN,
+        **SETTING,
+        "own": flag("whether the scenario says so itself"),
+        "needed_per_s": amount("samples that loops train on in a second if they never wait"),
+        **_ANSWER,
+        "host_nbytes": amount("bytes of a host's memory"),
+        "step_s": amount("s of a step that never waits"),
+        "read_s": amount("s in which a worker alone reads a batch, mean"),
+        "decode_s": amount("s in which it decodes one"),
+        "resource": text("the resource that all share which takes longest for a batch", *RESOURCES),
+        "resource_s": amount("s that it takes for a batch of every rank"),
+    },
+    key=("run", *SETTING),
+)
+ANSWERS = Schema(
+    {
+        "run": _RUN,
+        "needed_per_s": amount(
+            "samples that loops train on in a second if they never wait", head="needed\nper s"
+        ),
+        **SETTING,
+        **_ANSWER,
+    },
+    key=("run",),
+)
+"""The derived table ``answers``."""
+
+
+def answers(settings: pd.DataFrame) -> pd.DataFrame:
+    """For each run the setting with fewest threads, then workers, then batches ahead, that wastes
+    nothing: it stalls nothing, or brings within `LOST` as much as the best.
+
+    Args:
+        settings: table `settings`.
+    """
+    order = ["threads", "workers", "prefetch"]
+    rows = []
+    for _, of in settings.groupby("run", sort=False):
+        enough = of["samples_per_s"].max() * (1 - LOST)
+        rows.append(of[of["samples_per_s"] >= enough].sort_values(order).iloc[0])
+    return ANSWERS.framed([row.to_dict() for row in rows])
+
+
+SOURCES = ("pfs", "own_memory", "own_ssd", "remote_memory", "remote_ssd", "staging_buffer")
+PFS, OWN_MEMORY, OWN_SSD, REMOTE_MEMORY, REMOTE_SSD, READY = range(len(SOURCES))
+"""Codes of the sources; READY: the sample lies in the staging buffer before it is needed, as
+nowhere but in the lower bound."""
+
+_CASE, _POLICY = text("name of the case: the data set"), text("name of the policy")
+POLICY_TABLES = {
+    "policies": Schema(
+        {
+            "case": _CASE,
+            "policy": _POLICY,
+            "problem": text("why the policy cannot be used; empty if it can"),
+            "coverage": share(
+                "share of the data set that is ever read, by all workers together; below 1 training"
+                " learns from less",
+                empty=True,
+            ),
+            "first_s": amount("s of the first epoch, with the staging before it", empty=True),
+            "steady_s": amount("s of the last epoch", empty=True),
+            "total_s": amount("s of all epochs", empty=True),
+            "first_ratio": amount("first_s over that of perfect", empty=True),
+            "steady_ratio": amount("steady_s over that of perfect", empty=True),
+            "total_ratio": amount("total_s over that of perfect", empty=True),
+            "staging_s": amount("s of reading and writing before training", empty=True),
+            "memory_nbytes": amount(
+                "bytes of memory that a worker fills with samples it keeps, beside the staging"
+                " buffer",
+                empty=True,
+            ),
+            "ssd_nbytes": amount("bytes of SSD that a worker fills", empty=True),
+            **{
+                f"{source}_share": share(
+                    f"share of the bytes of all epochs from {source.replace('_', ' ')}", empty=True
+                )
+                for source in SOURCES
+            },
+        },
+        key=("case", "policy"),
+    ),
+    "epochs": Schema(
+        {
+            "case": _CASE,
+            "policy": _POLICY,
+            "epoch": count(
+                "number of the epoch, from 0; epoch 0 includes the staging before training"
+            ),
+            "time_s": amount(
+                "s, from the end of the epoch before to the end of training on its last sample"
+            ),
+            "compute_s": amount("s of it in training"),
+            "stall_s": amount("s of it in which training waited; in epoch 0 with the staging"),
+            "readers": amount("workers that read from the file system at a moment; 0 if none does"),
+            **{
+                f"{source}_nbytes": amount(
+                    f"bytes that a worker took from {source.replace('_', ' ')}"
+                )
+                for source in SOURCES
+            },
+            **{
+                f"{source}_fetch_s": amount(
+                    f"s that a worker's threads together fetched from {source.replace('_', ' ')}"
+                )
+                for source in SOURCES[:READY]
+            },
+        },
+        key=("case", "policy", "epoch"),
+    ),
+}
