@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.page import charts
-from simshuffle.page.markup import Section, bullets, chart, details, paragraph, tables
-from simshuffle.page.network import MOST_ROWS, drawing, loads
-from simshuffle.page.network_chart import network_spec
-from simshuffle.page.vega import figure
+from simshuffle.presentation import page_charts as charts
+from simshuffle.presentation.page_charts import EXCHANGE
+from simshuffle.presentation.page_network import MOST_ROWS, drawing, loads
+from simshuffle.presentation.page_parts import Section, bullets, details, paragraph, tables
+from simshuffle.presentation.page_vega import figure
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
@@ -34,7 +34,6 @@ from simshuffle.study.study import Result
 if TYPE_CHECKING:
     from rich.table import Table
 
-EXCHANGE = ("exchange", "wait_exchange", "exchange_hidden")
 MOST_POINTS = 6000
 """Of the chart by iteration: rows of its table."""
 MOST_NETWORKS = 4
@@ -165,9 +164,7 @@ def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
         f"A line has the colour of the busier of its directions; grey is idle.{whose}"
         " Pointer or arrow keys, the busiest first, say which link it is, with its bytes."
     )
-    return chart(
-        network_spec(of, rows, picks), "The network by level.", about, "network"
-    ) + bullets(notes)
+    return charts.network(of, rows, picks, about) + bullets(notes)
 
 
 def _tiers(links: pd.DataFrame) -> Table:
@@ -199,14 +196,12 @@ def _percent(share: float) -> str:
 def _tail(result: Result) -> Section | None:
     """How ranks differ in the exchange; None where no run has one."""
     iterations = result.tables["iterations"]
-    of = iterations[iterations["phase"].isin(EXCHANGE) & (iterations["iteration"] > 0)]
+    of = iterations[iterations["phase"].isin(list(EXCHANGE)) & (iterations["iteration"] > 0)]
     if of.empty:
         return None
     if "seed" in of:
         of = of[of["seed"] == of["seed"].min()]
-    drawn, note = _by_iteration(of)
-    about = "The line is the mean over all ranks, the band goes from the least to the most of them."
-    body = chart(drawn, "Seconds of the exchange by iteration.", f"{about} {note}".strip())
+    body = _by_iteration(of)
     kept = timeline_of(result.meta)
     over_ranks = [] if kept == "none" else [_over_ranks(result, kept)]
     explained = (
@@ -219,15 +214,15 @@ def _tail(result: Result) -> Section | None:
     return Section("The tail of the exchange", body + tables(parts))
 
 
-def _by_iteration(of: pd.DataFrame) -> tuple[Any, str]:
-    """The chart, and what is put together in it."""
+def _by_iteration(of: pd.DataFrame) -> str:
     names = of["run"].astype(str)
     runs = list(dict.fromkeys(names))
     place = {run: number for number, run in enumerate(runs)}
     of = of.assign(run=names.map(place), phase=of["phase"].astype(str))
-    wide, note = max(1, -(-len(of) // MOST_POINTS)), ""
+    about = "The line is the mean over all ranks, the band goes from the least to the most of them."
+    wide = max(1, -(-len(of) // MOST_POINTS))
     if wide > 1:
-        note = f"{wide} iterations each are one point."
+        about += f" {wide} iterations each are one point."
         of = of.assign(iteration=(of["iteration"] - 1) // wide * wide + 1)
         keys = ["run", "epoch", "iteration", "phase"]
         measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
@@ -238,7 +233,7 @@ def _by_iteration(of: pd.DataFrame) -> tuple[Any, str]:
         for row in of[columns].astype(object).itertuples(index=False, name=None)
     ]
     epochs = sorted(int(epoch) for epoch in of["epoch"].unique())
-    return charts.spread(rows, runs, epochs), note
+    return charts.exchange(rows, runs, epochs, about)
 
 
 def _over_ranks(result: Result, kept: Kept) -> Table:
@@ -249,7 +244,7 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
     wanted = [*keys, "seed", "iteration", "start_s", "end_s"]
     parts = []
     for piece in timeline.pieces(wanted):
-        of = piece[piece["phase"].isin(EXCHANGE)]
+        of = piece[piece["phase"].isin(list(EXCHANGE))]
         if "seed" in of and len(of):
             of = of[of["seed"] == of["seed"].min()]
         each = lasting(Timeline(of, of, result.tables["sources"]))
