@@ -18,7 +18,7 @@ from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
-from simshuffle.studies.oracle import asking
+from simshuffle.studies.oracle import request as oracle_request
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
 from simshuffle.studies.simulation import study as simulation
@@ -85,7 +85,7 @@ def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
         budget_memory="3 GiB",
         simulate=(("data", 4),),
     )
-    return oracle.STUDY, asking.request(options, [("data", 4, 9.0)])
+    return oracle.STUDY, oracle_request.request(options, [("data", 4, 9.0)])
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
