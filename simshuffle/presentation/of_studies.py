@@ -124,11 +124,9 @@ def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
     columns = ["links", "mean_utilisation", "max_utilisation"]
     rows = tiers.groupby(keys, sort=False, observed=True)[columns].mean().reset_index()
     rows = rows.astype({"links": int, "tier": str, "barrier": bool})
-    place = {tier: number for number, tier in enumerate(upwards(list(rows["tier"].unique())))}
-    by = rows.assign(place=rows["tier"].map(place)).groupby(keys[:-1], sort=False)
-    ordered: pd.DataFrame = pd.concat([of.sort_values("place") for _, of in by], ignore_index=True)
-    del ordered["place"]
-    return ordered
+    place = rows["tier"].map(upwards(list(rows["tier"].unique())).index)
+    variant = rows.groupby(keys[:-1], sort=False).ngroup()
+    return rows.iloc[np.lexsort((place, variant))].reset_index(drop=True)
 
 
 def waterfall_table(given: Sequence[Given]) -> pd.DataFrame:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from simshuffle.plan.reading_bounds import RESOURCES
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
+maybe_count, maybe_share, maybe_amount = (partial(of, empty=True) for of in (count, share, amount))
+"""Columns that may be empty."""
 WINDOWS = 10
 """Equal parts of an epoch."""
 _LOADER = text("name of the loader's order")
@@ -19,74 +23,57 @@ STORED = {
             "unit": text(
                 "what is fetched at once: sample, block or shard", "sample", "block", "shard"
             ),
-            "first_requests": count(
-                "requests to the remote storage in the first epoch",
-                empty=True,
-                head="requests\nfirst",
+            "first_requests": maybe_count(
+                "requests to the remote storage in the first epoch", head="requests\nfirst"
             ),
-            "first_nbytes": count("bytes of these", empty=True, head="bytes\nfirst", look="bytes"),
-            "last_requests": count("requests in the last epoch", empty=True, head="requests\nlast"),
-            "last_nbytes": count("bytes of these", empty=True, head="bytes\nlast", look="bytes"),
-            "hit_rate": share(
+            "first_nbytes": maybe_count("bytes of these", head="bytes\nfirst", look="bytes"),
+            "last_requests": maybe_count("requests in the last epoch", head="requests\nlast"),
+            "last_nbytes": maybe_count("bytes of these", head="bytes\nlast", look="bytes"),
+            "hit_rate": maybe_share(
                 "share of the samples of the last epoch that were on their node already",
-                empty=True,
                 head="hits\nlast",
                 look=".1fpercent",
             ),
-            "held_nbytes": count(
-                "the most bytes that one node held at once",
-                empty=True,
-                head="held by\na node",
-                look="bytes",
+            "held_nbytes": maybe_count(
+                "the most bytes that one node held at once", head="held by\na node", look="bytes"
             ),
-            "never": count(
-                "samples that an epoch does not hand out; of the epoch with most", empty=True
+            "never": maybe_count("samples that an epoch does not hand out; of the epoch with most"),
+            "surplus": maybe_count(
+                "rows of an epoch that repeat a sample of it; of the epoch with most", head="twice"
             ),
-            "surplus": count(
-                "rows of an epoch that repeat a sample of it; of the epoch with most",
-                empty=True,
-                head="twice",
-            ),
-            "imbalance": amount(
+            "imbalance": maybe_amount(
                 "how many more samples than the mean a rank has at most, over the mean",
-                empty=True,
                 head="uneven",
                 look=".2gpercent",
             ),
-            "batch_companions": share(
+            "batch_companions": maybe_share(
                 "share of the pairs of a rank's batch that are in one batch again an epoch"
                 " later; empty for a single epoch",
-                empty=True,
                 head="together\nin a batch",
             ),
-            "rank_companions": share(
-                "the same of the pairs of a rank", empty=True, head="together\non a rank"
+            "rank_companions": maybe_share(
+                "the same of the pairs of a rank", head="together\non a rank"
             ),
-            "moves": share(
+            "moves": maybe_share(
                 "share of the samples that are on another node than an epoch before",
-                empty=True,
                 head="other\nnode",
             ),
-            "divergence": amount(
+            "divergence": maybe_amount(
                 "nats between the labels of a rank and those of all, mean over ranks and"
                 " epochs; samples stand sorted by label",
-                empty=True,
                 head="labels\nnats",
                 look=".2g",
             ),
-            "position_entropy": share(
+            "position_entropy": maybe_share(
                 "how much the part of the epoch in which a sample comes varies, of 1",
-                empty=True,
                 head="place\nvaries",
                 look=".2f",
             ),
-            "shards": amount(
-                "shards in the batches of all ranks of an iteration, mean",
-                empty=True,
-                head="shards a\nstep",
+            "shards": maybe_amount(
+                "shards in the batches of all ranks of an iteration, mean", head="shards a\nstep"
             ),
-            "end_shards": amount(
-                "the same in the last tenth of an epoch", empty=True, head="at the\nend"
+            "end_shards": maybe_amount(
+                "the same in the last tenth of an epoch", head="at the\nend"
             ),
         },
         key=("loader",),
@@ -106,12 +93,11 @@ STORED = {
             "hits": count("samples that were on their node already"),
             "evictions": count("pieces that a node dropped for others"),
             "held_nbytes": count("the most bytes that one node held at once"),
-            "batch_companions": share(
-                "share of the pairs of a rank's batch an epoch before that are in one batch again",
-                empty=True,
+            "batch_companions": maybe_share(
+                "share of the pairs of a rank's batch an epoch before that are in one batch again"
             ),
-            "rank_companions": share("the same of the pairs of a rank", empty=True),
-            "moves": share("share of the samples on another node than an epoch before", empty=True),
+            "rank_companions": maybe_share("the same of the pairs of a rank"),
+            "moves": maybe_share("share of the samples on another node than an epoch before"),
             "divergence": amount("nats between the labels of a rank and those of all, mean"),
         },
         key=("loader", "epoch"),
@@ -166,12 +152,10 @@ _ANSWER = {
         "share of the time in which loops wait for batches, after the start of an epoch",
         look=".2gpercent",
     ),
-    "stall_every": amount(
+    "stall_every": maybe_amount(
         "steps from one stall to the next, mean: waits of more than a twentieth of a step; empty"
         " without",
-        empty=True,
-        head="steps from\nstall to stall",
-    ),
+        head="steps from\nstall to stall"),
     "stall_s": amount("s of the longest of them; 0 without", head="longest\n(s)", look=".2g or -"),
     "first_s": amount("s until the first batch of an epoch", head="first\nbatch (s)"),
     "memory_nbytes": amount(
@@ -242,27 +226,25 @@ POLICY_TABLES = {
             "case": _CASE,
             "policy": _POLICY,
             "problem": text("why the policy cannot be used; empty if it can"),
-            "coverage": share(
+            "coverage": maybe_share(
                 "share of the data set that is ever read, by all workers together; below 1 training"
-                " learns from less",
-                empty=True,
+                " learns from less"
             ),
-            "first_s": amount("s of the first epoch, with the staging before it", empty=True),
-            "steady_s": amount("s of the last epoch", empty=True),
-            "total_s": amount("s of all epochs", empty=True),
-            "first_ratio": amount("first_s over that of perfect", empty=True),
-            "steady_ratio": amount("steady_s over that of perfect", empty=True),
-            "total_ratio": amount("total_s over that of perfect", empty=True),
-            "staging_s": amount("s of reading and writing before training", empty=True),
-            "memory_nbytes": amount(
+            "first_s": maybe_amount("s of the first epoch, with the staging before it"),
+            "steady_s": maybe_amount("s of the last epoch"),
+            "total_s": maybe_amount("s of all epochs"),
+            "first_ratio": maybe_amount("first_s over that of perfect"),
+            "steady_ratio": maybe_amount("steady_s over that of perfect"),
+            "total_ratio": maybe_amount("total_s over that of perfect"),
+            "staging_s": maybe_amount("s of reading and writing before training"),
+            "memory_nbytes": maybe_amount(
                 "bytes of memory that a worker fills with samples it keeps, beside the staging"
-                " buffer",
-                empty=True,
+                " buffer"
             ),
-            "ssd_nbytes": amount("bytes of SSD that a worker fills", empty=True),
+            "ssd_nbytes": maybe_amount("bytes of SSD that a worker fills"),
             **{
-                f"{source}_share": share(
-                    f"share of the bytes of all epochs from {source.replace('_', ' ')}", empty=True
+                f"{source}_share": maybe_share(
+                    f"share of the bytes of all epochs from {source.replace('_', ' ')}"
                 )
                 for source in SOURCES
             },

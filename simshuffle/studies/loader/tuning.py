@@ -55,13 +55,9 @@ OPTIONS = ("scenario", "set", "tune", "workers", "prefetch_factor", "threads")
 """Options that say what is tuned."""
 
 
-@dataclass(frozen=True)
-class Axes:
-    """What is tried; where nothing is named, what follows from the scenario."""
-
-    workers: tuple[int, ...]  # of a rank
-    factors: tuple[int, ...]  # batches ahead for each worker
-    threads: tuple[int, ...]  # of a worker
+Axes = Mapping[str, Sequence[int]]
+"""What is tried: 'workers' of a rank, 'factors', batches ahead for each of them, and 'threads' of a
+worker; where nothing is named, what follows from the scenario."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class TuningCell(PlainCell):
     def key(self) -> Any:
         """As for `Cell`."""
         plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), self.axes.workers, self.axes.factors, self.axes.threads]
+        return [by_content(plain), *(self.axes[name] for name in ("workers", "factors", "threads"))]
 
     @property
     def cost(self) -> float:
@@ -109,8 +105,8 @@ def settings(scenario: Scenario, axes: Axes) -> list[Loader]:
     load / max(step, the slowest shared resource), and these and one more are tried.
     """
     own = scenario.workload.loader
-    all_threads = axes.threads or (own.threads,)
-    workers = set(axes.workers)
+    all_threads = axes["threads"] or (own.threads,)
+    workers = set(axes["workers"])
     for threads in () if workers else all_threads:
         of = demand(with_loader(scenario, Loader(workers=1, prefetch=2, threads=threads)))
         knee = math.ceil(of.alone / max(of.step, of.binding[1]) - NOT_BINDING)
@@ -120,9 +116,9 @@ def settings(scenario: Scenario, axes: Axes) -> list[Loader]:
         (count, threads, count * factor)
         for count in workers
         for threads in all_threads
-        for factor in axes.factors or FACTORS
+        for factor in axes["factors"] or FACTORS
     }
-    if own.threads in all_threads and own.workers in (axes.workers or (own.workers,)):
+    if own.threads in all_threads and own.workers in (axes["workers"] or (own.workers,)):
         found.add((own.workers, own.threads, own.prefetch))
     return [
         Loader(workers=count, threads=threads, prefetch=prefetch)
@@ -214,22 +210,20 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     if problems:
         raise InputError(problems, COMMAND_LINE)
     scenario = scenario_of(options.scenario, options.set)
-    workers = () if options.workers is None else (options.workers,)
-    axes = Axes(workers, options.prefetch_factor, options.threads)
-    return _request(scenario, axes)
+    workers = [] if options.workers is None else [options.workers]
+    factors, threads = list(options.prefetch_factor), list(options.threads)
+    return _request(scenario, {"workers": workers, "factors": factors, "threads": threads})
 
 
 def _request(scenario: Scenario, axes: Axes) -> Request[Sequence[TuningCell]]:
     cells = [TuningCell(name, single.to_dict(), axes) for name, single in scenario.runs().items()]
     document, files = stored([scenario])
-    tried = {name: list(values) for name, values in vars(axes).items()}
-    return Request(scenario.name, cells, {"scenario.yaml": document}, {"asked": tried}, files)
+    return Request(scenario.name, cells, {"scenario.yaml": document}, {"asked": axes}, files)
 
 
 def again(folder: Path, meta: Meta) -> Request[Sequence[TuningCell]]:
     """The request of a result, from its folder."""
-    axes = Axes(**{name: tuple(values) for name, values in meta["asked"].items()})
-    return _request(load_scenario(folder / "scenario.yaml"), axes)
+    return _request(load_scenario(folder / "scenario.yaml"), meta["asked"])
 
 
 def _collect(cells: Sequence[TuningCell], outcomes: Outcomes) -> Tables:
