@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from simshuffle.figures.kinds import Given
+from simshuffle.presentation.of_runs import Given
 from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine

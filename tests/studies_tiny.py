@@ -13,17 +13,14 @@ from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
-from simshuffle.studies.loader import asking as loader_asking
+from simshuffle.studies.loader import policies, policy_cases, request, tuning
 from simshuffle.studies.loader import study as loader
-from simshuffle.studies.loader import tuning
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
-from simshuffle.studies.oracle import asking
+from simshuffle.studies.oracle import request as oracle_request
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
-from simshuffle.studies.policies import cases, cell
-from simshuffle.studies.policies import study as policies
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
@@ -88,7 +85,7 @@ def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
         budget_memory="3 GiB",
         simulate=(("data", 4),),
     )
-    return oracle.STUDY, asking.request(options, [("data", 4, 9.0)])
+    return oracle.STUDY, oracle_request.request(options, [("data", 4, 9.0)])
 
 
 def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -118,8 +115,8 @@ def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:
 
 def _policies(place: Path) -> tuple[Study[Any], Request[Any]]:
     few = {f"cases.{name}.{key}": 2 for name in ("mnist", "imagenet1k") for key in ("epochs",)}
-    study = cases.load("nopfs", few).only(["mnist", "imagenet1k"])
-    return policies.STUDY, cell.request(study, ["perfect", "nopfs", "lbann_dynamic"])
+    study = policy_cases.load("nopfs", few).only(["mnist", "imagenet1k"])
+    return policies.STUDY, policies.request(study, ["perfect", "nopfs", "lbann_dynamic"])
 
 
 def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -128,7 +125,7 @@ def _loader(place: Path) -> tuple[Study[Any], Request[Any]]:
     options = LoaderOptions(
         order=names, samples=64, shards=8, nodes=2, gpus=2, batch_size=2, epochs=2
     )
-    return loader.STUDY, loader_asking.request(options)
+    return loader.STUDY, request.request(options)
 
 
 def _tuning(place: Path) -> tuple[Study[Any], Request[Any]]:

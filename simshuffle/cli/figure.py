@@ -12,7 +12,7 @@ from simshuffle.cli.common import OUT_FILE, choice, file_in, say
 from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
 from simshuffle.errors import InputError, Problem
-from simshuffle.figures import KINDS
+from simshuffle.presentation import KINDS
 from simshuffle.study.options import words
 
 app = typer.Typer()
@@ -68,7 +68,7 @@ def figure(
         raise InputError(Problem("--latex", rule, str(to), remedy), "command line")
     to = "latex" if latex else to
     check_format(json, to)
-    from simshuffle.figures.draw import Wish, drawn, parts_of, rows_of, target, verdict
+    from simshuffle.presentation.draw import Wish, drawn, parts_of, rows_of, target, verdict
 
     out = file_in(out, f"{kind}.{format_ or 'pdf'}")
     wish = Wish(kind, results or [], style, int(columns), format_, out, force)

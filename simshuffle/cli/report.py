@@ -38,7 +38,7 @@ def report(
     """Write results as one HTML page.
 
     A browser shows it without a network."""
-    from simshuffle.page.write import default_name, write_page
+    from simshuffle.presentation.page import default_name, write_page
 
     place = file_in(out, default_name(folders))
     typer.echo(f"Page: {write_page(folders, place, force)}")

@@ -1,6 +1,6 @@
 """What a figure is: data, marks, axes, looks and a caption, declared once and drawn twice: for
-paper by `simshuffle.results.paper` (matplotlib), for a browser by `simshuffle.page.vega`
-(Vega-Lite).
+paper by `simshuffle.results.paper` (matplotlib), for a browser by
+`simshuffle.presentation.page_vega` (Vega-Lite).
 
 Why no library does it: one Vega-Lite specification for both, with vl-convert for paper, gives a PDF
 that differs from call to call, a width that grows with the letters beside the axes (a column has a

@@ -10,8 +10,8 @@ from simshuffle.exchange import Exchange, LoaderShuffle, Recorded, TrainedExchan
 from simshuffle.routing import ForwardingTables, Routing
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.storage import Tier
-from simshuffle.studies.loader.asking import defaults
-from simshuffle.studies.loader.shape import Shape
+from simshuffle.studies.loader.cell import Shape
+from simshuffle.studies.loader.request import defaults
 from simshuffle.studies.training.looks import COLOURS, MARKERS, look_of
 from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
 from simshuffle.topology import Topology

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.figures import storage
+from simshuffle.presentation import storage
 from simshuffle.spec.library import shipped_names
 
 ROOT = Path(__file__).parent.parent.parent

@@ -34,10 +34,10 @@ from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.options import assignments, scenarios_of
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
-from simshuffle.studies import policies
-from simshuffle.studies.loader.asking import request as loader_request
+from simshuffle.studies import loader
+from simshuffle.studies.loader import policy_cases
+from simshuffle.studies.loader.request import request as loader_request
 from simshuffle.studies.loader.verb import LoaderOptions
-from simshuffle.studies.policies import cases
 from simshuffle.studies.validation.predict import variants
 from simshuffle.studies.validation.table import read_rows
 from simshuffle.study.registry import read_folder
@@ -384,7 +384,7 @@ def _filter(folder: Path, arguments: tuple[str, ...]) -> None:
 
 @cache
 def _nopfs() -> Any:
-    (found,) = read_yaml(Path(policies.__file__).parent / "studies" / "nopfs.yaml")
+    (found,) = read_yaml(Path(loader.__file__).parent / "studies" / "nopfs.yaml")
     return found | {"cases": dict(list(found["cases"].items())[:2])}
 
 
@@ -393,7 +393,7 @@ def _policies_study(rng: random.Random, _: Path) -> Input:
 
 
 def _policies(folder: Path, _: tuple[str, ...]) -> None:
-    cases.load(str(folder / "s.yaml"), {}).to_yaml()
+    policy_cases.load(str(folder / "s.yaml"), {}).to_yaml()
 
 
 # ---------------------------------------------------------------------------------- result folders

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.loader.asking import request
+from simshuffle.studies.loader.request import request
 from simshuffle.studies.loader.tables import STORED
 from simshuffle.studies.loader.verb import LoaderOptions
 
@@ -84,7 +84,8 @@ def test_samples_of_a_chunk_share_batches_again(name, loaders):
 @pytest.mark.parametrize("name", ["mosaicml py1s", "mosaicml py2s"])
 def test_halves_of_a_shard_go_to_two_nodes_where_canonical_nodes_are_as_small(name):
     (cell,) = (cell for cell in request(SHAPE).values if cell.label == name)
-    (order, *_), data = cell.source.epochs(cell.shape), cell.shape.data
+    data = cell.shape.data
+    order = cell.order.epoch(data, cell.shape.readers, cell.shape.seed, 0)
     for node in range(4):
         assert len(np.unique(data.shard_of(order.sample[order.rank // 2 == node]))) == 64
 

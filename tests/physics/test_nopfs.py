@@ -6,12 +6,23 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from simshuffle.studies.policies.accesses import Accesses, draw, fetch_seconds, pfs_seconds
-from simshuffle.studies.policies.cases import load
-from simshuffle.studies.policies.model import compare, overlapped, running_max_plus
-from simshuffle.studies.policies.plan import POLICIES, cut, placed_by_frequency, unbalanced_share
-from simshuffle.studies.policies.system import Case, System
-from simshuffle.studies.policies.tables import PFS, REMOTE_MEMORY
+from simshuffle.studies.loader.policy_cases import load
+from simshuffle.studies.loader.policy_reads import (
+    Accesses,
+    Case,
+    System,
+    draw,
+    fetch_seconds,
+    pfs_seconds,
+)
+from simshuffle.studies.loader.policy_sources import (
+    POLICIES,
+    kept_shares,
+    placed_by_frequency,
+    unbalanced_share,
+)
+from simshuffle.studies.loader.policy_times import compare, overlapped, running_max_plus
+from simshuffle.studies.loader.tables import PFS, REMOTE_MEMORY
 
 MB = 1e6
 KEEPING = (
@@ -256,10 +267,10 @@ def test_frequencies_are_those_that_the_study_counts():
 
 def test_a_cut_keeps_what_is_read_most():
     counts = np.array([0, 0, 1, 1, 1, 1, 2, 2, 3])
-    assert cut(counts, 3).keeps(counts) == pytest.approx([0, 0, 0, 0, 0, 0, 1, 1, 1])
-    assert cut(counts, 5).keeps(counts) == pytest.approx([0, 0, 0.5, 0.5, 0.5, 0.5, 1, 1, 1])
-    assert cut(counts, 100).keeps(counts).sum() == 7
-    assert cut(counts, 0).keeps(counts).sum() == 0
+    assert kept_shares(counts, 3, 9)[counts] == pytest.approx([0, 0, 0, 0, 0, 0, 1, 1, 1])
+    assert kept_shares(counts, 5, 9)[counts] == pytest.approx([0, 0, 0.5, 0.5, 0.5, 0.5, 1, 1, 1])
+    assert kept_shares(counts, 100, 9)[counts].sum() == 7
+    assert kept_shares(counts, 0, 9)[counts].sum() == 0
 
 
 @pytest.mark.parametrize(

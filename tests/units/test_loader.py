@@ -8,8 +8,8 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.orders.order import COLUMNS, Readers, ShardedSet
-from simshuffle.studies.loader import asking
-from simshuffle.studies.loader.shape import Shape
+from simshuffle.studies.loader import request
+from simshuffle.studies.loader.cell import Shape
 from simshuffle.study.registry import read_folder
 from tests.toy_orders import Drawn, Kept
 
@@ -23,8 +23,8 @@ TOYS = {"drawn": Drawn(), "kept": Kept()}
 @pytest.fixture
 def toys(monkeypatch, tmp_path):
     """The orders of tests/toy_orders.py in place of all others."""
-    monkeypatch.setattr(asking, "kinds", lambda: {name: type(of) for name, of in TOYS.items()})
-    monkeypatch.setattr(asking, "defaults", lambda shape: TOYS)
+    monkeypatch.setattr(request, "kinds", lambda: {name: type(of) for name, of in TOYS.items()})
+    monkeypatch.setattr(request, "defaults", lambda shape: TOYS)
     monkeypatch.chdir(tmp_path)
 
 
@@ -255,4 +255,4 @@ def test_every_registered_order_is_looked_at():
         cache_nbytes=None,
         epochs=2,
     )
-    assert {order.kind for order in asking.defaults(shape).values()} == set(asking.kinds())
+    assert {order.kind for order in request.defaults(shape).values()} == set(request.kinds())

@@ -13,10 +13,13 @@ from simshuffle.errors import InputError
 from simshuffle.layers import layer_list
 from simshuffle.parallelism import Data, Memory, Node, Step
 from simshuffle.plan.bounds import bounds
-from simshuffle.studies.oracle import asking, points, recommend, strategies, text, verb
-from simshuffle.studies.oracle.asking import request
+from simshuffle.studies.oracle import machine as points
+from simshuffle.studies.oracle import request as requests
+from simshuffle.studies.oracle import tables as recommend
+from simshuffle.studies.oracle import text, verb
 from simshuffle.studies.oracle.figures import figures, memory_chart, shown_points, times_chart
 from simshuffle.studies.oracle.machine import FRACTIONS, scale_of
+from simshuffle.studies.oracle.request import request
 from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
 from simshuffle.studies.oracle.verb import OracleOptions
@@ -216,7 +219,7 @@ def test_strategies_are_found_by_kind_name_and_values():
     scenario, layers = tiny(), layer_list("vgg16")
 
     def chosen(*wanted, size=8):
-        return names(strategies.chosen(scenario, layers, size, wanted))
+        return names(requests.chosen(scenario, layers, size, wanted))
 
     assert chosen("data", "spatial") == ["data", "spatial", "data+spatial (2)"]
     assert chosen("data+spatial") == chosen("data+spatial-2") == ["data+spatial (2)"]
@@ -233,7 +236,7 @@ def test_strategies_are_found_by_kind_name_and_values():
 def test_what_holds_for_all_strategies_is_taken_over():
     like = "data:precision=mixed,optimiser=adam,recompute=true"
     scenario = tiny(workload__parallelism=like)
-    found = strategies.chosen(scenario, layer_list("vgg16"), 8, ["data", "filter:ways=2"])
+    found = requests.chosen(scenario, layer_list("vgg16"), 8, ["data", "filter:ways=2"])
     assert {each.strategy.precision for each in found} == {"mixed"}
     assert all(each.strategy.recompute for each in found)
 
@@ -344,16 +347,16 @@ def test_measured_epochs_are_checked(lines, said, tmp_path):
     path = tmp_path / "measured.csv"
     path.write_text(lines, encoding="utf-8")
     with pytest.raises(InputError, match=said):
-        asking.measured_epochs(path)
+        requests.measured_epochs(path)
 
 
 @pytest.mark.parametrize(
     ("name", "gib"), [("v100-sxm2-16gb-amp", 16), ("h200-sxm5-141gb-amp", 141), ("p100", None)]
 )
 def test_the_budget_is_that_of_the_accelerators_name(name, gib):
-    budget, source = asking.budget_of(None, name)
+    budget, source = requests.budget_of(None, name)
     assert budget == (None if gib is None else gib * GIB)
-    assert asking.budget_of("8 GiB", name) == (8 * GIB, "--budget-memory")
+    assert requests.budget_of("8 GiB", name) == (8 * GIB, "--budget-memory")
     assert (name in source) == (gib is not None)
 
 

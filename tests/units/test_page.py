@@ -14,12 +14,11 @@ import pytest
 
 from simshuffle.api import read, run
 from simshuffle.cli import main
-from simshuffle.page import network
-from simshuffle.page.asked import cautions, notes, sourced
-from simshuffle.page.markup import as_script, tables
-from simshuffle.page.simulation import _over_ranks, sections
-from simshuffle.page.vega import specs
-from simshuffle.page.write import write_page
+from simshuffle.presentation import page_network as network
+from simshuffle.presentation.page import write_page
+from simshuffle.presentation.page_parts import as_script, cautions, notes, sourced, tables
+from simshuffle.presentation.page_runs import _over_ranks, sections
+from simshuffle.presentation.page_vega import specs
 from simshuffle.results.chart import Chart, Look, Mark, Panel
 from tests.small import small
 
@@ -336,7 +335,7 @@ def test_a_legend_is_no_wider_than_its_chart():
         looks = {name: Look(name) for name in names}
         marks = [Mark("line", pd.DataFrame({"x": [1.0], "y": [1.0], "look": [n]})) for n in names]
         ((_, of),) = specs(Chart([Panel(marks)], 1.0, looks))
-        return of.spec["layer"][0]["encoding"]["color"]["legend"]["columns"]
+        return of["layer"][0]["encoding"]["color"]["legend"]["columns"]
 
     assert columns("local", "global") == 4
     assert columns("local", "x" * 40) == 2
@@ -373,10 +372,10 @@ def test_every_kind_has_its_tables_and_figures(results_made, tmp_path, kind):
     # every panel of a figure is a chart, with the numbers that the paper's figure has
     for chart in result.study.figures(result).values():
         for panel, (_, of) in zip(chart.panels, specs(chart), strict=True):
-            assert json.loads(as_script(of.spec)) in drawn or kind == "simulation_over_seeds"
+            assert json.loads(as_script(of)) in drawn or kind == "simulation_over_seeds"
             for kind_of in ("bar", "point", "line"):
                 for mark in (mark for mark in panel.marks if mark.kind == kind_of):
-                    assert all(shows(of.spec, row) for row in mark.places().to_dict("records"))
+                    assert all(shows(of, row) for row in mark.places().to_dict("records"))
     titles = [str(part.title) for part in result.listings() if not isinstance(part, str)]
     assert all(f"<caption><span>{title.splitlines()[0][:30]}" in text for title in titles)
     assert result.meta["fingerprint"] in text

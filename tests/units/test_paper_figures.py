@@ -13,13 +13,11 @@ from PIL import Image
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.figures import KINDS
-from simshuffle.figures.catalogue import CATALOGUE, check_results, kind_named
-from simshuffle.figures.draw import Wish
-from simshuffle.figures.files import TEX, write
-from simshuffle.figures.kinds import Given
-from simshuffle.figures.storage import Q, apart, data_sets, fit, machines
-from simshuffle.figures.table import heading
+from simshuffle.presentation import KINDS
+from simshuffle.presentation.catalogue import CATALOGUE, check_results, heading, kind_named
+from simshuffle.presentation.draw import TEX, Wish, write
+from simshuffle.presentation.of_runs import Given
+from simshuffle.presentation.storage import Q, apart, data_sets, fit, machines
 from simshuffle.results.canvas import new_figure
 from simshuffle.results.style import COLUMN_INCHES, STYLES, in_style, width
 from simshuffle.studies.time_to_accuracy.figures import frontier_chart

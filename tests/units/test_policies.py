@@ -13,14 +13,12 @@ import yaml
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.policies.cases import Study, load, names
-from simshuffle.studies.policies.cell import request
-from simshuffle.studies.policies.figures import policies_chart
-from simshuffle.studies.policies.model import compare
-from simshuffle.studies.policies.plan import POLICIES
-from simshuffle.studies.policies.study import STUDY
-from simshuffle.studies.policies.tables import SOURCES, STORED
-from simshuffle.studies.policies.validation import predicted
+from simshuffle.studies.loader.figures import policies_chart
+from simshuffle.studies.loader.policies import STUDY, predicted, request
+from simshuffle.studies.loader.policy_cases import Cases, load, names
+from simshuffle.studies.loader.policy_sources import POLICIES
+from simshuffle.studies.loader.policy_times import compare
+from simshuffle.studies.loader.tables import POLICY_TABLES, SOURCES
 from simshuffle.study import engine
 from simshuffle.study.study import fingerprint
 from tests.drawn import laid_out
@@ -116,7 +114,7 @@ def test_the_file_system_of_a_scenario_takes_as_long_as_opening_all_files():
 
 
 def test_a_study_of_ones_own_is_like_the_one_that_the_page_names(tmp_path):
-    shipped = ROOT / "simshuffle" / "studies" / "policies" / "studies" / "nopfs.yaml"
+    shipped = ROOT / "simshuffle" / "studies" / "loader" / "studies" / "nopfs.yaml"
     page = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
     assert f"(../{shipped.relative_to(ROOT).as_posix()})" in page
     shutil.copy(shipped, tmp_path / "my-study.yaml")
@@ -230,7 +228,7 @@ def test_a_file_that_is_no_study_is_refused_with_status_2(text, tmp_path, monkey
 
 def test_the_folder_holds_tables_with_the_columns_they_are_said_to_have(written):
     said = json.loads((written / "columns.json").read_text(encoding="utf-8"))
-    for name, schema in STORED.items():
+    for name, schema in POLICY_TABLES.items():
         table = pd.read_csv(written / f"{name}.csv")
         assert list(table.columns) == list(schema.columns) == list(said[f"{name}.csv"])
     assert {path.name for path in written.iterdir()} == {
@@ -414,6 +412,6 @@ def test_what_cannot_be_predicted_is_said(values, part):
 
 def test_the_fingerprint_depends_on_study_and_policies():
     study = load("nopfs", {})
-    other = Study.model_validate(yaml.safe_load(study.to_yaml()) | {"seed": 2})
+    other = Cases.model_validate(yaml.safe_load(study.to_yaml()) | {"seed": 2})
     asked = (request(study, []), request(other, []), request(study, ["naive"]))
     assert len({fingerprint(STUDY, of) for of in asked}) == 3

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
-from simshuffle.errors import InputError
+from simshuffle.errors import InputError, Problem
 from simshuffle.orders.fetching import Pieces, fetched, pieces
 from simshuffle.orders.mixing import (
     along,
@@ -23,13 +24,89 @@ from simshuffle.orders.mixing import (
     position_entropy,
     shards_of_batches,
 )
-from simshuffle.orders.order import EpochOrder, Order, Unit
+from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.spec.arrays import Ints64
+from simshuffle.spec.record import Count, Few, Spec
 from simshuffle.studies.loader import order_file
-from simshuffle.studies.loader.shape import Shape
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Outcomes, Tables
+
+MOST_ROWS = 2**28
+"""Samples times epochs."""
+_Nbytes = Annotated[int, Field(ge=0, le=2**53)]
+Size = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+class Shape(Spec):
+    """A data set in shards, and who reads it."""
+
+    samples: Size  # N
+    samples_per_shard: Count  # of every shard but the last, which has what is left
+    shard_nbytes: _Nbytes  # whole bytes of a full shard
+    nodes: Size  # hosts
+    gpus: Few  # ranks of a node
+    workers: Few  # of a rank
+    batch_size: Size  # of a rank
+    cache_nbytes: _Nbytes | None  # what each node keeps; None for no limit, 0 for no cache
+    epochs: Annotated[int, Field(ge=1, le=100_000)]  # that are looked at
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0  # of the orders
+    classes: Size = 10  # labels; the samples stand sorted by label, and equally many have each
+
+    @property
+    def readers(self) -> Readers:
+        """Who reads."""
+        return Readers(self.nodes, self.gpus, self.workers, self.batch_size)
+
+    @property
+    def data(self) -> ShardedSet:
+        """The set."""
+        each = min(self.samples_per_shard, self.samples)
+        full, rest = divmod(self.samples, each)
+        samples = np.array([each] * full + [rest] * (rest > 0))
+        return ShardedSet(samples, np.rint(samples * (self.shard_nbytes / each)))
+
+    @property
+    def rows(self) -> int:
+        """Samples that are handed out in all epochs, roughly."""
+        return self.samples * self.epochs
+
+    def check(self) -> None:
+        """See that it can be counted.
+
+        Raises:
+            InputError: there are too many rows, or fewer samples than ranks.
+        """
+        problems = []
+        if self.rows > MOST_ROWS:
+            rule = f"samples times epochs must be at most {MOST_ROWS}"
+            problems.append(
+                Problem("--samples", rule, str(self.rows), "Use fewer samples, or fewer --epochs.")
+            )
+        if self.samples < self.readers.world_size:
+            rule = f"each of the {self.readers.world_size} ranks needs a sample"
+            remedy = "Use more samples, or fewer --nodes or --gpus."
+            problems.append(Problem("--samples", rule, str(self.samples), remedy))
+        if problems:
+            raise InputError(problems, COMMAND_LINE)
+
+
+def facts_of(shape: Shape) -> dict[str, Any]:
+    """What figures and texts say beside the tables: the shape, and what a random order gives."""
+    size, ranks = shape.samples, shape.readers.world_size
+    pairs = max(size - 1, 1)
+    same = {"samples", "nodes", "workers", "batch_size", "epochs", "cache_nbytes", "classes"}
+    return {
+        **shape.model_dump(include=same),
+        "shards": len(shape.data.samples),
+        "nbytes": int(shape.data.nbytes.sum()),
+        "ranks": ranks,
+        "batch_companions": (shape.batch_size - 1) / pairs,
+        "rank_companions": max(size / ranks - 1, 0) / pairs,
+        "moves": 1 - 1 / shape.nodes,
+    }
+
 
 SECONDS_PER_ROW = 3e-6
 """s of one core for each sample of each epoch, roughly."""
@@ -40,61 +117,13 @@ BETWEEN = ("batch_companions", "rank_companions", "moves")
 
 
 @dataclass(frozen=True)
-class DrawnOrder:
-    """An order that is drawn."""
-
-    order: Order
-
-    @property
-    def key(self) -> Any:
-        """Plain values that decide the orders of all epochs."""
-        return self.order.model_dump(mode="json")
-
-    @property
-    def unit(self) -> Unit:
-        """What is fetched at once."""
-        return self.order.unit
-
-    @property
-    def block(self) -> int:
-        """Samples of a block, where blocks are fetched."""
-        return self.order.block
-
-    def places(self, shape: Shape) -> Ints64:
-        """(N,) where each sample is stored."""
-        return self.order.places(shape.data, shape.seed)
-
-    def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """The orders of all epochs.
-
-        Raises:
-            InputError: there are none on this shape.
-        """
-        data, readers = shape.data, shape.readers
-        return [self.order.epoch(data, readers, shape.seed, each) for each in range(shape.epochs)]
-
-
-@dataclass(frozen=True)
 class FileOrder:
-    """An order that was recorded, with what a `DrawnOrder` says of itself."""
+    """An order that was recorded."""
 
     path: Path  # of its file
     digest: str  # of the contents
     unit: Unit  # what is fetched at once
     block: int  # samples of a block, where blocks are fetched
-
-    @property
-    def key(self) -> Any:
-        """Plain values that decide the orders of all epochs."""
-        return [self.digest, self.unit, self.block]
-
-    def places(self, shape: Shape) -> Ints64:
-        """(N,) where each sample is stored: where its number says."""
-        return np.arange(shape.samples)
-
-    def epochs(self, shape: Shape) -> list[EpochOrder]:
-        """The orders of all epochs."""
-        return order_file.read(self.path).epochs
 
 
 @dataclass(frozen=True)
@@ -103,12 +132,18 @@ class LoaderCell(PlainCell):
 
     label: str  # name of the order
     shape: Shape  # the data and who reads it
-    source: DrawnOrder | FileOrder  # of the orders
+    order: Order | FileOrder  # that is drawn, or that was recorded
 
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        return [self.label, self.shape.model_dump(mode="json"), self.source.key]
+        order = self.order
+        own: Any = (
+            [order.digest, order.unit, order.block]
+            if isinstance(order, FileOrder)
+            else order.model_dump(mode="json")
+        )
+        return [self.label, self.shape.model_dump(mode="json"), own]
 
     @property
     def cost(self) -> float:
@@ -122,19 +157,24 @@ class LoaderCell(PlainCell):
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
-        source = self.source
-        about = {"loader": self.label, "problem": "", "unit": source.unit}
+        order, shape = self.order, self.shape
+        data, readers = shape.data, shape.readers
+        about = {"loader": self.label, "problem": "", "unit": order.unit}
+        numbers = range(shape.epochs)
         try:
-            orders = source.epochs(self.shape)
+            if isinstance(order, FileOrder):
+                orders, places = order_file.read(order.path).epochs, np.arange(shape.samples)
+            else:
+                orders = [order.epoch(data, readers, shape.seed, each) for each in numbers]
+                places = order.places(data, shape.seed)
         except InputError as error:
             empty = dict.fromkeys(STORED["loaders"].columns, math.nan)
             problem = "; ".join(str(problem) for problem in error.problems)
             loader = {**empty, **about, "problem": problem}
             return Outcome({"loaders": [loader], "epochs": [], "windows": []})
-        places, data = source.places(self.shape), self.shape.data
-        of_epochs = epoch_rows(orders, self.shape, pieces(data, source.unit, source.block, places))
-        windows = window_rows(orders, data.shard_of(places), self.shape)
-        loader = {**about, **summary(orders, self.shape, of_epochs, windows)}
+        of_epochs = epoch_rows(orders, shape, pieces(data, order.unit, order.block, places))
+        windows = window_rows(orders, data.shard_of(places), shape)
+        loader = {**about, **summary(orders, shape, of_epochs, windows)}
         named = [[{"loader": self.label, **row} for row in of] for of in (of_epochs, windows)]
         return Outcome({"loaders": [loader], "epochs": named[0], "windows": named[1]})
 
@@ -149,10 +189,8 @@ def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[d
         seen = coverage(order, shape.samples, readers)
         row = {
             "epoch": epoch,
-            **{name: getattr(got, name) for name in ("samples", "hits", "requests", "nbytes")},
-            **{name: getattr(got, name) for name in ("evictions", "held_nbytes")},
-            **{name: getattr(seen, name) for name in ("never", "repeated", "surplus")},
-            **{name: getattr(seen, name) for name in ("least", "most")},
+            **asdict(got),
+            **asdict(seen),
             "divergence": divergence(order.sample * shape.classes // shape.samples, order.rank),
             **dict.fromkeys(BETWEEN, math.nan),
         }
@@ -201,8 +239,8 @@ def summary(
     }
 
 
-def cells(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Cell]:
-    """The orders by name."""
+def by_label(of: Sequence[Cell], outcomes: Outcomes) -> dict[str, Cell]:
+    """All cells by name."""
     return {cell.label: cell for cell in of}
 
 

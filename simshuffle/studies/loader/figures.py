@@ -1,10 +1,12 @@
-"""The figure of loaders, from tables alone."""
+"""The figures of loaders, of their settings, and of policies, from tables alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 
@@ -16,10 +18,15 @@ from simshuffle.results.chart import (
     Look,
     Mark,
     Panel,
+    apart,
+    in_rows,
+    key,
     plain,
     rule,
+    stacked,
     ticks,
 )
+from simshuffle.studies.loader.tables import LOOP
 
 LOOKS = {
     "sample": Look("by sample", "#4477AA", "o", size=6.0),
@@ -85,18 +92,135 @@ def _labelled(
         ],
         axis=1,
     )
-    groups: list[list[int]] = []
-    for point in range(len(rows)):
-        near = [
-            group
-            for group in groups
-            if any(np.abs(place[point] - place[other]).max() < NEAR for other in group)
-        ]
-        groups = [group for group in groups if group not in near]
-        groups.append(sorted([point, *(other for group in near for other in group)]))
+    near = np.abs(place[:, None] - place).max(axis=2) < NEAR
     texts = [""] * len(rows)
-    for group in groups:
+    for group in map(sorted, nx.connected_components(nx.from_numpy_array(near))):
         right = max(group, key=lambda point: place[point, 0])
         texts[right] = ", ".join(str(point + 1) for point in group)
     size = rows["unit"].map({unit: look.size for unit, look in LOOKS.items()})
     return rows.assign(text=texts, size=size, low=np.nan, high=np.nan, colour="#000000")
+
+
+COLOURS = ("#CCBB44", "#4477AA", "#228833", "#AA3377", "#66CCEE", "#EE6677")
+MARKERS = ("v", "o", "^", "s", "D", "P")
+NEED = "what the loops need"
+ANSWER, OWN = "smallest that wastes nothing", "the scenario's own"
+
+
+def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
+    """Samples a second against workers, a panel for each run, a line for each number of batches
+    ahead of a worker and of its threads; the need of the loops is a rule.
+
+    Args:
+        settings: table `settings`.
+        answers: table `answers`.
+    """
+    rows = settings.assign(
+        x=settings["workers"].astype(float),
+        y=settings["samples_per_s"],
+        look=[_name(*of) for of in settings[["workers", "threads", "prefetch"]].to_numpy()],
+    )
+    rows["tip"] = rows["look"] + ", " + rows["binds"].where(rows["binds"] != LOOP, "no stall")
+    whole = rows[rows["prefetch"] % rows["workers"] == 0]
+    names = list(dict.fromkeys(whole.sort_values(["threads", "prefetch", "workers"])["look"]))
+    looks = {
+        name: Look(name, COLOURS[n % len(COLOURS)], MARKERS[n % len(MARKERS)], size=3.0)
+        for n, name in enumerate(names)
+    }
+    looks[NEED] = Look(NEED, GREY, dash=(0, (4, 1.5)))
+    looks[OWN] = Look(OWN, "#000000", "x", size=4.5)
+    looks[ANSWER] = Look(ANSWER, "#000000", "o", size=6.5, fill="none")
+    panels = []
+    for run, own in rows.groupby("run", sort=False):
+        best = answers[answers["run"] == run].iloc[0]
+        places = own.merge(best[["workers", "threads", "prefetch"]].to_frame().T.astype(int))
+        lines = own[own["look"].isin(names)].sort_values("workers")
+        panels.append(
+            Panel(
+                [
+                    rule(NEED, y=float(best["needed_per_s"])),
+                    Mark("line", lines),
+                    Mark("point", lines),
+                    Mark("point", own[own["own"]].assign(look=OWN)),
+                    Mark("point", places.assign(look=ANSWER)),
+                ],
+                Axis("workers of a rank", True, ticks=apart(own["x"].unique().tolist(), True)),
+                Axis(low=0.0, high=1.1 * float(max(own["y"].max(), best["needed_per_s"]))),
+                title=str(run),
+            )
+        )
+    about = "Samples that loaders bring in a second, by their workers and the batches ahead."
+    height = 1.4 * len(panels)
+    return Chart(panels, height, looks, about, y="samples/s")
+
+
+def _name(workers: int, threads: int, prefetch: int) -> str:
+    """What a line is called: batches ahead for each worker, and threads."""
+    ahead = f"{prefetch / workers:.3g} ahead for a worker"
+    return ahead if threads == 1 else f"{ahead}, {threads} threads"
+
+
+POLICY_LOOKS = {
+    "pfs": Look("file system", "#EE6677"),
+    "remote_ssd": Look("another's SSD", "#CCBB44"),
+    "remote_memory": Look("another's memory", "#66CCEE"),
+    "own_ssd": Look("own SSD", "#228833"),
+    "own_memory": Look("own memory", "#4477AA"),
+    "staging_buffer": Look("(no fetching)", "#BBBBBB"),
+    "no wait": Look("no wait", "#000000", dash=DASHES[1], width=0.6),
+    "partial": Look("(%): share of set read", "#FFFFFF"),
+}
+SOURCES = list(POLICY_LOOKS)[:6]
+ROW, MARGIN = 0.135, 0.42
+"""Inches of a bar, and of a panel's axis and title."""
+
+
+def policies_chart(policies: pd.DataFrame) -> Chart:
+    """Time of all epochs of each policy, a panel for each case: a bar as long as its ratio to
+    perfect, divided like the bytes of its sources."""
+    cases = list(dict.fromkeys(policies["case"]))
+    across = 1 if len(cases) == 1 else 2
+    down = -(-len(cases) // across)
+    bars = int(policies.groupby("case").size().max())
+    panels = [_policies(policies[policies["case"] == case], case) for case in cases]
+    if (policies["coverage"] < 1).any():
+        panels[0] = replace(panels[0], marks=[*panels[0].marks, key("partial", "bar")])
+    return Chart(
+        panels,
+        down * (MARGIN + ROW * bars) + 0.3,
+        POLICY_LOOKS,
+        "Time of all epochs over that without any wait, by where bytes came from.",
+        across=across,
+        share="y",
+        x="time of all epochs / time without any wait",
+    )
+
+
+def _policies(policies: pd.DataFrame, case: str) -> Panel:
+    rows = policies.assign(y=range(len(policies)), x=policies["total_ratio"].fillna(0.0))
+    fits = rows["problem"] == ""
+    longest = float(rows.loc[fits, "x"].max()) if fits.any() else 1.0
+    shares = [
+        rows[fits].assign(look=source, size=rows["x"] * rows[f"{source}_share"])
+        for source in SOURCES
+    ]
+    pieces = stacked(pd.concat(shares), "y", "size", ("x", "x2"))
+    texts = [_beside(row) for row in rows.to_dict("records")]
+    ends = rows.assign(text=texts, x=rows["x"].where(fits, 1.0))
+    known, unknown = Look(colour="#000000"), Look(colour="#666666")
+    marks = [
+        Mark("bar", pieces[pieces["size"] > 0], thick=0.72),
+        rule("no wait", x=1.0),
+        Mark("text", ends[fits], aside=(2, 0), look=known),
+        Mark("text", ends[~fits], aside=(3, 0), look=unknown),
+    ]
+    names = [str(name).replace("_", " ") for name in rows["policy"]]
+    x = Axis(low=0.0, high=1.36 * (longest or 1.0), small=True)
+    return Panel(marks, x, in_rows(names, small=True), case)
+
+
+def _beside(row: dict[Any, Any]) -> str:
+    if row["problem"]:
+        return "does not fit"
+    partial = f" ({100 * row['coverage']:.0f} %)" if row["coverage"] < 1 else ""
+    return f"{row['total_ratio']:.2f}{partial}"

@@ -1,25 +1,29 @@
-"""The study behind ``simshuffle loader``: what loaders fetch, and how well they mix."""
+"""The study behind ``simshuffle loader``: what loaders fetch, how well they mix, and what an object
+store makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from simshuffle.errors import Problem
-from simshuffle.results.chart import Chart
-from simshuffle.studies.loader import text
-from simshuffle.studies.loader.cell import LoaderCell, cells, collect
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.spec.library import by_kind
+from simshuffle.spec.validation import validated
+from simshuffle.storage.object_store import ObjectStore
+from simshuffle.studies.loader.cell import LoaderCell, by_label, collect, facts_of
 from simshuffle.studies.loader.figures import loader_chart
-from simshuffle.studies.loader.shape import said
-from simshuffle.studies.loader.store import S3, of_store
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
+from simshuffle.studies.loader.text import loader_parts
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
+S3 = "s3"
+"""A store of which nothing else is said."""
 _Count = Annotated[int, Field(ge=0)]
 _One = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -43,8 +47,8 @@ class _Shape(TypedDict):
     moves: _Share
 
 
-class _Asked(TypedDict):
-    """What was asked."""
+class _Request(TypedDict):
+    """What was asked for."""
 
     orders: list[str]
     order_file: str | None
@@ -55,25 +59,51 @@ class _Says(TypedDict):
     """What ``meta.json`` holds of loaders."""
 
     says: _Shape
-    asked: _Asked
+    asked: _Request
 
 
-def _figures(result: Result) -> dict[str, Chart]:
-    return {"loader": loader_chart(result.tables["loaders"], result.meta["says"])}
+def store_of(written: str) -> ObjectStore:
+    """The store that is written as 's3', with other values as in 's3:latency=50 ms,prefixes=10'.
+
+    Raises:
+        InputError: it is not, or a value is not valid.
+    """
+    try:
+        values = dict(by_kind(written))
+    except InputError as error:
+        raise InputError([of.below("--store") for of in error.problems], COMMAND_LINE) from None
+    if (kind := values.pop("kind")) != S3:
+        refuse("--store", "no such store", repr(kind), f"Write {S3}:KEY=VALUE,....", COMMAND_LINE)
+    store, problems = validated(values, ObjectStore)
+    if store is None or problems:
+        raise InputError([of.below("--store") for of in problems], COMMAND_LINE)
+    return store
 
 
-def _parts(result: Result) -> Iterator[Any]:
-    recorded = result.meta["asked"]["order_file"] is not None
-    return text.parts(result.tables["loaders"], _of_store(result), result.meta["says"], recorded)
+def of_store(loaders: pd.DataFrame, says: Mapping[str, Any], written: str) -> pd.DataFrame:
+    """The table `OF_STORE`: every worker has a connection with one request at a time.
+
+    Args:
+        loaders: the table of that name.
+        says: the shape, see `simshuffle.studies.loader.cell.facts_of`.
+        written: the store, see `store_of`.
+    """
+    store, connections = store_of(written), says["ranks"] * says["workers"]
+    rows = []
+    for row in loaders[loaders["problem"] == ""].to_dict("records"):
+        about: dict[str, Any] = {"loader": row["loader"]}
+        for epoch in ("last", "first"):
+            requests, nbytes = row[f"{epoch}_requests"], row[f"{epoch}_nbytes"]
+            least = store.least_seconds(requests, nbytes, connections)
+            about[f"{epoch}_s"] = max(least.values())
+            about[f"{epoch}_usd"] = store.charge(requests, nbytes)
+        rows.append({**about, "limit": max(least, key=lambda name: least[name])})
+    return OF_STORE.framed(rows)
 
 
-def _of_store(result: Result) -> pd.DataFrame:
+def _store(result: Result) -> pd.DataFrame:
     written = result.meta["asked"]["shape"].get("store", S3)
     return of_store(result.tables["loaders"], result.meta["says"], written)
-
-
-def _facts(of: Sequence[LoaderCell], outcomes: Any, tables: Any) -> dict[str, Any]:
-    return {"says": said(of[0].shape)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -97,13 +127,18 @@ def _faults(result: Result) -> Iterator[Problem]:
 STUDY: Study[list[LoaderCell]] = Study(
     kind="loader",
     verb="loader",
-    stages=(cells,),
+    stages=(by_label,),
     collect=collect,
     stored=STORED,
-    derived={"store": Derived(OF_STORE, _of_store)},
-    figures=_figures,
-    parts=_parts,
-    facts=_facts,
+    derived={"store": Derived(OF_STORE, _store)},
+    figures=lambda result: {"loader": loader_chart(result.tables["loaders"], result.meta["says"])},
+    parts=lambda result: loader_parts(
+        result.tables["loaders"],
+        result.derived["store"],
+        result.meta["says"],
+        result.meta["asked"]["order_file"] is not None,
+    ),
+    facts=lambda cells, outcomes, tables: {"says": facts_of(cells[0].shape)},
     says=_Says,
     faults=_faults,
     again="simshuffle.studies.loader.verb:again",

@@ -1,9 +1,16 @@
-"""The tables of loaders."""
+"""The tables of loaders, of their settings, and of policies."""
 
 from __future__ import annotations
 
-from simshuffle.study.schema import Schema, amount, count, real, share, text
+from functools import partial
 
+import pandas as pd
+
+from simshuffle.plan.reading_bounds import RESOURCES
+from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
+
+maybe_count, maybe_share, maybe_amount = (partial(of, empty=True) for of in (count, share, amount))
+"""Columns that may be empty."""
 WINDOWS = 10
 """Equal parts of an epoch."""
 _LOADER = text("name of the loader's order")
@@ -16,74 +23,57 @@ STORED = {
             "unit": text(
                 "what is fetched at once: sample, block or shard", "sample", "block", "shard"
             ),
-            "first_requests": count(
-                "requests to the remote storage in the first epoch",
-                empty=True,
-                head="requests\nfirst",
+            "first_requests": maybe_count(
+                "requests to the remote storage in the first epoch", head="requests\nfirst"
             ),
-            "first_nbytes": count("bytes of these", empty=True, head="bytes\nfirst", look="bytes"),
-            "last_requests": count("requests in the last epoch", empty=True, head="requests\nlast"),
-            "last_nbytes": count("bytes of these", empty=True, head="bytes\nlast", look="bytes"),
-            "hit_rate": share(
+            "first_nbytes": maybe_count("bytes of these", head="bytes\nfirst", look="bytes"),
+            "last_requests": maybe_count("requests in the last epoch", head="requests\nlast"),
+            "last_nbytes": maybe_count("bytes of these", head="bytes\nlast", look="bytes"),
+            "hit_rate": maybe_share(
                 "share of the samples of the last epoch that were on their node already",
-                empty=True,
                 head="hits\nlast",
                 look=".1fpercent",
             ),
-            "held_nbytes": count(
-                "the most bytes that one node held at once",
-                empty=True,
-                head="held by\na node",
-                look="bytes",
+            "held_nbytes": maybe_count(
+                "the most bytes that one node held at once", head="held by\na node", look="bytes"
             ),
-            "never": count(
-                "samples that an epoch does not hand out; of the epoch with most", empty=True
+            "never": maybe_count("samples that an epoch does not hand out; of the epoch with most"),
+            "surplus": maybe_count(
+                "rows of an epoch that repeat a sample of it; of the epoch with most", head="twice"
             ),
-            "surplus": count(
-                "rows of an epoch that repeat a sample of it; of the epoch with most",
-                empty=True,
-                head="twice",
-            ),
-            "imbalance": amount(
+            "imbalance": maybe_amount(
                 "how many more samples than the mean a rank has at most, over the mean",
-                empty=True,
                 head="uneven",
                 look=".2gpercent",
             ),
-            "batch_companions": share(
+            "batch_companions": maybe_share(
                 "share of the pairs of a rank's batch that are in one batch again an epoch"
                 " later; empty for a single epoch",
-                empty=True,
                 head="together\nin a batch",
             ),
-            "rank_companions": share(
-                "the same of the pairs of a rank", empty=True, head="together\non a rank"
+            "rank_companions": maybe_share(
+                "the same of the pairs of a rank", head="together\non a rank"
             ),
-            "moves": share(
+            "moves": maybe_share(
                 "share of the samples that are on another node than an epoch before",
-                empty=True,
                 head="other\nnode",
             ),
-            "divergence": amount(
+            "divergence": maybe_amount(
                 "nats between the labels of a rank and those of all, mean over ranks and"
                 " epochs; samples stand sorted by label",
-                empty=True,
                 head="labels\nnats",
                 look=".2g",
             ),
-            "position_entropy": share(
+            "position_entropy": maybe_share(
                 "how much the part of the epoch in which a sample comes varies, of 1",
-                empty=True,
                 head="place\nvaries",
                 look=".2f",
             ),
-            "shards": amount(
-                "shards in the batches of all ranks of an iteration, mean",
-                empty=True,
-                head="shards a\nstep",
+            "shards": maybe_amount(
+                "shards in the batches of all ranks of an iteration, mean", head="shards a\nstep"
             ),
-            "end_shards": amount(
-                "the same in the last tenth of an epoch", empty=True, head="at the\nend"
+            "end_shards": maybe_amount(
+                "the same in the last tenth of an epoch", head="at the\nend"
             ),
         },
         key=("loader",),
@@ -103,12 +93,11 @@ STORED = {
             "hits": count("samples that were on their node already"),
             "evictions": count("pieces that a node dropped for others"),
             "held_nbytes": count("the most bytes that one node held at once"),
-            "batch_companions": share(
-                "share of the pairs of a rank's batch an epoch before that are in one batch again",
-                empty=True,
+            "batch_companions": maybe_share(
+                "share of the pairs of a rank's batch an epoch before that are in one batch again"
             ),
-            "rank_companions": share("the same of the pairs of a rank", empty=True),
-            "moves": share("share of the samples on another node than an epoch before", empty=True),
+            "rank_companions": maybe_share("the same of the pairs of a rank"),
+            "moves": maybe_share("share of the samples on another node than an epoch before"),
             "divergence": amount("nats between the labels of a rank and those of all, mean"),
         },
         key=("loader", "epoch"),
@@ -145,3 +134,149 @@ OF_STORE = Schema(
     key=("loader",),
 )
 """The derived table ``store``."""
+
+
+LOOP, UNEVEN = "loop", "uneven batches"
+READING, DECODING = "worker reads", "worker decodes"
+LOST = 0.001
+"""So much of the time may be lost by waiting where it is said that nothing stalls."""
+_RUN = text("name of the run")
+SETTING = {
+    "workers": count("workers of a rank, each loading whole batches", 1),
+    "threads": count("of a worker", 1),
+    "prefetch": count("batches that a rank has asked for ahead, workers x prefetch_factor", 1),
+}
+_ANSWER = {
+    "samples_per_s": amount("samples that all ranks train on in a second", head="samples/s"),
+    "waiting": share(
+        "share of the time in which loops wait for batches, after the start of an epoch",
+        look=".2gpercent",
+    ),
+    "stall_every": maybe_amount(
+        "steps from one stall to the next, mean: waits of more than a twentieth of a step; empty"
+        " without",
+        head="steps from\nstall to stall"),
+    "stall_s": amount("s of the longest of them; 0 without", head="longest\n(s)", look=".2g or -"),
+    "first_s": amount("s until the first batch of an epoch", head="first\nbatch (s)"),
+    "memory_nbytes": amount(
+        "bytes of the batches that the ranks of a host hold at most", head="memory\nof a host",
+        look="bytes",
+    ),
+    "binds": text(
+        "what keeps the loops from being faster: 'loop' is they themselves, 'worker reads' and"
+        " 'worker decodes' what their workers do longest, each alone",
+        *(LOOP, UNEVEN, READING, DECODING),
+        *RESOURCES,
+    ),
+}  # fmt: skip
+SETTINGS = Schema(
+    {
+        "run": _RUN,
+        **SETTING,
+        "own": flag("whether the scenario says so itself"),
+        "needed_per_s": amount("samples that loops train on in a second if they never wait"),
+        **_ANSWER,
+        "host_nbytes": amount("bytes of a host's memory"),
+        "step_s": amount("s of a step that never waits"),
+        "read_s": amount("s in which a worker alone reads a batch, mean"),
+        "decode_s": amount("s in which it decodes one"),
+        "resource": text("the resource that all share which takes longest for a batch", *RESOURCES),
+        "resource_s": amount("s that it takes for a batch of every rank"),
+    },
+    key=("run", *SETTING),
+)
+ANSWERS = Schema(
+    {
+        "run": _RUN,
+        "needed_per_s": amount(
+            "samples that loops train on in a second if they never wait", head="needed\nper s"
+        ),
+        **SETTING,
+        **_ANSWER,
+    },
+    key=("run",),
+)
+"""The derived table ``answers``."""
+
+
+def answers(settings: pd.DataFrame) -> pd.DataFrame:
+    """For each run the setting with fewest threads, then workers, then batches ahead, that wastes
+    nothing: it stalls nothing, or brings within `LOST` as much as the best.
+
+    Args:
+        settings: table `settings`.
+    """
+    order = ["threads", "workers", "prefetch"]
+    rows = []
+    for _, of in settings.groupby("run", sort=False):
+        enough = of["samples_per_s"].max() * (1 - LOST)
+        rows.append(of[of["samples_per_s"] >= enough].sort_values(order).iloc[0])
+    return ANSWERS.framed([row.to_dict() for row in rows])
+
+
+SOURCES = ("pfs", "own_memory", "own_ssd", "remote_memory", "remote_ssd", "staging_buffer")
+PFS, OWN_MEMORY, OWN_SSD, REMOTE_MEMORY, REMOTE_SSD, READY = range(len(SOURCES))
+"""Codes of the sources; READY: the sample lies in the staging buffer before it is needed, as
+nowhere but in the lower bound."""
+
+_CASE, _POLICY = text("name of the case: the data set"), text("name of the policy")
+POLICY_TABLES = {
+    "policies": Schema(
+        {
+            "case": _CASE,
+            "policy": _POLICY,
+            "problem": text("why the policy cannot be used; empty if it can"),
+            "coverage": maybe_share(
+                "share of the data set that is ever read, by all workers together; below 1 training"
+                " learns from less"
+            ),
+            "first_s": maybe_amount("s of the first epoch, with the staging before it"),
+            "steady_s": maybe_amount("s of the last epoch"),
+            "total_s": maybe_amount("s of all epochs"),
+            "first_ratio": maybe_amount("first_s over that of perfect"),
+            "steady_ratio": maybe_amount("steady_s over that of perfect"),
+            "total_ratio": maybe_amount("total_s over that of perfect"),
+            "staging_s": maybe_amount("s of reading and writing before training"),
+            "memory_nbytes": maybe_amount(
+                "bytes of memory that a worker fills with samples it keeps, beside the staging"
+                " buffer"
+            ),
+            "ssd_nbytes": maybe_amount("bytes of SSD that a worker fills"),
+            **{
+                f"{source}_share": maybe_share(
+                    f"share of the bytes of all epochs from {source.replace('_', ' ')}"
+                )
+                for source in SOURCES
+            },
+        },
+        key=("case", "policy"),
+    ),
+    "epochs": Schema(
+        {
+            "case": _CASE,
+            "policy": _POLICY,
+            "epoch": count(
+                "number of the epoch, from 0; epoch 0 includes the staging before training"
+            ),
+            "time_s": amount(
+                "s, from the end of the epoch before to the end of training on its last sample"
+            ),
+            "compute_s": amount("s of it in training"),
+            "stall_s": amount("s of it in which training waited; in epoch 0 with the staging"),
+            "readers": amount("workers that read from the file system at a moment; 0 if none does"),
+            **{
+                f"{source}_nbytes": amount(
+                    f"bytes that a worker took from {source.replace('_', ' ')}"
+                )
+                for source in SOURCES
+            },
+            **{
+                f"{source}_fetch_s": amount(
+                    f"s that a worker's threads together fetched from {source.replace('_', ' ')}"
+                )
+                for source in SOURCES[:READY]
+            },
+        },
+        key=("case", "policy", "epoch"),
+    ),
+}

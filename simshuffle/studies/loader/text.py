@@ -1,4 +1,4 @@
-"""Loaders on a terminal. Tables fit 100 columns."""
+"""Loaders, their settings and policies on a terminal. Tables fit 100 columns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,29 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.loader.tables import OF_STORE, STORED
+from simshuffle.studies.loader.tables import (
+    ANSWERS,
+    DECODING,
+    LOOP,
+    LOST,
+    OF_STORE,
+    READING,
+    SETTING,
+    SETTINGS,
+    STORED,
+    UNEVEN,
+)
 
 Row = Mapping[Any, Any]
+FETCHED = (
+    *("loader", "unit", "first_requests", "first_nbytes", "last_requests", "last_nbytes"),
+    *("hit_rate", "held_nbytes"),
+)
+MIXING = (
+    *("loader", "never", "surplus", "imbalance", "batch_companions", "rank_companions"),
+    *("moves", "divergence", "position_entropy", "shards", "end_shards"),
+)
+"""Columns of what is fetched, and of how it mixes."""
 AGAIN = 2.0
 """So many times the companions of a random order are worth a sentence."""
 MANY_TIMES = 2.0
@@ -21,19 +41,22 @@ UNEQUAL = 0.5
 places vary less than this share of what they can."""
 
 
-def parts(
+def loader_parts(
     loaders: pd.DataFrame, store: pd.DataFrame, says: Mapping[str, Any], recorded: bool
 ) -> Iterator[str | Table]:
     """All of it, in order; what a recorded order does is also said in sentences."""
-    yield _shape(says)
+    cache = says["cache_nbytes"]
+    kept = "without limit" if cache is None else "none" if cache == 0 else _bytes(cache)
+    yield (
+        f"{says['samples']} samples in {says['shards']} shards, {_bytes(says['nbytes'])};"
+        f" nodes: {says['nodes']}, ranks: {says['ranks']}, workers of each: {says['workers']},"
+        f" batch: {says['batch_size']}, epochs: {says['epochs']}, cache of a node: {kept}."
+    )
     known = loaders[loaders["problem"] == ""]
     yield STORED["loaders"].listing(
         known,
         "What all nodes fetch from the remote storage, in the first epoch and in the last",
-        (
-            *("loader", "unit", "first_requests", "first_nbytes", "last_requests", "last_nbytes"),
-            *("hit_rate", "held_nbytes"),
-        ),
+        FETCHED,
     )
     yield from _again_and_again(known, says)
     yield OF_STORE.listing(
@@ -41,7 +64,10 @@ def parts(
         "The same from an object store (--store): least seconds, what limits them, and the price",
         ("loader", "first_s", "last_s", "limit", "first_usd", "last_usd"),
     )
-    yield _mixing(known, says)
+    mixing = STORED["loaders"].listing(known, "Mixing from epoch to epoch", MIXING)
+    expected = [says[name] for name in ("batch_companions", "rank_companions", "moves")]
+    mixing.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in expected])
+    yield mixing
     if recorded:
         for row in known.to_dict("records"):
             yield from findings(row, says)
@@ -63,28 +89,8 @@ def _again_and_again(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Iterator
         )
 
 
-def _shape(says: Mapping[str, Any]) -> str:
-    cache = says["cache_nbytes"]
-    kept = "without limit" if cache is None else "none" if cache == 0 else _bytes(cache)
-    return (
-        f"{says['samples']} samples in {says['shards']} shards, {_bytes(says['nbytes'])};"
-        f" nodes: {says['nodes']}, ranks: {says['ranks']}, workers of each: {says['workers']},"
-        f" batch: {says['batch_size']}, epochs: {says['epochs']}, cache of a node: {kept}."
-    )
-
-
 def _bytes(nbytes: float) -> str:
     return readable(nbytes, Dimension.NBYTES, 3)
-
-
-def _mixing(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Table:
-    columns = ("loader", "never", "surplus", "imbalance", "batch_companions", "rank_companions")
-    more = ("moves", "divergence", "position_entropy", "shards", "end_shards")
-    title = "Mixing from epoch to epoch"
-    table = STORED["loaders"].listing(loaders, title, (*columns, *more))
-    expected = [says[name] for name in ("batch_companions", "rank_companions", "moves")]
-    table.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in expected])
-    return table
 
 
 def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
@@ -107,18 +113,16 @@ def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
         return
     if says["nodes"] > 1 and row["moves"] == 0:
         yield "No sample ever comes to another node: this is local shuffling among nodes."
+    together = {"on a rank": "rank_companions", "in a batch": "batch_companions"}
     if says["ranks"] > 1 and row["rank_companions"] == 1:
         yield "Every rank has the same samples in every epoch: this is local shuffling."
-    elif row["rank_companions"] > AGAIN * says["rank_companions"]:
-        yield (
-            f"Samples stay together on a rank: {row['rank_companions']:.3g} of the pairs, where a"
-            f" random order has {says['rank_companions']:.3g}."
-        )
-    if row["batch_companions"] > AGAIN * says["batch_companions"]:
-        yield (
-            f"Samples stay together in a batch: {row['batch_companions']:.3g} of the pairs, where a"
-            f" random order has {says['batch_companions']:.3g}."
-        )
+        del together["on a rank"]
+    for where, name in together.items():
+        if row[name] > AGAIN * says[name]:
+            yield (
+                f"Samples stay together {where}: {row[name]:.3g} of the pairs, where a random order"
+                f" has {says[name]:.3g}."
+            )
     if row["position_entropy"] < UNEQUAL:
         yield (
             "Samples come in the same part of every epoch: their place varies by"
@@ -129,3 +133,89 @@ def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
             f"The end of an epoch mixes less: an iteration has samples of {row['end_shards']:.3g}"
             f" shards there, and of {row['shards']:.3g} on average."
         )
+
+
+SCARCE = 0.5
+"""Batches that take more than this share of a host's memory are worth a sentence."""
+REMEDIES = {
+    UNEVEN: "Batches that take long come late: a longer prefetch hides them.",
+    READING: "Workers wait for storage: more of them, or threads, would help.",
+    DECODING: "Workers decode: more of them would help.",
+}
+"""What helps where workers bind; a resource that all share binds whatever the loader."""
+
+
+def tuning_parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str | Table]:
+    """All of it but the verdict, in order."""
+    yield from map(_keys, answers.to_dict("records"))
+    threads = ("threads",) * bool((settings["threads"] > 1).any())
+    setting = ("workers", *threads, "prefetch", "samples_per_s", "waiting")
+    more = ("stall_s", "first_s", "memory_nbytes", "binds")
+    title = "Smallest settings with which loops never wait longer than they must"
+    yield ANSWERS.listing(answers, title, ("run", "needed_per_s", *setting, *more[2:]))
+    if len(answers) == 1:
+        yield SETTINGS.listing(settings, "All settings", (*setting, "stall_every", *more), names=0)
+    else:
+        yield "settings.csv and the figure have all settings; for one run alone, --set sweep={}."
+    yield (
+        "Times vary as the scenario's jitter and sample sizes say. Queues are left out at shared"
+        " resources that are not the bottleneck. Memory is that of batches; the worker processes"
+        " come on top."
+    )
+
+
+def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str]:
+    """What each run needs, and what that rests on."""
+    for row in answers.to_dict("records"):
+        yield from _answer(row, settings[settings["run"] == row["run"]])
+    yield "Rests on one seed, and on decode and step times as the scenario gives them."
+
+
+def _answer(row: Row, of: pd.DataFrame) -> Iterator[str]:
+    """What one run needs, in sentences."""
+    run, needed, found = row["run"], row["needed_per_s"], row["samples_per_s"]
+    memory = _bytes(row["memory_nbytes"])
+    best = of.set_index([*SETTING]).loc[tuple(row[name] for name in SETTING)]
+    if row["binds"] == LOOP:
+        busy = 100 * best["resource_s"] / best["step_s"]
+        yield (
+            f"{run}: {_setting(row)}: nothing stalls, at {found:.4g} samples/s. The batches of"
+            f" a host take {memory}. The busiest shared resource is {best['resource']}, in use"
+            f" {busy:.2g} % of the time."
+        )
+    else:
+        yield (
+            f"{run}: {_setting(row)}: {found:.4g} of the {needed:.4g} samples/s that the loops"
+            f" could take; no setting that was tried gives more. The bottleneck: {row['binds']}."
+            f" {REMEDIES.get(row['binds'], 'No setting of the loader changes that.')}"
+        )
+    for own in of[of["own"]].to_dict("records"):
+        if own["samples_per_s"] >= (1 - LOST) * found:
+            continue
+        every = own["stall_every"]
+        stalls = "" if pd.isna(every) else f", a stall every {every:.3g} steps"
+        yield (
+            f"{run}: as the scenario has it, {_setting(own)}: {own['samples_per_s']:.4g} samples/s;"
+            f" loops wait {100 * own['waiting']:.2g} % of the time{stalls}. The bottleneck:"
+            f" {own['binds']}."
+        )
+    if row["memory_nbytes"] > SCARCE * best["host_nbytes"]:
+        host = _bytes(best["host_nbytes"])
+        yield f"{run}: these batches take {memory} of a host's {host} of memory."
+
+
+def _keys(row: Row) -> str:
+    """How to ask for a setting."""
+    keys = " ".join(f"--set workload.loader.{name}={row[name]}" for name in SETTING)
+    ahead, rest = divmod(row["prefetch"], row["workers"])
+    torch = f"in PyTorch num_workers={row['workers']}, prefetch_factor={ahead}; here "
+    return f"{row['run']}: {torch if row['threads'] == 1 and not rest else ''}{keys}"
+
+
+def _setting(row: Row) -> str:
+    """A setting in words."""
+    workers, ahead = row["workers"], row["prefetch"]
+    threads = f" of {row['threads']} threads" if row["threads"] > 1 else ""
+    return (
+        f"{workers} worker{'s' * (workers > 1)}{threads}, {ahead} batch{'es' * (ahead > 1)} ahead"
+    )

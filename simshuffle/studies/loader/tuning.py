@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.compute import lognormal_factor
@@ -16,19 +18,21 @@ from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
-from simshuffle.studies.loader import tuning_text
-from simshuffle.studies.loader.tuning_figures import tuning_chart
-from simshuffle.studies.loader.tuning_tables import (
+from simshuffle.studies.loader.cell import by_label
+from simshuffle.studies.loader.figures import tuning_chart
+from simshuffle.studies.loader.tables import (
     ANSWERS,
     DECODING,
     LOOP,
     LOST,
     READING,
+    SETTING,
     SETTINGS,
     UNEVEN,
     answers,
 )
-from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
+from simshuffle.studies.loader.text import tuning_parts, tuning_verdict
+from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, SHARED, fields_of
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
@@ -47,17 +51,13 @@ STALL = 0.05
 """A wait longer than this share of a step is a stall."""
 NOT_BINDING = 1e-9
 """Of a worker too little to count one more."""
-ASKED = ("scenario", "set", "tune", "workers", "prefetch_factor", "threads")
+OPTIONS = ("scenario", "set", "tune", "workers", "prefetch_factor", "threads")
 """Options that say what is tuned."""
 
 
-@dataclass(frozen=True)
-class Axes:
-    """What is tried; where nothing is named, what follows from the scenario."""
-
-    workers: tuple[int, ...]  # of a rank
-    factors: tuple[int, ...]  # batches ahead for each worker
-    threads: tuple[int, ...]  # of a worker
+Axes = Mapping[str, Sequence[int]]
+"""What is tried: 'workers' of a rank, 'factors', batches ahead for each of them, and 'threads' of a
+worker; where nothing is named, what follows from the scenario."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TuningCell(PlainCell):
     def key(self) -> Any:
         """As for `Cell`."""
         plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), self.axes.workers, self.axes.factors, self.axes.threads]
+        return [by_content(plain), *(self.axes[name] for name in ("workers", "factors", "threads"))]
 
     @property
     def cost(self) -> float:
@@ -105,8 +105,8 @@ def settings(scenario: Scenario, axes: Axes) -> list[Loader]:
     load / max(step, the slowest shared resource), and these and one more are tried.
     """
     own = scenario.workload.loader
-    all_threads = axes.threads or (own.threads,)
-    workers = set(axes.workers)
+    all_threads = axes["threads"] or (own.threads,)
+    workers = set(axes["workers"])
     for threads in () if workers else all_threads:
         of = demand(with_loader(scenario, Loader(workers=1, prefetch=2, threads=threads)))
         knee = math.ceil(of.alone / max(of.step, of.binding[1]) - NOT_BINDING)
@@ -116,9 +116,9 @@ def settings(scenario: Scenario, axes: Axes) -> list[Loader]:
         (count, threads, count * factor)
         for count in workers
         for threads in all_threads
-        for factor in axes.factors or FACTORS
+        for factor in axes["factors"] or FACTORS
     }
-    if own.threads in all_threads and own.workers in (axes.workers or (own.workers,)):
+    if own.threads in all_threads and own.workers in (axes["workers"] or (own.workers,)):
         found.add((own.workers, own.threads, own.prefetch))
     return [
         Loader(workers=count, threads=threads, prefetch=prefetch)
@@ -140,11 +140,8 @@ def row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     ranks = cluster.ranks_per_host(scenario.world_size)
     name, slowest = of.binding
     return {
-        "workers": loader.workers,
-        "threads": loader.threads,
-        "prefetch": loader.prefetch,
-        "own": (own.workers, own.threads, own.prefetch)
-        == (loader.workers, loader.threads, loader.prefetch),
+        **{name: getattr(loader, name) for name in SETTING},
+        "own": all(getattr(own, name) == getattr(loader, name) for name in SETTING),
         "needed_per_s": batch / of.step,
         "samples_per_s": batch / (of.step + mean),
         "waiting": mean / (of.step + mean),
@@ -204,7 +201,7 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
         problems.append(Problem("--tune", "needs a scenario", "none", remedy))
     for field in fields_of(type(options)):
         given = getattr(options, field.name)
-        if field.name not in (*SHARED, *ASKED) and given != getattr(other, field.name):
+        if field.name not in (*SHARED, *OPTIONS) and given != getattr(other, field.name):
             rule, remedy = "is not looked at with --tune", "Leave it out, or use --set."
             problems.append(Problem(field.flag, rule, str(given), remedy))
         if field.name in {"prefetch_factor", "threads"} and any(of < 1 for of in given):
@@ -213,26 +210,20 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     if problems:
         raise InputError(problems, COMMAND_LINE)
     scenario = scenario_of(options.scenario, options.set)
-    workers = () if options.workers is None else (options.workers,)
-    axes = Axes(workers, options.prefetch_factor, options.threads)
-    return _request(scenario, axes)
+    workers = [] if options.workers is None else [options.workers]
+    factors, threads = list(options.prefetch_factor), list(options.threads)
+    return _request(scenario, {"workers": workers, "factors": factors, "threads": threads})
 
 
 def _request(scenario: Scenario, axes: Axes) -> Request[Sequence[TuningCell]]:
     cells = [TuningCell(name, single.to_dict(), axes) for name, single in scenario.runs().items()]
     document, files = stored([scenario])
-    asked = {name: list(getattr(axes, name)) for name in ("workers", "factors", "threads")}
-    return Request(scenario.name, cells, {"scenario.yaml": document}, {"asked": asked}, files)
+    return Request(scenario.name, cells, {"scenario.yaml": document}, {"asked": axes}, files)
 
 
 def again(folder: Path, meta: Meta) -> Request[Sequence[TuningCell]]:
     """The request of a result, from its folder."""
-    axes = Axes(**{name: tuple(values) for name, values in meta["asked"].items()})
-    return _request(load_scenario(folder / "scenario.yaml"), axes)
-
-
-def _cells(cells: Sequence[TuningCell], outcomes: Outcomes) -> Mapping[str, Cell]:
-    return {cell.label: cell for cell in cells}
+    return _request(load_scenario(folder / "scenario.yaml"), meta["asked"])
 
 
 def _collect(cells: Sequence[TuningCell], outcomes: Outcomes) -> Tables:
@@ -240,31 +231,22 @@ def _collect(cells: Sequence[TuningCell], outcomes: Outcomes) -> Tables:
     return {"settings": SETTINGS.framed(rows)}
 
 
-def _answers(result: Result) -> Any:
-    return answers(result.tables["settings"])
-
-
-def _verdict(result: Result) -> Iterator[str]:
-    return tuning_text.verdict(result.tables["settings"], result.derived["answers"])
-
-
-def _parts(result: Result) -> Iterator[Any]:
-    return tuning_text.parts(result.tables["settings"], result.derived["answers"])
+def _tables(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Settings and answers."""
+    return result.tables["settings"], result.derived["answers"]
 
 
 STUDY: Study[Sequence[TuningCell]] = Study(
     kind="tuning",
     verb="loader",
-    stages=(_cells,),
+    stages=(by_label,),
     collect=_collect,
     stored={"settings": SETTINGS},
-    derived={"answers": Derived(ANSWERS, _answers)},
+    derived={"answers": Derived(ANSWERS, lambda result: answers(result.tables["settings"]))},
     documents=("scenario.yaml",),
-    figures=lambda result: {
-        "tuning": tuning_chart(result.tables["settings"], result.derived["answers"])
-    },
+    figures=lambda result: {"tuning": tuning_chart(*_tables(result))},
     one_figure=True,
-    verdict=_verdict,
-    parts=_parts,
+    verdict=lambda result: tuning_verdict(*_tables(result)),
+    parts=lambda result: tuning_parts(*_tables(result)),
     again=f"{__name__}:again",
 )

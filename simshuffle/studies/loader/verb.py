@@ -1,5 +1,4 @@
-"""What ``simshuffle loader`` is asked: which orders, on what data and readers, or an order that was
-recorded; or how many workers a scenario needs."""
+"""What ``simshuffle loader`` and ``simshuffle study policies`` are asked."""
 
 from __future__ import annotations
 
@@ -122,33 +121,70 @@ class LoaderOptions(CellOptions):
     ] = "s3"
 
 
-def request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
+def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
     """Those orders, or the one of a file, on that shape; or all settings of a scenario."""
-    from simshuffle.studies.loader import asking, tuning  # noqa: PLC0415 - what computes
-    from simshuffle.studies.loader.study import STUDY  # noqa: PLC0415
+    from simshuffle.studies.loader import request, study, tuning  # noqa: PLC0415 - what computes
 
     if options.tune:
         return tuning.STUDY, tuning.request(options)
-    return STUDY, asking.request(options)
+    return study.STUDY, request.request(options)
 
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
     from simshuffle.spec.library import INPUTS  # noqa: PLC0415 - what computes
-    from simshuffle.studies.loader import asking  # noqa: PLC0415
+    from simshuffle.studies.loader import request  # noqa: PLC0415
 
     plain = meta["asked"]
     options = LoaderOptions(**plain["shape"])
     if plain["order_file"] is None:
-        return asking.request(replace(options, order=tuple(plain["orders"])))
-    return asking.of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
+        return request.request(replace(options, order=tuple(plain["orders"])))
+    return request.of_file(folder / INPUTS / plain["order_file"], plain["orders"][0], options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(CellOptions):
+    """Compare data-loading policies with a lower bound.
+
+    Epoch time, ratio to the bound, bytes by source, coverage and storage."""
+
+    study: Annotated[
+        str,
+        Argument(
+            "SCENARIO",
+            "A scenario or study: a file, a name below scenarios/, or nopfs.",
+            complete=scenario_names,
+        ),
+    ]
+    policy: Annotated[
+        tuple[str, ...],
+        Option(
+            "NAME",
+            "A policy. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.studies.loader.policy_sources:POLICIES"),
+        ),
+    ] = ()
+    case: Annotated[
+        tuple[str, ...],
+        Option("NAME", "A case of a study. Default: all.", many=True),
+    ] = ()
+    set: Set = field(default_factory=dict)
+
+
+def policies_request(options: PolicyOptions) -> tuple[Study[Any], Request[Any]]:
+    """Those policies, or all, on a cell for each case."""
+    from simshuffle.studies.loader import policies, policy_cases  # noqa: PLC0415 - what computes
+
+    loaded = policy_cases.load(options.study, options.set).only([*options.case])
+    return policies.STUDY, policies.request(loaded, options.policy)
 
 
 VERBS = (
     Verb(
         "loader",
         LoaderOptions,
-        request,
+        loader_request,
         examples=(
             "simshuffle loader",
             "simshuffle loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
@@ -162,5 +198,17 @@ VERBS = (
         function="loader",
         noun="loader",
         done="counted",
+    ),
+    Verb(
+        "study policies",
+        PolicyOptions,
+        policies_request,
+        examples=(
+            "simshuffle study policies quickstart",
+            "simshuffle study policies nopfs --case imagenet22k --policy nopfs",
+        ),
+        kinds={"policies": "simshuffle.studies.loader.policies"},
+        function="policies",
+        noun="case",
     ),
 )

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from simshuffle.network import Fluid
+from simshuffle.network.shared import make_ready
+from simshuffle.parallelism import Data
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
-from simshuffle.studies.oracle.asking import Oracle
-from simshuffle.studies.oracle.machine import Machine, assumptions
-from simshuffle.studies.oracle.points import Point, against_one
-from simshuffle.studies.oracle.strategies import Named, alone
-from simshuffle.studies.oracle.tables import STORED, gib
-from simshuffle.studies.simulation.cell import NetworkCell
+from simshuffle.studies.oracle.machine import Machine, Point, assumptions
+from simshuffle.studies.oracle.request import Oracle, alone, strategy_of
+from simshuffle.studies.oracle.tables import KEY, STORED, gib
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
 
@@ -49,29 +49,26 @@ class SweepCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of the tables `points` and `communication`."""
         scenario = from_dict(self.document, self.label)
-        first = Machine(scenario, 1).point(alone(scenario))
+        first = Machine(scenario, 1).point(Data.short_name, alone(scenario))
         found: list[Point] = []
         for number, (size, strategies) in enumerate(self.points.items()):
             machine = Machine(scenario, size)
-            found += [machine.point(Named.of(name, plain)) for name, plain in strategies.items()]
+            found += [machine.point(name, strategy_of(plain)) for name, plain in strategies.items()]
             tell((number + 1) / len(self.points))
-        rows = [dict(each.row) for each in found]
-        against_one(rows, first.row)
-        sent = [
-            {
-                "world_size": each.row["world_size"],
-                "strategy": each.row["strategy"],
-                "label": label,
-                "seconds": seconds,
-            }
-            for each in found
-            for label, seconds in each.sent.items()
-        ]
+        rows, sent = [], []
+        for each in found:
+            row = dict(each.row)
+            if row["feasible"]:
+                row["speedup"] = row["samples_per_s"] / first.row["samples_per_s"]
+                row["efficiency"] = row["speedup"] / row["world_size"]
+            rows.append(row)
+            for label, seconds in each.sent.items():
+                sent.append({**_key(row), "label": label, "seconds": seconds})
         return Outcome({"points": rows, "communication": sent})
 
 
 @dataclass(frozen=True)
-class StepCell(NetworkCell):
+class StepCell(PlainCell):
     """A step whose transfers all share the cables."""
 
     document: Mapping[str, Any]  # as of `SweepCell`
@@ -104,10 +101,15 @@ class StepCell(NetworkCell):
         """The scenario."""
         return from_dict(self.document, self.label)
 
+    @staticmethod
+    def make_ready() -> None:
+        """As for `Cell`: the compiled network."""
+        make_ready(Fluid())
+
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: s of the step, by closed form and simulated."""
         machine = Machine(self.scenario, self.world_size)
-        closed, fluid = machine.simulated(Named.of(self.name, self.strategy))
+        closed, fluid = machine.simulated(strategy_of(self.strategy))
         return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
 
 
@@ -139,7 +141,6 @@ def simulations(of: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     """The stored tables."""
     found = outcomes[SWEEP].values
-    points = STORED["points"].framed([_fitting(row, of.budget) for row in found["points"]])
     by_key = {(row["strategy"], row["world_size"]): row for row in found["points"]}
     simulated = []
     for name, size in of.simulate:
@@ -151,12 +152,13 @@ def collect(of: Oracle, outcomes: Outcomes) -> Tables:
         for name, size, seconds in of.measured
         if by_key[name, size]["feasible"]
     ]
-    return {
-        "points": points,
-        "communication": STORED["communication"].framed(found["communication"]),
-        "simulated": STORED["simulated"].framed(simulated),
-        "measured": STORED["measured"].framed(measured),
+    rows = {
+        "points": [_fitting(row, of.budget) for row in found["points"]],
+        "communication": found["communication"],
+        "simulated": simulated,
+        "measured": measured,
     }
+    return {name: STORED[name].framed(of_table) for name, of_table in rows.items()}
 
 
 def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
@@ -170,12 +172,15 @@ def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
     return {**row, "fits": False, "why_not": why}
 
 
+def _key(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in KEY}
+
+
 def _simulated(row: Mapping[str, Any], steps: Mapping[str, float]) -> dict[str, Any]:
     closed, fluid = steps["step_closed_s"], steps["step_fluid_s"]
     loop = row["loop_s"] + row["iterations"] * (fluid - closed)
     return {
-        "world_size": row["world_size"],
-        "strategy": row["strategy"],
+        **_key(row),
         **steps,
         "ratio": fluid / closed if closed else math.nan,
         "epoch_fluid_s": max(loop, row["io_s"] + fluid),
@@ -184,15 +189,14 @@ def _simulated(row: Mapping[str, Any], steps: Mapping[str, float]) -> dict[str, 
 
 def _measured(row: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     return {
-        "world_size": row["world_size"],
-        "strategy": row["strategy"],
+        **_key(row),
         "measured_s": seconds,
         "predicted_s": row["epoch_s"],
         "accuracy": 1.0 - abs(row["epoch_s"] - seconds) / seconds,
     }
 
 
-def said(of: Oracle) -> dict[str, Any]:
+def facts_of(of: Oracle) -> dict[str, Any]:
     """What ``meta.json`` says for texts and figures."""
     scenario = of.scenario
     workload, host = scenario.workload, scenario.cluster.host
@@ -200,10 +204,10 @@ def said(of: Oracle) -> dict[str, Any]:
         f"{workload.model.name} on {scenario.cluster.name} ({host.accelerator}), batches of"
         f" {workload.local_batch_size} a GPU"
     )
-    budget = (
-        {} if of.budget is None else {"budget_nbytes": of.budget, "budget_from": of.budget_from}
-    )
-    return {"what": what, "assumptions": assumptions(scenario), **budget}
+    says: dict[str, Any] = {"what": what, "assumptions": assumptions(scenario)}
+    if of.budget is not None:
+        says |= {"budget_nbytes": of.budget, "budget_from": of.budget_from}
+    return says
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:

@@ -20,8 +20,7 @@ from simshuffle.results.chart import (
     stacked,
 )
 from simshuffle.results.style import letters
-from simshuffle.studies.oracle.recommend import GIB, usable
-from simshuffle.studies.oracle.tables import MEMORY
+from simshuffle.studies.oracle.tables import GIB, MEMORY, usable
 from simshuffle.studies.oracle.text import chosen_scale
 from simshuffle.study.study import Tables
 

@@ -1,22 +1,22 @@
 """A machine at a world size: what all strategies have in common there, such as reading, the
-exchange of samples and waiting for the slowest; and what each takes, by closed form and
-simulated."""
+exchange of samples and waiting for the slowest; what each takes, by closed form and simulated."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.allreduce import NoOverlap
+from simshuffle.errors import Problem
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.lowering.division import job_of
 from simshuffle.lowering.step_transfers import Communicators, step_seconds
 from simshuffle.network import Fluid
-from simshuffle.parallelism import Data, Job, Parallelism
+from simshuffle.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
 from simshuffle.plan.bounds import Bounds, bounds, exchange_bound, expected_largest
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.reading_bounds import cable_bandwidth
@@ -24,8 +24,159 @@ from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import routing
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.rng import stream
-from simshuffle.studies.oracle.points import Point, impossible, point, step_of
-from simshuffle.studies.oracle.strategies import Named
+from simshuffle.studies.oracle.tables import LOOP, MEMORY
+
+MOST_PIECES = 32
+"""Layers next to one another go together in so many pieces at most: hundreds by themselves tell no
+more."""
+TOLERANCE = 0.01
+"""Share of the loop that a hidden exchange may add, as of `simshuffle study hiding`."""
+Row = dict[str, Any]
+Seconds = Callable[[Node], float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a strategy takes at a world size."""
+
+    row: Row  # of the table `points`, without what follows from a budget or from other points
+    sent: Mapping[str, float]  # s an epoch of communication by what it is for
+
+
+def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:
+    """A point that cannot be: why is its only number."""
+    given = f"; got {problem.value}" if problem.value else ""
+    why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
+    return Point({**_about(name, parallelism, scale), "feasible": False, "why_not": why}, {})
+
+
+def point(
+    name: str, parallelism: Parallelism, job: Job, scale: Scale, seconds_of: Seconds
+) -> Point:
+    """What a strategy takes.
+
+    Args:
+        name: of the strategy.
+        parallelism: the strategy.
+        job: what is trained, at that world size.
+        scale: what all strategies have in common there.
+        seconds_of: s of each node of communication, alone on the machine.
+    """
+    iterations = iterations_of(parallelism, scale)
+    step = step_of(parallelism, job, scale)
+    costs, memory = step.costs(seconds_of), parallelism.memory(job)
+    exposed, exchange = iterations * costs.exposed, scale.bounds.exchange.seconds
+    parts = {
+        "compute_s": iterations * costs.compute,
+        "waiting_s": (iterations - 1) * costs.compute * (scale.slowest - 1.0),
+        "bubble_s": iterations * costs.bubble,
+        "exposed_s": exposed,
+        "exchange_s": scale.shown(exchange, exposed),
+        "startup_s": scale.bounds.first_batch + scale.bounds.importance,
+    }
+    loop = sum(parts[name] for name in LOOP)
+    resource, io = scale.io
+    input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
+    least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
+    hidden = iterations * costs.hidden
+    without = loop - parts["exchange_s"]
+    row = {
+        **_about(name, parallelism, scale),
+        "feasible": True,
+        "why_not": "",
+        **parts,
+        "loop_s": loop,
+        "input_s": input_s,
+        "epoch_s": loop + input_s,
+        "epoch_low_s": max(least, io),
+        "epoch_high_s": loop - parts["exchange_s"] + exchange + hidden + io,
+        "hidden_s": hidden,
+        "io_s": io,
+        "io_by": resource,
+        **{f"{part}_nbytes": float(getattr(memory, part)) for part in MEMORY},
+        "memory_nbytes": float(memory.total),
+        "hidden_exchange": scale.hidden_fraction(without, exposed, TOLERANCE),
+        "samples_per_s": scale.samples * scale.scenario.world_size / (loop + input_s),
+    }
+    sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
+    return Point({**row, **bottleneck(row, sent)}, sent)
+
+
+def step_of(parallelism: Parallelism, job: Job, scale: Scale) -> Step:
+    """The step of a mean iteration, whose batch may be smaller as the last one of an epoch is."""
+    batch = scale.samples / scale.bounds.iterations
+    return parallelism.step(replace(job, batch=batch), MOST_PIECES)
+
+
+def iterations_of(parallelism: Parallelism, scale: Scale) -> int:
+    """Iterations of an epoch: as many times more as the samples that a group's ranks read are more
+    than those of its batch."""
+    whole, batch = scale.bounds.iterations, scale.scenario.workload.local_batch_size
+    if not isinstance(parallelism, GroupParallelism):
+        return whole
+    ways = parallelism.group_size(scale.scenario.world_size)
+    return max(round(whole * ways * batch / parallelism.samples(batch, ways)), 1)
+
+
+def _hidden_step(step: Step, seconds_of: Seconds) -> float:
+    """s of a step whose communication between replicas all hides that may: nothing waits for it,
+    and it is one after the other."""
+    between = 0.0
+    ends: list[float] = []
+    for node in step.nodes:
+        seconds = node.seconds if node.collective is None else seconds_of(node)
+        if node.collective is not None and node.group != "model":
+            between += seconds
+            seconds = 0.0
+        begin = 0.0
+        for k in node.after:
+            begin = max(begin, ends[k])
+        ends.append(begin + seconds)
+    return max(max(ends, default=0.0), between)
+
+
+def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
+    scenario = scale.scenario
+    size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
+    batch = scenario.workload.local_batch_size
+    if isinstance(parallelism, GroupParallelism):
+        batch = int(parallelism.samples(batch, ways))
+    return {
+        "world_size": size,
+        "strategy": name,
+        "kind": getattr(parallelism, "kind", ""),
+        "ways": ways,
+        "replicas": size // ways,
+        "group_batch": batch,
+        "hosts": scenario.hosts,
+        "iterations": iterations_of(parallelism, scale),
+        "io_by": "",
+        "bottleneck": "",
+    }
+
+
+def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
+    """The largest part of the epoch and its s: reading, if the loop waits for it; else a part of
+    the loop, of communication by what it is for.
+
+    Args:
+        row: of `points`.
+        sent: s an epoch of communication by what it is for; what shows of each is in proportion.
+    """
+    if row["input_s"] > 0:
+        return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
+    whole = sum(sent.values())
+    parts = {
+        "compute": row["compute_s"],
+        "waiting for the slowest": row["waiting_s"],
+        "pipeline bubble": row["bubble_s"],
+        "exchange": row["exchange_s"],
+        "first batch": row["startup_s"],
+        **{label: row["exposed_s"] * s / whole for label, s in sent.items() if whole},
+    }
+    largest = max(parts, key=lambda name: parts[name])
+    return {"bottleneck": largest, "bottleneck_s": parts[largest]}
+
 
 Floats = NDArray[np.float64]
 FRACTIONS: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 25)])
@@ -156,19 +307,18 @@ class Machine:
             self._groups[key] = self._communicators.divided(ways, *own)
         return self._groups[key]
 
-    def point(self, named: Named) -> Point:
+    def point(self, name: str, strategy: Parallelism) -> Point:
         """What a strategy takes by closed form, or why it cannot be."""
-        strategy, layers = named.strategy, self.job.layers
         batch = self._scenario.workload.local_batch_size
-        for problem in strategy.problems(layers, self._world_size, batch):
-            return impossible(named.name, strategy, self.scale, problem)
+        for problem in strategy.problems(self.job.layers, self._world_size, batch):
+            return impossible(name, strategy, self.scale, problem)
         seconds_of = self.communicators(strategy).seconds
-        return point(named.name, strategy, self.job, self.scale, seconds_of)
+        return point(name, strategy, self.job, self.scale, seconds_of)
 
-    def simulated(self, named: Named) -> tuple[float, float]:
+    def simulated(self, strategy: Parallelism) -> tuple[float, float]:
         """s of a step by closed form, and with all its transfers on the cables at once."""
-        communicators = self.communicators(named.strategy)
-        step = step_of(named.strategy, self.job, self.scale)
+        communicators = self.communicators(strategy)
+        step = step_of(strategy, self.job, self.scale)
         closed = step.costs(communicators.seconds).seconds
         return closed, step_seconds(step, communicators, Fluid())
 
@@ -180,27 +330,20 @@ def assumptions(scenario: Scenario) -> list[str]:
     key = f"accelerators.{accelerator}.forward"
     said = source if isinstance(source, str) else source.get(key) or source.get("accelerators")
     times = f"step times of {model.name} on {accelerator}"
-    overlap = workload.allreduce.overlap
+    strategy, overlap = workload.parallelism, workload.allreduce.overlap
+    precision = "mixed precision" if strategy.precision == "mixed" else "FP32"
+    again = " and activations computed again" if strategy.recompute else ""
     hidden = (
         "gradients are summed after the backward pass"
-        if isinstance(overlap, NoOverlap)
+        if overlap.kind == "none"
         else f"gradients are summed beside the backward pass (overlap: {overlap.kind})"
     )
     return [
-        f"{times} ({_first_sentence(said)})" if said else times,
+        # of a source the first sentence
+        f"{times} ({said.split('; ', 1)[0].split(': ', 1)[0].strip()})" if said else times,
         hidden,
         f"routing: {routing(scenario.cluster).describe()}",
         "each collective alone on the cables, of all groups at once, in closed form",
-        f"memory of {_kept(workload.parallelism)}, without what libraries and fragments take",
+        f"memory of {precision} with the optimiser {strategy.optimiser}{again}, without what"
+        " libraries and fragments take",
     ]
-
-
-def _kept(strategy: Parallelism) -> str:
-    """What is kept, in words."""
-    precision = "mixed precision" if strategy.precision == "mixed" else "FP32"
-    again = " and activations computed again" if strategy.recompute else ""
-    return f"{precision} with the optimiser {strategy.optimiser}{again}"
-
-
-def _first_sentence(text: str) -> str:
-    return text.split("; ", maxsplit=1)[0].split(": ", maxsplit=1)[0].strip()

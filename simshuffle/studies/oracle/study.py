@@ -12,11 +12,10 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem
 from simshuffle.results.chart import Chart
 from simshuffle.studies.oracle import text
-from simshuffle.studies.oracle.asking import Oracle
-from simshuffle.studies.oracle.cell import closed_forms, collect, said, simulations
+from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, simulations
 from simshuffle.studies.oracle.figures import figures
-from simshuffle.studies.oracle.recommend import recommended
-from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED
+from simshuffle.studies.oracle.request import Oracle
+from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED, recommended
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
@@ -84,7 +83,7 @@ STUDY: Study[Oracle] = Study(
     figures=_figures,
     verdict=lambda result: text.verdict(result.derived["recommended"], result.meta["says"]),
     parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
-    facts=lambda of, outcomes, tables: {"says": said(of)},
+    facts=lambda of, outcomes, tables: {"says": facts_of(of)},
     says=_Says,
     faults=_faults,
     again="simshuffle.studies.oracle.verb:again",

@@ -9,8 +9,7 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table
-from simshuffle.studies.oracle.recommend import ALL, usable
-from simshuffle.studies.oracle.tables import KEY, STORED, gib, seconds
+from simshuffle.studies.oracle.tables import ALL, KEY, STORED, gib, seconds, usable
 from simshuffle.study.study import Tables
 
 BEST, FULL = 3, 16
@@ -36,9 +35,12 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
     several = "points" if len(points) > 1 else "point"
     yield f"{says['what']}: {len(points)} {several} on {scales}."
-    yield _budget(says)
+    if says.get("budget_nbytes") is None:
+        yield "No memory budget: give one with --budget-memory."
+    else:
+        yield f"Budget: {gib(says['budget_nbytes'])} GiB a GPU ({says['budget_from']})."
     yield _scales(points, best)
-    if any(not row["clear"] for row in _told(best)):
+    if not best.loc[(best["world_size"] != ALL) & (best["second"] != ""), "clear"].all():
         yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
     chosen = chosen_scale(best, points)
     here = points[(points["world_size"] == chosen) & points["feasible"]]
@@ -66,17 +68,13 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
 
 def verdict(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
     """The best of all scales in words, what to do where nothing fits, and what that rests on."""
-    yield from _recommendation(best, says)
-    yield "Rests on closed forms and the assumptions that are listed; accuracy is not in it."
-
-
-def _recommendation(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
     whole, *others = best.to_dict("records")
-    if not whole["strategy"]:
+    if whole["strategy"]:
+        yield _fastest(whole)
+        yield from (_none(row, says) for row in others if not row["strategy"])
+    else:
         yield _none(whole, says)
-        return
-    yield _fastest(whole)
-    yield from (_none(row, says) for row in others if not row["strategy"])
+    yield "Rests on closed forms and the assumptions that are listed; accuracy is not in it."
 
 
 def _fastest(row: Row) -> str:
@@ -107,12 +105,6 @@ def _none(row: Row, says: Mapping[str, Any]) -> str:
         f"{said} A smaller workload.local_batch_size needs less, and so does"
         " workload.parallelism.recompute=true."
     )
-
-
-def _told(best: pd.DataFrame) -> list[Row]:
-    """The rows of single scales that have a second."""
-    rows = best[(best["world_size"] != ALL) & (best["second"] != "")]
-    return list(rows.to_dict("records"))
 
 
 def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
@@ -188,12 +180,6 @@ def _fallen(out: pd.DataFrame) -> Table:
         first = rows.sort_values("world_size")["why_not"].iloc[0]
         table.add_row(str(strategy), at, f"at {sizes[0]}: {first}" if len(sizes) > 1 else first)
     return table
-
-
-def _budget(says: Mapping[str, Any]) -> str:
-    if says.get("budget_nbytes") is None:
-        return "No memory budget: give one with --budget-memory."
-    return f"Budget: {gib(says['budget_nbytes'])} GiB a GPU ({says['budget_from']})."
 
 
 def gpus(number: float) -> str:

@@ -123,17 +123,16 @@ class OracleOptions(CellOptions):
     set: Set = field(default_factory=dict)
 
 
-def request(options: OracleOptions) -> tuple[Study[Any], Request[Any]]:
+def oracle_request(options: OracleOptions) -> tuple[Study[Any], Request[Any]]:
     """A point for each way to divide training and number of GPUs."""
-    from simshuffle.studies.oracle import asking  # noqa: PLC0415 - what computes
-    from simshuffle.studies.oracle.study import STUDY  # noqa: PLC0415
+    from simshuffle.studies.oracle import request, study  # noqa: PLC0415 - what computes
 
-    return STUDY, asking.request(options)
+    return study.STUDY, request.request(options)
 
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
-    from simshuffle.studies.oracle import asking  # noqa: PLC0415 - what computes
+    from simshuffle.studies.oracle.request import request  # noqa: PLC0415 - what computes
 
     plain = meta["asked"]
     options = OracleOptions(
@@ -144,12 +143,12 @@ def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
         simulate=tuple((name, size) for name, size in plain["simulate"]),
     )
     measured = [(name, size, seconds) for name, size, seconds in plain["measured"]]
-    return asking.request(options, measured)
+    return request(options, measured)
 
 
 def _refused(result: Result) -> Problem | None:
     """Nothing fits the memory."""
-    from simshuffle.studies.oracle.recommend import nothing_fits  # noqa: PLC0415 - tables
+    from simshuffle.studies.oracle.tables import nothing_fits  # noqa: PLC0415 - tables
 
     return nothing_fits(result.tables["points"], result.meta["says"].get("budget_nbytes"))
 
@@ -158,7 +157,7 @@ VERBS = (
     Verb(
         "oracle",
         OracleOptions,
-        request,
+        oracle_request,
         examples=(
             "simshuffle oracle paper/oracle",
             "simshuffle oracle paper/oracle --strategies data,spatial --world-sizes 4,64",

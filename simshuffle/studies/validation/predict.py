@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.network import Fluid
-from simshuffle.network.shared import make_ready
+from simshuffle.network.models import make_ready
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.policies import validation as policies
+from simshuffle.studies.loader import policies
 from simshuffle.studies.validation import concurrent, testbed
 from simshuffle.studies.validation.answers import (
     Parts,

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.page import charts
-from simshuffle.page.markup import Section, bullets, chart, details, paragraph, tables
-from simshuffle.page.network import MOST_ROWS, drawing, loads
-from simshuffle.page.network_chart import network_spec
-from simshuffle.page.vega import figure
+from simshuffle.presentation import page_charts as charts
+from simshuffle.presentation.page_charts import EXCHANGE
+from simshuffle.presentation.page_network import MOST_ROWS, drawing, loads
+from simshuffle.presentation.page_parts import Section, bullets, details, paragraph, tables
+from simshuffle.presentation.page_vega import figure
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.ranks import Kept
 from simshuffle.results.report import lasting
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
@@ -34,12 +34,10 @@ from simshuffle.study.study import Result
 if TYPE_CHECKING:
     from rich.table import Table
 
-EXCHANGE = ("exchange", "wait_exchange", "exchange_hidden")
 MOST_POINTS = 6000
 """Of the chart by iteration: rows of its table."""
 MOST_NETWORKS = 4
 _SHOWN = "exchange and wait_exchange"
-_WORLD_SIZE = re.compile(r" @\d+$")
 
 
 def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
@@ -60,15 +58,19 @@ def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
 
 
 def _scaling(of: Means) -> Section | None:
-    """Seconds of the last epoch by ranks; None where all have the same number of ranks."""
-    epochs = _last(of)
+    """Seconds of the last epoch by ranks, of runs by their names without these; None where all have
+    the same number of ranks."""
+    epochs = of.epochs.assign(run=of.epochs["run"].astype(str))
+    epochs = epochs.sort_values("epoch", kind="stable").drop_duplicates("run", keep="last")
+    epochs = epochs.sort_values("world_size", kind="stable")
     if epochs["world_size"].nunique() < 2:
         return None
+    lines = epochs["run"].str.replace(r" @\d+$", "", regex=True)
     axes: list[Swept] = [
         {"name": "world_size", "key": "world_size", "numbers": True},
         {"name": "line", "key": "line", "numbers": False},
     ]
-    rows = epochs.assign(line=epochs["series"], label=epochs["series"], mean=epochs["epoch_s"])
+    rows = epochs.assign(line=lines, label=lines, mean=epochs["epoch_s"])
     places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     half = np.nan if of.half is None else of.half["epoch_s"].loc[places].to_numpy(float)
     rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
@@ -91,27 +93,25 @@ def _breakdown(result: Result, of: Means) -> Section:
     return Section("Where the time goes", body)
 
 
-def _last(of: Means) -> pd.DataFrame:
-    """The last epoch of every run, with its name without the world size."""
-    epochs = of.epochs.assign(run=of.epochs["run"].astype(str))
-    last = epochs.sort_values("epoch", kind="stable").drop_duplicates("run", keep="last")
-    last = last.sort_values("world_size", kind="stable")
-    return last.assign(series=[_WORLD_SIZE.sub("", run) for run in last["run"]])
-
-
 # -------------------------------------------------------------------------------------- the network
 
 
 def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
-    links, note = _links(result)
+    links, notes = result.tables["links"], []
+    if "seed" in links:
+        first = links.groupby(links["run"].astype(str))["seed"].transform("min")
+        links = links[links["seed"] == first]
+        notes.append("Links are those of the first seed of every run.")
+    machines: dict[str, list[str]] = {}  # the runs on each; where no scenario is known, a run alone
+    for run in dict.fromkeys(links["run"].astype(str)):
+        key = f"network {runs[run].cluster.topology!r}" if run in runs else run
+        machines.setdefault(key, []).append(run)
     body = ""
-    groups = _machines(links, runs)
-    for names in groups[:MOST_NETWORKS]:
+    for names in list(machines.values())[:MOST_NETWORKS]:
         here = links[links["run"].astype(str).isin(names)]
-        body += _drawn(here, names, len(groups) > 1)
-    if len(groups) > MOST_NETWORKS:
-        body += paragraph(f"{MOST_NETWORKS} of {len(groups)} networks are drawn.")
-    notes = [note] if note else []
+        body += _drawn(here, names, len(machines) > 1)
+    if len(machines) > MOST_NETWORKS:
+        body += paragraph(f"{MOST_NETWORKS} of {len(machines)} networks are drawn.")
     sources = result.tables["sources"]
     if (sources["iterations_simulated"] < sources["iterations"]).any():
         notes.append(
@@ -119,25 +119,6 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
             " are those of that part."
         )
     return Section("The network", body + tables([*notes, _tiers(links)]))
-
-
-def _links(result: Result) -> tuple[pd.DataFrame, str]:
-    """What crossed the links, of the first seed; and what to say of that."""
-    links = result.tables["links"]
-    if "seed" not in links:
-        return links, ""
-    first = links.groupby(links["run"].astype(str))["seed"].transform("min")
-    return links[links["seed"] == first], "Links are those of the first seed of every run."
-
-
-def _machines(links: pd.DataFrame, runs: Mapping[str, Scenario]) -> list[list[str]]:
-    """The runs on each machine. Where the scenarios are not known, each run by itself."""
-    groups: dict[str, list[str]] = {}
-    for run in dict.fromkeys(links["run"].astype(str)):
-        single = runs.get(run)
-        key = run if single is None else f"network {single.cluster.topology!r}"
-        groups.setdefault(key, []).append(run)
-    return list(groups.values())
 
 
 def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
@@ -165,9 +146,7 @@ def _drawn(links: pd.DataFrame, names: list[str], several: bool) -> str:
         f"A line has the colour of the busier of its directions; grey is idle.{whose}"
         " Pointer or arrow keys, the busiest first, say which link it is, with its bytes."
     )
-    return chart(
-        network_spec(of, rows, picks), "The network by level.", about, "network"
-    ) + bullets(notes)
+    return charts.network(of, rows, picks, about) + bullets(notes)
 
 
 def _tiers(links: pd.DataFrame) -> Table:
@@ -199,14 +178,12 @@ def _percent(share: float) -> str:
 def _tail(result: Result) -> Section | None:
     """How ranks differ in the exchange; None where no run has one."""
     iterations = result.tables["iterations"]
-    of = iterations[iterations["phase"].isin(EXCHANGE) & (iterations["iteration"] > 0)]
+    of = iterations[iterations["phase"].isin(list(EXCHANGE)) & (iterations["iteration"] > 0)]
     if of.empty:
         return None
     if "seed" in of:
         of = of[of["seed"] == of["seed"].min()]
-    drawn, note = _by_iteration(of)
-    about = "The line is the mean over all ranks, the band goes from the least to the most of them."
-    body = chart(drawn, "Seconds of the exchange by iteration.", f"{about} {note}".strip())
+    body = _by_iteration(of)
     kept = timeline_of(result.meta)
     over_ranks = [] if kept == "none" else [_over_ranks(result, kept)]
     explained = (
@@ -219,15 +196,15 @@ def _tail(result: Result) -> Section | None:
     return Section("The tail of the exchange", body + tables(parts))
 
 
-def _by_iteration(of: pd.DataFrame) -> tuple[Any, str]:
-    """The chart, and what is put together in it."""
+def _by_iteration(of: pd.DataFrame) -> str:
     names = of["run"].astype(str)
     runs = list(dict.fromkeys(names))
     place = {run: number for number, run in enumerate(runs)}
     of = of.assign(run=names.map(place), phase=of["phase"].astype(str))
-    wide, note = max(1, -(-len(of) // MOST_POINTS)), ""
+    about = "The line is the mean over all ranks, the band goes from the least to the most of them."
+    wide = max(1, -(-len(of) // MOST_POINTS))
     if wide > 1:
-        note = f"{wide} iterations each are one point."
+        about += f" {wide} iterations each are one point."
         of = of.assign(iteration=(of["iteration"] - 1) // wide * wide + 1)
         keys = ["run", "epoch", "iteration", "phase"]
         measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
@@ -238,7 +215,7 @@ def _by_iteration(of: pd.DataFrame) -> tuple[Any, str]:
         for row in of[columns].astype(object).itertuples(index=False, name=None)
     ]
     epochs = sorted(int(epoch) for epoch in of["epoch"].unique())
-    return charts.spread(rows, runs, epochs), note
+    return charts.exchange(rows, runs, epochs, about)
 
 
 def _over_ranks(result: Result, kept: Kept) -> Table:
@@ -249,7 +226,7 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
     wanted = [*keys, "seed", "iteration", "start_s", "end_s"]
     parts = []
     for piece in timeline.pieces(wanted):
-        of = piece[piece["phase"].isin(EXCHANGE)]
+        of = piece[piece["phase"].isin(list(EXCHANGE))]
         if "seed" in of and len(of):
             of = of[of["seed"] == of["seed"].min()]
         each = lasting(Timeline(of, of, result.tables["sources"]))
@@ -268,9 +245,7 @@ def _over_ranks(result: Result, kept: Kept) -> Table:
         for phase in (*EXCHANGE, _SHOWN):
             seconds = ranks[phase].fillna(0.0).to_numpy(float)
             if seconds.any():
-                shown = (*np.quantile(seconds, [0.5, 0.99]), seconds.max())
-                cells = (_milliseconds(value) for value in shown)
-                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *cells)
+                table.add_row(str(run), phase, str(epoch), f"{len(seconds):,}", *_tail_of(seconds))
     return table
 
 
@@ -283,11 +258,14 @@ def _slowest(of: pd.DataFrame) -> Table:
     )
     keys = [of["run"].astype(str), of["epoch"], of["phase"].astype(str)]
     for (run, epoch, phase), rows in of.groupby(keys, sort=False):
-        most = rows["most_s"].to_numpy(float)
-        shown = (rows["mean_s"].mean(), *np.quantile(most, [0.5, 0.99]), most.max())
-        cells = (_milliseconds(value) for value in shown)
+        cells = (_milliseconds(rows["mean_s"].mean()), *_tail_of(rows["most_s"].to_numpy(float)))
         table.add_row(str(run), str(phase), str(epoch), f"{len(rows):,}", *cells)
     return table
+
+
+def _tail_of(seconds: Floats) -> list[str]:
+    """Median, 99th percentile and most."""
+    return [_milliseconds(of) for of in (*np.quantile(seconds, [0.5, 0.99]), seconds.max())]
 
 
 def _milliseconds(seconds: float) -> str:

@@ -7,10 +7,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 
 Place = tuple[float, float]
+Cable = tuple[str, str, str]
+"""Its ends, and which of those between them it is."""
+Link = tuple[str, str, float, float]
+"""One direction of it: name, tier, capacity and highest utilisation."""
 
 MOST_HOSTS = 48
 """Hosts that are drawn one by one; of more, those of a switch are one."""
@@ -59,7 +64,7 @@ def drawing(links: pd.DataFrame) -> Drawing | None:
     most = links.groupby(links["link"].astype(str), sort=False).agg(
         tier=("tier", "first"), capacity=("capacity", "first"), busy=("mean_utilisation", "max")
     )
-    cables: dict[tuple[str, str, str], list[tuple[str, str, float, float]]] = {}
+    cables: dict[Cable, list[Link]] = {}
     kinds: dict[str, str] = {}
     for link, tier, capacity, busy in most.itertuples(name=None):
         found, kind = _CABLE.fullmatch(str(link)), str(tier).split(">")
@@ -72,8 +77,7 @@ def drawing(links: pd.DataFrame) -> Drawing | None:
     if not cables:
         return None
     notes: list[str] = []
-    lines = _lines(cables, kinds, notes)
-    return _placed(lines, kinds, notes)
+    return _placed(_lines(cables, kinds, notes), kinds, notes)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -101,50 +105,41 @@ def _lines(
     merge_lanes = switches > MOST_LINES
     if merge_lanes:
         notes.append("Parallel links between two switches are one line.")
-    groups: dict[tuple[str, str, str], list[tuple[str, str, float, float, bool]]] = {}
-    busiest: dict[tuple[str, str, str], float] = {}
+    groups: dict[Cable, list[tuple[Link, bool]]] = {}
     for (a, b, lane), links in cables.items():
-        ends, key = (a, b), lane
-        of_host = a in hosts or b in hosts
-        if of_host and merge_hosts:
-            switch, host = (b, a) if a in hosts else (a, b)
-            ends, key = (f"hosts of {switch}", switch), ""
-            kinds[ends[0]] = "host"
+        key, begin = (a, b, lane), a
+        if merge_hosts and {a, b} & hosts:
+            switch, begin = (b, a) if a in hosts else (a, b)
+            key = (f"hosts of {switch}", switch, "")
+            kinds[key[0]] = "host"
         elif merge_lanes:
-            key = ""
-        here = groups.setdefault((*ends, key), [])
-        for name, tier, capacity, busy in links:
-            is_up = name.startswith(f"{host if of_host and merge_hosts else ends[0]}>")
-            here.append((name, tier, capacity, busy, is_up))
-            busiest[(*ends, key)] = max(busy, busiest.get((*ends, key), 0.0))
+            key = (a, b, "")
+        both = [(link, link[0].startswith(f"{begin}>")) for link in links]
+        groups.setdefault(key, []).extend(both)
+    busiest = {key: max(link[3] for link, _ in both) for key, both in groups.items()}
     kept = sorted(groups, key=lambda key: -busiest[key])[:MOST_LINES]
     if len(kept) < len(groups):
         notes.append(f"The {len(kept):,} busiest of {len(groups):,} lines are drawn.")
     chosen = set(kept)
     order = [key for key in groups if key in chosen]
-    pairs: dict[tuple[str, str], list[str]] = {}
-    for a, b, lane in order:
-        pairs.setdefault((a, b), []).append(lane)
-    places = {pair: sorted(lanes, key=_natural) for pair, lanes in pairs.items()}
-    return [
-        _line(key, groups[key], (places[key[:2]].index(key[2]), len(places[key[:2]])))
-        for key in order
-    ]
+    lanes: dict[tuple[str, str], list[str]] = {}
+    for *ends, lane in order:
+        lanes.setdefault((ends[0], ends[1]), []).append(lane)
+    places = {ends: sorted(names, key=_natural) for ends, names in lanes.items()}
+    return [_line(key, groups[key], places[key[:2]]) for key in order]
 
 
-def _line(
-    key: tuple[str, str, str],
-    links: Sequence[tuple[str, str, float, float, bool]],
-    lanes: tuple[int, int],
-) -> Line:
+def _line(key: Cable, both: Sequence[tuple[Link, bool]], places: Sequence[str]) -> Line:
+    """The line of a group of links, of which it is told whether they begin at its first end."""
     a, b, lane = key
-    up = [name for name, *_, is_up in links if is_up]
-    down = [name for name, *_, is_up in links if not is_up]
+    up = [link[0] for link, is_up in both if is_up]
+    down = [link[0] for link, is_up in both if not is_up]
+    _, tier, capacity, _ = both[0][0]
     count = max(len(up), len(down))
     each = "each " if count > 1 else ""
-    about = f"{links[0][1]}, {each}{links[0][2] / 1e9:.4g} GB/s"
+    about = f"{tier}, {each}{capacity / 1e9:.4g} GB/s"
     name = f"{a} - {b} {lane}".rstrip() + (f", {count} links" if count > 1 else "")
-    return Line((a, b), name, about, lanes, (up, down))
+    return Line((a, b), name, about, (places.index(lane), len(places)), (up, down))
 
 
 # ------------------------------------------------------------------------------------------- places
@@ -152,55 +147,40 @@ def _line(
 
 def _levels(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
     """How far each kind of node is from the hosts, in links; storage stands above all."""
-    beside: dict[str, set[str]] = {}
-    for line in lines:
-        a, b = (kinds[end] for end in line.ends)
-        beside.setdefault(a, set()).add(b)
-        beside.setdefault(b, set()).add(a)
-    level = {"host": 0}
-    ring = [kind for kind in ("host",) if kind in beside] or sorted(beside)[:1]
-    level = dict.fromkeys(ring, 0)
-    while ring:
-        ring = [each for kind in ring for each in sorted(beside[kind]) if each not in level]
-        top = max(level.values()) + 1
-        level |= dict.fromkeys(dict.fromkeys(ring), top)
-        ring = list(dict.fromkeys(ring))
+    graph = nx.Graph([(kinds[a], kinds[b]) for a, b in (line.ends for line in lines)])
+    first = "host" if "host" in graph else min(graph)
+    level: dict[str, int] = dict(nx.single_source_shortest_path_length(graph, first))
     top = max(level.values()) + 1
-    level |= {kind: top for kind in beside if kind not in level}
+    level |= {kind: top for kind in graph if kind not in level}
     if "storage" in level:
-        level["storage"] = 1 + max(
-            (at for kind, at in level.items() if kind != "storage"), default=0
-        )
+        del level["storage"]
+        level["storage"] = 1 + max(level.values(), default=0)
     return level
 
 
 def _placed(lines: list[Line], kinds: Mapping[str, str], notes: list[str]) -> Drawing:
+    of = {end: kinds[end] for line in lines for end in line.ends}
     level = _levels(lines, kinds)
-    there = dict.fromkeys(end for line in lines for end in line.ends)
+    at = {name: level[kind] for name, kind in of.items()}
     rows: dict[int, list[str]] = {}
-    for name in there:
-        rows.setdefault(level[kinds[name]], []).append(name)
+    for name in of:
+        rows.setdefault(at[name], []).append(name)
     # storage and hosts without a switch between are rows of their own
-    inside = {
-        level[kinds[line.ends[0]]]
-        for line in lines
-        if level[kinds[line.ends[0]]] == level[kinds[line.ends[1]]]
-        and kinds[line.ends[0]] != "storage"
-    }
-    switches = [at for at in rows if {kinds[name] for name in rows[at]} - {"host", "storage"}]
-    of = {name: kinds[name] for name in there}
+    ends = (line.ends for line in lines)
+    inside = {at[a] for a, b in ends if at[a] == at[b] and of[a] != "storage"}
+    switches = [row for row in rows if {of[name] for name in rows[row]} - {"host", "storage"}]
     if len(switches) == 1 and switches[0] in inside and len(rows[switches[0]]) > 2:
         return Drawing(_circle(rows, switches[0], lines), [], of, lines, notes, True)
     nodes: dict[str, Place] = {}
     height, levels = 0.0, []
-    for at in sorted(rows):
-        names = sorted(rows[at], key=_natural)
+    for row in sorted(rows):
+        names = sorted(rows[row], key=_natural)
         x = (np.arange(len(names)) + 0.5) / len(names)
-        bend = _ARCH * 4 * x * (1 - x) if at in inside else np.zeros(len(x))
+        bend = _ARCH * 4 * x * (1 - x) if row in inside else np.zeros(len(x))
         nodes |= {n: (float(p), height + float(q)) for n, p, q in zip(names, x, bend, strict=True)}
         what = ", ".join(sorted({of[name] for name in names}))
-        levels.append((f"{len(names)} {what}" if at or not notes else "hosts", height))
-        height += 1.0 + (_ARCH if at in inside else 0.0)
+        levels.append((f"{len(names)} {what}" if row or not notes else "hosts", height))
+        height += 1.0 + (_ARCH if row in inside else 0.0)
     return Drawing(nodes, levels, of, lines, notes)
 
 
@@ -227,28 +207,19 @@ def _circle(rows: Mapping[int, list[str]], at: int, lines: Sequence[Line]) -> di
 
 def line_places(of: Drawing) -> list[tuple[Place, Place]]:
     """Where each line begins and ends; parallel ones side by side."""
-    room = _room(of)
+    heights = np.array([y for _, y in of.nodes.values()])
+    # the row of each node; those of a bent row are above its height
+    bases = [height for _, height in of.levels] or [0.0]
+    row = np.searchsorted(bases, heights + 1e-9, side="right")
+    room = np.minimum(1.0 / np.bincount(row)[row], 0.06) * (not of.is_round)
+    room_at = dict(zip(heights.tolist(), room.tolist(), strict=True))
     out = []
     for line in of.lines:
         lane, lanes = line.lanes
         aside = ((lane + 0.5) / lanes - 0.5) * _WITHIN
-        a, b = (of.nodes[end] for end in line.ends)
-        shift = [0.0 if of.is_round else aside * room[at] for at in (a[1], b[1])]
-        out.append(((a[0] + shift[0], a[1]), (b[0] + shift[1], b[1])))
+        a, b = ((x + aside * room_at[y], y) for x, y in (of.nodes[end] for end in line.ends))
+        out.append((a, b))
     return out
-
-
-def _room(of: Drawing) -> dict[float, float]:
-    """Of each node in a row, by how high it is; those of a bent row have that of the row."""
-    bases = [height for _, height in of.levels] or [0.0]
-
-    def base(y: float) -> float:
-        return max((height for height in bases if height <= y + 1e-9), default=0.0)
-
-    counts: dict[float, int] = {}
-    for _, y in of.nodes.values():
-        counts[base(y)] = counts.get(base(y), 0) + 1
-    return {y: min(1.0 / counts[base(y)], 0.06) for _, y in of.nodes.values()}
 
 
 # -------------------------------------------------------------------------------------------- loads
@@ -265,23 +236,18 @@ def loads(of: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:
     """
     index = {name: place for place, name in enumerate(links["link"].astype(str))}
     columns = ["nbytes", "mean_utilisation", "peak_utilisation"]
-    values = links[columns].to_numpy(float)
+    # a link without a row carried nothing, as the last one here
+    values = np.vstack([links[columns].to_numpy(float), np.zeros(3)])
     rows: list[tuple[float, list[float]]] = []
     for number, line in enumerate(of.lines):
-        cells: list[float] = []
-        most = 0.0
-        for names in line.links:
-            here = [index[name] for name in names if name in index]
-            if not here:
-                cells += [0, 0, 0, 0]
-                continue
-            part = values[here]
-            # a link without a row carried nothing
-            least = part[:, 1].min() if len(here) == len(names) else 0.0
-            told = (part[:, 0].sum(), least, part[:, 1].max(), part[:, 2].max())
-            cells += [_short(value) for value in told]
-            most = max(most, float(part[:, 1].max()))
+        ways = [values[[index.get(name, -1) for name in names] or [-1]] for names in line.links]
+        cells = [
+            _short(value)
+            for nbytes, mean, peak in (way.T for way in ways)
+            for value in (nbytes.sum(), mean.min(), mean.max(), peak.max())
+        ]
         if any(cells):
+            most = max(float(way[:, 1].max()) for way in ways)
             rows.append((most, [number, pick, *cells]))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
 

@@ -1,4 +1,4 @@
-"""Figures for papers, from the tables of results alone; `simshuffle.figures.catalogue` lists
+"""Figures for papers, from the tables of results alone; `simshuffle.presentation.catalogue` lists
 them."""
 
 KINDS = {

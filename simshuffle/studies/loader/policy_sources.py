@@ -8,15 +8,23 @@ assumed here. NoPFS's placement is of Sec. 3.1 and 5.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.studies.policies.accesses import Accesses, Codes, Floats, Ints, Small, bandwidths
-from simshuffle.studies.policies.system import Case, System
-from simshuffle.studies.policies.tables import (
+from simshuffle.studies.loader.policy_reads import (
+    Accesses,
+    Case,
+    Codes,
+    Floats,
+    Ints,
+    Small,
+    System,
+    bandwidths,
+)
+from simshuffle.studies.loader.tables import (
     OWN_MEMORY,
     OWN_SSD,
     PFS,
@@ -204,32 +212,23 @@ def locality_aware(of: Setup) -> Plan:
     return Plan(sources, memory=of.nbytes(of.memory))
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Which samples a class keeps: all that are read more than ``count`` times, and the share
-    ``share`` of those read ``count`` times."""
+def kept_shares(counts: Ints, room: int, most: int) -> Floats:
+    """(most + 1,) share of the samples read so often that fill ``room`` places, those read most
+    often first; what is never read takes none.
 
-    count: int
-    share: float
-
-    def keeps(self, counts: Ints) -> Floats:
-        """(n,) share of the samples read so often that is kept in this class or a faster one."""
-        return np.where(
-            counts > self.count,
-            1.0,
-            np.where((counts == self.count) & (counts > 0), self.share, 0.0),
-        )
-
-
-def cut(counts: Ints, room: int) -> Cut:
-    """The cut that fills ``room`` places; what is never read takes none."""
-    histogram = np.bincount(counts)
-    left = room
-    for count in range(len(histogram) - 1, 0, -1):
-        if histogram[count] > left:
-            return Cut(count, left / histogram[count])
-        left -= int(histogram[count])
-    return Cut(0, 0.0)
+    Args:
+        counts: how often each sample is read, at most ``most`` times.
+        room: places.
+        most: reads of a sample.
+    """
+    shares, left = np.zeros(most + 1), room
+    for count, samples in list(enumerate(np.bincount(counts, minlength=most + 1)))[:0:-1]:
+        if samples > left:
+            shares[count] = left / samples
+            break
+        shares[count] = 1.0
+        left -= int(samples)
+    return shares
 
 
 def placed_by_frequency(
@@ -238,19 +237,19 @@ def placed_by_frequency(
     """Sources of worker 0 in every epoch, and the blocks that it keeps in memory and on its SSD.
 
     Worker 0's own placement is exact. All workers have the same distribution of frequencies,
-    Binomial(E, 1/N), and so the same cuts; among blocks equally often read, chance decides, for
+    Binomial(E, 1/N), and so the same shares; among blocks equally often read, chance decides, for
     every worker anew.
     """
     counts = (accesses.reader == 0).sum(axis=0)
     memory, both = accesses.fit(system.memory.capacity), accesses.fit(system.storage)
-    memory_cut, both_cut = cut(counts, memory), cut(counts, both)
+    shares = [kept_shares(counts, room, accesses.epochs) for room in (memory, both)]
     order = np.lexsort((rng.random(len(counts)), -counts))[: np.count_nonzero(counts)]
     in_memory, on_ssd = np.full((2, len(counts)), False)
     in_memory[order[:memory]] = True
     on_ssd[order[memory:both]] = True
     read = np.flatnonzero(counts)
     elsewhere = np.full((2, len(counts)), False)
-    elsewhere[:, read] = kept_by_others(accesses.reader[:, read], (memory_cut, both_cut), rng)
+    elsewhere[:, read] = kept_by_others(accesses.reader[:, read], shares, rng)
     # the file system's as it is while all workers read from it
     rates = bandwidths(system, float(system.workers))
     # the last of equally fast ones wins: the own
@@ -268,12 +267,12 @@ def placed_by_frequency(
     return [np.full(accesses.own, PFS, np.int8), *later], int(in_memory.sum()), int(on_ssd.sum())
 
 
-def kept_by_others(reader: Small, cuts: tuple[Cut, Cut], rng: np.random.Generator) -> Bools:
+def kept_by_others(reader: Small, shares: Sequence[Floats], rng: np.random.Generator) -> Bools:
     """Whether any worker but 0 keeps a block in memory, or on its SSD: (2, blocks).
 
     Args:
         reader: (epochs, blocks) who reads a block.
-        cuts: of memory; of memory and SSD together.
+        shares: see `kept_shares`; of memory, and of memory and SSD together.
         rng: who keeps which of the blocks that are read equally often.
     """
     ordered = np.sort(reader, axis=0)
@@ -286,9 +285,9 @@ def kept_by_others(reader: Small, cuts: tuple[Cut, Cut], rng: np.random.Generato
         )
         counts = np.where(last & (worker != 0), run, 0)
         dice = rng.random(len(worker))
-        memory = dice < cuts[0].keeps(counts)
+        memory = dice < shares[0][counts]
         out[0] |= memory
-        out[1] |= ~memory & (dice < cuts[1].keeps(counts))
+        out[1] |= ~memory & (dice < shares[1][counts])
     return out
 
 

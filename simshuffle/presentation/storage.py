@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.figures.kinds import Given
+from simshuffle.presentation.of_runs import Given
 from simshuffle.results.chart import DASHES, Axis, Chart, Look, Mark, Panel, in_rows, ticks
 from simshuffle.results.style import width
 from simshuffle.results.table_io import read_csv

@@ -1,4 +1,4 @@
-"""What is asked of an oracle, checked: which strategies at which world sizes, and what of it is
+"""The request of an oracle, checked: which strategies at which world sizes, and what of them is
 simulated."""
 
 from __future__ import annotations
@@ -8,23 +8,151 @@ import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import SHIPPED, LayerList
+from simshuffle.parallelism import AnyParallelism, Data, Parallelism
+from simshuffle.parallelism.candidates import candidates, name_of
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
-from simshuffle.studies.oracle.strategies import Named, chosen, known_names
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Request
 
 if TYPE_CHECKING:
     from simshuffle.studies.oracle.verb import OracleOptions
+
+REPLICAS = "data+"
+"""Begins the name of a strategy of several groups, each with samples of its own."""
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyParallelism)
+COMMON = tuple(name for name in Parallelism.model_fields if name != "source")
+"""Keys that all strategies take over from the scenario's."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A strategy at a world size."""
+
+    name: str  # what tables call it
+    strategy: Parallelism  # itself
+    request: str = ""  # what it was asked for as; '' for none in particular
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The strategy as plain values."""
+        return self.strategy.model_dump(mode="json", exclude_none=True)
+
+
+def strategy_of(plain: Mapping[str, Any]) -> Parallelism:
+    """The strategy of plain values."""
+    strategy: Parallelism = _ADAPTER.validate_python(dict(plain))
+    return strategy
+
+
+def alone(scenario: Scenario) -> Data:
+    """Data parallelism, with what the scenario's strategy says of all."""
+    return Data(**_common(scenario))
+
+
+def chosen(
+    scenario: Scenario, layers: LayerList, world_size: int, names: Sequence[str]
+) -> list[Named]:
+    """The strategies at a world size that are asked for, each once, in the order in which they are.
+
+    Args:
+        scenario: what they are for.
+        layers: of its model.
+        world_size: M.
+        names: a kind with values ('spatial:ways=4'); a name of a table; or the short name or kind
+            of several, of those with replicas alone behind 'data+'. None for all.
+
+    Raises:
+        InputError: a kind is not known, or its values are not valid.
+    """
+    there = _all(scenario, layers, world_size)
+    if not names:
+        return there
+    found: dict[str, Named] = {}
+    for name in names:
+        for each in _of_name(scenario, there, world_size, name):
+            found.setdefault(each.name, replace(each, request=name))
+    return list(found.values())
+
+
+def known_names(scenario: Scenario, layers: LayerList, sizes: Sequence[int]) -> list[str]:
+    """Kinds and names of all strategies at these world sizes, as a command line takes them."""
+    names: dict[str, None] = {}
+    for size in sizes:
+        for each in _all(scenario, layers, size):
+            names |= {getattr(each.strategy, "kind", ""): None, _typed(each.name): None}
+    return list(names)
+
+
+def _all(scenario: Scenario, layers: LayerList, world_size: int) -> list[Named]:
+    workload = scenario.workload
+    batch, gpus = workload.local_batch_size, scenario.cluster.host.gpus
+    found = candidates(layers, world_size, batch, gpus, workload.parallelism)
+    return [Named(name, strategy) for name, strategy in found.items()]
+
+
+def _common(scenario: Scenario) -> dict[str, Any]:
+    own = scenario.workload.parallelism
+    return {name: getattr(own, name) for name in COMMON}
+
+
+def _typed(name: str) -> str:
+    """A name of a table as it can be typed without quotes: 'data+spatial (4)' is
+    data+spatial-4."""
+    return re.sub(r"[ (]+", "-", name.strip()).rstrip(")")
+
+
+def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: str) -> list[Named]:
+    divided = name.startswith(REPLICAS)
+    bare = name.removeprefix(REPLICAS)
+    if ":" in bare:
+        return [_valued(scenario, there, world_size, name, bare)]
+    exact = [each for each in there if _typed(name).lower() == _typed(each.name).lower()]
+    of_kind = [
+        each
+        for each in there
+        if bare.lower() in {each.strategy.short_name.lower(), getattr(each.strategy, "kind", "")}
+        and (each.name.startswith(REPLICAS) or not divided)
+    ]
+    return of_kind or exact
+
+
+def _valued(
+    scenario: Scenario, there: Sequence[Named], world_size: int, name: str, bare: str
+) -> Named:
+    """The strategy of a kind with values: its name is as it is written, unless it is one that is
+    there anyway."""
+    try:
+        plain = by_kind(bare)
+        found = strategy_of({**_common(scenario), **plain})
+    except InputError as error:
+        problems = [replace(each, path="--strategies") for each in error.problems]
+        raise InputError(problems, COMMAND_LINE) from None
+    except ValidationError as error:
+        problems = []
+        for each in error.errors():
+            rule = ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
+            remedy = "Write it as workload.parallelism."
+            problems.append(Problem("--strategies", rule, repr(name), remedy))
+        raise InputError(problems, COMMAND_LINE) from None
+    known = name_of(found, world_size)
+    others = {*plain} - {"kind", "stage", getattr(found, "ways_key", "")}
+    if not others and all(each.strategy == found for each in there if each.name == known):
+        return Named(known, found)
+    divided = 1 < found.group_size(world_size) < world_size
+    return Named(f"{REPLICAS if divided else ''}{bare}", found)
+
 
 Measured = tuple[str, int, float]
 """Strategy, world size, and s of an epoch."""
@@ -68,7 +196,13 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     budget, budget_from = budget_of(options.budget_memory, single.cluster.host.accelerator)
     sizes = _sizes(single, options.world_sizes)
     points = {size: chosen(single, layers, size, options.strategies) for size in sizes}
-    _check_known(single, layers, sizes, options.strategies, points)
+    found_as = {each.request for of_size in points.values() for each in of_size}
+    if missing := [name for name in options.strategies if name not in found_as]:
+        rule, known = "no such strategy at these world sizes", known_names(single, layers, sizes)
+        raise InputError(
+            [Problem("--strategies", rule, repr(name), nearest(name, known)) for name in missing],
+            COMMAND_LINE,
+        )
     simulate = {
         (name, size)
         for wanted, size in options.simulate
@@ -135,27 +269,6 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
         return
     remedy = f"{1 << (most.bit_length() - 1)} is the largest power of two that fits."
     refuse(option, rule, str(size), remedy, COMMAND_LINE)
-
-
-def _check_known(
-    scenario: Scenario,
-    layers: LayerList,
-    sizes: Sequence[int],
-    strategies: Sequence[str],
-    points: Mapping[int, Sequence[Named]],
-) -> None:
-    """See that every strategy that was named is there at some world size.
-
-    Raises:
-        InputError: one is not.
-    """
-    found = {each.asked for of_size in points.values() for each in of_size}
-    if missing := [name for name in strategies if name not in found]:
-        rule, known = "no such strategy at these world sizes", known_names(scenario, layers, sizes)
-        raise InputError(
-            [Problem("--strategies", rule, repr(name), nearest(name, known)) for name in missing],
-            COMMAND_LINE,
-        )
 
 
 def _check_possible(

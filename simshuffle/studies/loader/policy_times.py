@@ -9,19 +9,20 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest
-from simshuffle.studies.policies.accesses import (
+from simshuffle.studies.loader.policy_reads import (
     Accesses,
+    Case,
     Codes,
     Floats,
     Ints,
+    System,
     draw,
     fetch_seconds,
     pfs_seconds,
     write_seconds,
 )
-from simshuffle.studies.policies.plan import POLICIES, Plan, Setup
-from simshuffle.studies.policies.system import Case, System
-from simshuffle.studies.policies.tables import PFS, READY, SOURCES
+from simshuffle.studies.loader.policy_sources import POLICIES, Plan, Setup
+from simshuffle.studies.loader.tables import PFS, READY, SOURCES
 
 FEW = 30
 """Samples in a buffer below which one at a time is faster than all that fit at once."""
@@ -41,7 +42,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PolicyOutcome:
     """What a policy comes to. ``epochs`` is empty, and ``plan.problem`` says why, if it cannot be
     used; ``staging`` is in s."""
 
@@ -58,7 +59,7 @@ class Outcome:
 
 def compare(
     system: System, case: Case, seed: int = 0, policies: Sequence[str] = ()
-) -> list[Outcome]:
+) -> list[PolicyOutcome]:
     """The outcome of each of ``policies`` (default: of all), all on the same accesses.
 
     Raises:
@@ -89,12 +90,14 @@ def check(policies: Sequence[str]) -> None:
         raise InputError(unknown, "command line")
 
 
-def outcome(policy: str, accesses: Accesses, system: System, case: Case, seed: int) -> Outcome:
+def outcome(
+    policy: str, accesses: Accesses, system: System, case: Case, seed: int
+) -> PolicyOutcome:
     """The outcome of one policy."""
     rng = np.random.default_rng([seed, 1, list(POLICIES).index(policy)])
     plan = POLICIES[policy](Setup(accesses, system, case, rng))
     if plan.problem:
-        return Outcome(policy, plan, 0.0, ())
+        return PolicyOutcome(policy, plan, 0.0, ())
     sizes = [accesses.nbytes[accesses.stream(epoch)] for epoch in range(accesses.epochs)]
     fetched = [
         fetch_seconds(system, codes, size, accesses.samples)
@@ -125,7 +128,7 @@ def outcome(policy: str, accesses: Accesses, system: System, case: Case, seed: i
             zip(plan.sources, sizes, fetched, strict=True)
         )
     ]
-    return Outcome(policy, plan, staging, tuple(epochs))
+    return PolicyOutcome(policy, plan, staging, tuple(epochs))
 
 
 def _read(

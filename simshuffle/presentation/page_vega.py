@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.page import markup
-from simshuffle.page.markup import Chart as Drawn
-from simshuffle.page.markup import Spec
+from simshuffle.presentation.page_parts import Spec
+from simshuffle.presentation.page_parts import chart as html_chart
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel
 from simshuffle.results.style import COLOURS
 
@@ -26,10 +25,19 @@ SHAPES |= {"P": "cross", "X": "cross", "x": "cross", "<": "triangle-left", ">": 
 STROKE = "M-1,-0.15H1V0.15H-1Z"
 """Of a line in the legend."""
 DASHED: Mapping[Any, list[float]] = {"-": [1, 0], "--": [6, 3], ":": [2, 2], "-.": [6, 2, 2, 2]}
-TIP: dict[str, Any] = {
-    "tooltip": {"field": "tip", "type": "nominal"},
-    "description": {"field": "tip", "type": "nominal"},
-}
+
+
+def number(field: str, **more: Any) -> dict[str, Any]:
+    """The channel of a column of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def named(field: str, **more: Any) -> dict[str, Any]:
+    """The channel of a column of texts."""
+    return {"field": field, "type": "nominal", **more}
+
+
+TIP = {"tooltip": named("tip"), "description": named("tip")}
 """What a mark says where the pointer or the focus is."""
 NO_SHARE = 1e12
 """What a place is divided by that is drawn in seconds alone."""
@@ -39,16 +47,15 @@ DIGITS = 6
 
 def figure(chart: Chart, title: str, more: str = "") -> str:
     """A figure on the page: its panels one below another, under one caption with ``more``."""
-    drawn = list(specs(chart))
-    names = [", ".join(filter(None, (title.rstrip("."), panel))) + "." for panel, _ in drawn]
     about = " ".join(filter(None, (chart.caption, chart.note, more.strip())))
-    return "".join(
-        markup.chart(of, name, "" if number else about)
-        for number, (name, (_, of)) in enumerate(zip(names, drawn, strict=True))
-    )
+    text = ""
+    for panel, spec in specs(chart):
+        name = ", ".join(filter(None, (title.rstrip("."), panel))) + "."
+        text += html_chart(spec, name, "" if text else about)
+    return text
 
 
-def specs(chart: Chart) -> Iterator[tuple[str, Drawn]]:
+def specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
     """The title of each panel, and its chart; the first one has the legend of all."""
     height = PIXELS * chart.height / max(1, -(-len(chart.panels) // chart.across))
     whole = sum(panel.weight for panel in chart.panels) / len(chart.panels)
@@ -67,7 +74,7 @@ def specs(chart: Chart) -> Iterator[tuple[str, Drawn]]:
         if chart.shares:
             options = {"input": "select", "options": ["values", "shares"], "name": "Show"}
             spec["params"] = [{"name": "show", "value": "values", "bind": options}]
-        yield panel.title.replace("\n", ", "), Drawn(spec)
+        yield panel.title.replace("\n", ", "), spec
 
 
 def patterns() -> str:
@@ -135,8 +142,7 @@ def _places(panel: Panel, chart: Chart, there: set[str]) -> dict[str, Any]:
             seconds, share = f"datum.label + '{of.unit}'", "format(datum.value, '.0%')"
             axis["labelExpr"] = f"show === 'values' ? {seconds} : {share}"
         if name in there:
-            channel = {"field": f"{name}{suffix}", "type": "quantitative"}
-            out[name] = {**channel, "scale": scale, "axis": axis}
+            out[name] = number(f"{name}{suffix}", scale=scale, axis=axis)
         if f"{name}2" in there:
             out[f"{name}2"] = {"field": f"{name}2{suffix}"}
     return out
@@ -195,18 +201,18 @@ def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there
             across, up, right, above = "left", "center", above, 0
         shown |= {"type": "text", "align": across, "baseline": up.replace("center", "middle")}
         shown |= {"dx": 2 * right, "dy": -2 * above, "angle": -mark.turned % 360}
-        encoding |= {"text": {"field": "text", "type": "nominal"}}
+        encoding |= {"text": named("text")}
     else:
         shown |= {"type": "rule", "strokeWidth": 1.6 * look.width, "strokeDash": _dash(look)}
-    colour: dict[str, Any] = {"field": "colour", "type": "nominal", "scale": None}
+    colour = named("colour", scale=None)
     if mark.kind in {"text", "label"}:
         colour = {"value": "var(--text)"}
     elif mark.value and chart.ramp:
         ramp = chart.ramp
         scale = {"scheme": ramp.colours, "reverse": True, "domain": [ramp.low, ramp.high]}
         scale |= {"type": "log"} if ramp.log else {}
-        colour = {"field": "value", "type": "quantitative", "scale": scale}
-        colour |= {"legend": {"title": ramp.title, "titleLimit": 400}}
+        legend = {"title": ramp.title, "titleLimit": 400}
+        colour = number("value", scale=scale, legend=legend)
     if "tip" in there:
         encoding |= TIP
     return {"mark": shown, "encoding": {**encoding, "color": colour}}
@@ -283,11 +289,10 @@ def _legend(chart: Chart) -> Spec | None:
     columns = LEGEND_LETTERS // (4 + max(map(len, names)))
     legend = {"title": chart.legend or None, "symbolOpacity": 1}
     legend["columns"] = max(1, min(LEGEND_COLUMNS, columns))
-    field: dict[str, Any] = {"field": "series", "type": "nominal"}
     values = [{"series": name} for name in names]
     scales = {
-        "color": {**field, "scale": {"domain": names, "range": colours}, "legend": legend},
-        "shape": {**field, "scale": {"domain": names, "range": shapes}, "legend": legend},
+        channel: named("series", scale={"domain": names, "range": looks}, legend=legend)
+        for channel, looks in (("color", colours), ("shape", shapes))
     }
     mark = {"type": "point", "filled": True, "size": 0, "opacity": 0, "aria": False}
     return {"data": {"values": values}, "mark": mark, "encoding": scales}

@@ -1,22 +1,27 @@
-"""The whole page: head, table of contents, comparison, and a part for each result."""
+"""The report page: results of any study as one file that a browser shows without a network."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from pathlib import Path
 
-from simshuffle.comparison import Side, compare, side
-from simshuffle.errors import InputError
-from simshuffle.page import asked, simulation, vega
-from simshuffle.page.markup import Section, paragraph, tables
+from simshuffle.comparison import compare, side
+from simshuffle.errors import InputError, refuse
+from simshuffle.presentation import page_parts, page_runs, page_vega
+from simshuffle.presentation.of_runs import Given
+from simshuffle.presentation.page_parts import Section, paragraph, tables
 from simshuffle.results import canvas, paper
 from simshuffle.results.chart import Chart
+from simshuffle.results.folders import room_for, take_place
+from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
 from simshuffle.version import __version__
 
@@ -26,32 +31,16 @@ RESULTS = "simshuffle-results"
 """The name under which the head says of which results it is."""
 
 
-_GLOBALS = "window.vegaEmbed = vegaEmbed;"
-"""What the scripts of Vega give to that of the page."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """A result as the page calls it."""
-
-    name: str  # of its folder
-    folder: Path  # where it is; nothing on the page says so
-    result: Result  # itself
-
-
-def document(results: Sequence[Named]) -> str:
+def document(results: Sequence[Given]) -> str:
     """The page of one or more results, as HTML."""
     names = " and ".join(of.name for of in results)
     if len(results) == 1:
         parts = list(_sections(results[0]))
     else:
-        parts = [
-            _comparison(results),
-            *(
-                Section(f"Result {_letter(place)}: {of.name}", parts=list(_sections(of)))
-                for place, of in enumerate(results)
-            ),
-        ]
+        parts = [_comparison(results)]
+        for place, of in enumerate(results):
+            title = f"Result {_letter(place)}: {of.name}"
+            parts.append(Section(title, parts=list(_sections(of))))
     main = "".join(_section(part, 2, f"part-{number}") for number, part in enumerate(parts, 1))
     title = escape(f"simshuffle: {names}")
     return (
@@ -60,12 +49,12 @@ def document(results: Sequence[Named]) -> str:
         f"<header><h1>{escape(names)}</h1>{_lead(results)}</header>"
         f'<nav aria-label="Contents">{_contents(parts, "part")}</nav>'
         f'<main id="main">{main}</main>'
-        f'<div id="tip" role="tooltip" hidden></div>{vega.patterns()}'
+        f'<div id="tip" role="tooltip" hidden></div>{page_vega.patterns()}'
         f"<script>{_bundle()}</script>\n<script>{_file('page.js')}</script></body></html>\n"
     )
 
 
-def identity(results: Sequence[Named]) -> str:
+def identity(results: Sequence[Given]) -> str:
     """What stands for the results of a page: their fingerprints."""
     return " ".join(str(of.result.meta["fingerprint"]) for of in results)
 
@@ -77,7 +66,7 @@ def _letter(place: int) -> str:
 # --------------------------------------------------------------------------------------- the frame
 
 
-def _head(title: str, results: Sequence[Named]) -> str:
+def _head(title: str, results: Sequence[Given]) -> str:
     """With a policy that lets nothing be loaded, and no other script run."""
     hashes = " ".join(f"'sha256-{_digest(code)}'" for code in (_bundle(), _file("page.js")))
     policy = (
@@ -101,18 +90,18 @@ def _digest(code: str) -> str:
 
 @cache
 def _bundle() -> str:
-    """Vega, Vega-Lite and vega-embed as one script."""
+    """Vega, Vega-Lite and vega-embed as one script, which gives vegaEmbed to that of the page."""
     import vl_convert  # noqa: PLC0415 - takes long, and only a page needs it
 
-    return str(vl_convert.javascript_bundle(_GLOBALS))
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 
 @cache
 def _file(name: str) -> str:
-    return (files("simshuffle.page") / name).read_text(encoding="utf-8")
+    return (files("simshuffle.presentation") / name).read_text(encoding="utf-8")
 
 
-def _lead(results: Sequence[Named]) -> str:
+def _lead(results: Sequence[Given]) -> str:
     """What the page is, and how it is used."""
     kinds = ", ".join(dict.fromkeys(str(of.result.meta["kind"]) for of in results))
     said = (
@@ -146,29 +135,29 @@ def _section(part: Section, level: int, place: str) -> str:
 # -------------------------------------------------------------------------------------- the results
 
 
-def _sections(of: Named) -> Iterator[Section]:
+def _sections(of: Given) -> Iterator[Section]:
     """All that is said of a result."""
-    result, runs = of.result, asked.scenarios(of.folder, of.result)
+    result, runs = of.result, page_parts.scenarios(of.folder, of.result)
     if said := result.verdict():
         yield Section("Verdict", paragraph(" ".join(said)))
     if "breakdown" in result.study.stored:
-        yield asked.cautions(result, runs)
-        yield from simulation.sections(result, runs)
-        yield asked.notes(result)
+        yield page_parts.cautions(result, runs)
+        yield from page_runs.sections(result, runs)
+        yield page_parts.notes(result)
     else:
         yield Section("Results", tables(result.listings()))
         if drawn := _figures(result):
             yield Section("Figures", drawn)
-        yield asked.cautions(result, runs)
-    yield asked.parameters(result)
-    yield asked.provenance(result.meta)
+        yield page_parts.cautions(result, runs)
+    yield page_parts.parameters(result)
+    yield page_parts.provenance(result.meta)
 
 
 def _figures(result: Result) -> str:
     """The figures of the study."""
     return "".join(
-        vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
-        if chart.rows <= vega.MOST_ROWS
+        page_vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
+        if chart.rows <= page_vega.MOST_ROWS
         else _picture(name, chart)
         for name, chart in result.study.figures(result).items()
     )
@@ -189,9 +178,9 @@ def _picture(name: str, chart: Chart) -> str:
 # --------------------------------------------------------------------------------------- comparison
 
 
-def _comparison(results: Sequence[Named]) -> Section:
+def _comparison(results: Sequence[Given]) -> Section:
     """The first result beside each of the others: what was asked, and then what came out."""
-    first, *others = (_side(of) for of in results)
+    first, *others = (replace(side(of.folder), name=of.name) for of in results)
     parts = []
     for place, other in enumerate(others, 1):
         title = f"A and {_letter(place)}: {first.name} and {other.name}"
@@ -208,6 +197,73 @@ def _comparison(results: Sequence[Named]) -> Section:
     return Section("Comparison", parts=parts)
 
 
-def _side(of: Named) -> Side:
-    """The result for a comparison, under the name that the page calls it."""
-    return replace(side(str(of.folder)), name=of.name)
+LONGEST_NAME = 100
+_HEAD_BYTES = 8192
+_IDENTITY = re.compile(f'<meta name="{RESULTS}" content="([^"]*)">')
+
+
+def write_page(folders: Sequence[Path], out: Path | None = None, force: bool = False) -> Path:
+    """Write the page of the results in ``folders``; returns its path.
+
+    Args:
+        folders: result folders, one or more.
+        out: the page; None for NAME-report.html in the working directory, after the folders.
+        force: replace a file that is no page of the same results.
+
+    Raises:
+        InputError: a folder holds no result or a damaged one, or ``out`` is in the way.
+    """
+    path = Path(default_name(folders)) if out is None else out
+    _check_place(path, folders)
+    results = [Given(_name(folder), read_folder(folder), folder) for folder in folders]
+    _check_file(path, results, force)
+    text = document(results)
+    _check_file(path, results, force)  # it took a while
+    with room_for(path, path.parent) as room:
+        draft = Path(room) / "page.html"
+        draft.write_text(text, encoding="utf-8")
+        take_place(draft, path)
+    return path
+
+
+def _name(folder: Path) -> str:
+    return folder.resolve().name or "result"
+
+
+def default_name(folders: Sequence[Path]) -> str:
+    """Of the page of these results."""
+    return f"{'-'.join(map(_name, folders))[:LONGEST_NAME]}-report.html"
+
+
+def _check_place(path: Path, folders: Sequence[Path]) -> None:
+    """See that there may be a page, before anything is read."""
+    if path.is_dir():
+        rule, remedy = "is a folder", "Name a file, such as report.html."
+    elif not path.parent.is_dir():
+        rule, remedy = "is in a folder that is not there", "Make the folder, or name another."
+    elif any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        rule = "is in a result folder, which holds the result alone"
+        remedy = "Name a place beside it."
+    else:
+        return
+    refuse("--out", rule, str(path), remedy, "report page")
+
+
+def _check_file(path: Path, results: Sequence[Given], force: bool) -> None:
+    """See that what is there may be replaced: a page of the same results, or anything if that is
+    asked for."""
+    if force or not os.path.lexists(path):
+        return
+    head = ""
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(_HEAD_BYTES)
+    found = _IDENTITY.search(head)
+    if f'content="{GENERATOR} ' not in head or found is None:
+        rule = "is there, and is no report page"
+    elif unescape(found[1]) != identity(results):
+        rule = "is there, and is the page of other results"
+    else:
+        return
+    remedy = "Name another file, or use --force to replace it."
+    refuse("--out", rule, str(path), remedy, "report page")

@@ -19,12 +19,12 @@ from simshuffle.spec.library import documents, is_file, nearest, read_yaml, ship
 from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Sourced
 from simshuffle.spec.validation import validated
-from simshuffle.studies.policies.system import MOST_EPOCHS, Case, Servers, StorageClass, System
+from simshuffle.studies.loader.policy_reads import MOST_EPOCHS, Case, Servers, StorageClass, System
 
 STUDIES = Path(__file__).parent / "studies"
 
 
-class Study(Sourced):
+class Cases(Sourced):
     """Cases on one system. ``seed`` decides who reads which sample in which epoch."""
 
     name: str
@@ -40,7 +40,7 @@ class Study(Sourced):
             self.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True, width=130
         )
 
-    def only(self, cases: list[str]) -> Study:
+    def only(self, cases: list[str]) -> Cases:
         """The study with those of its cases; with all if none is named.
 
         Raises:
@@ -58,8 +58,8 @@ class Study(Sourced):
         return self.model_copy(update={"cases": kept}) if cases else self
 
 
-def read(text: str, source: str) -> Study:
-    """The study that `Study.to_yaml` wrote as ``text``.
+def read(text: str, source: str) -> Cases:
+    """The study that `Cases.to_yaml` wrote as ``text``.
 
     Raises:
         InputError: it is none.
@@ -73,7 +73,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
 
-def load(reference: str, values: Mapping[str, Any]) -> Study:
+def load(reference: str, values: Mapping[str, Any]) -> Cases:
     """The study of a file or of that name; or a scenario, as a study of one case, without its
     sweep.
 
@@ -97,15 +97,15 @@ def load(reference: str, values: Mapping[str, Any]) -> Study:
     scenario = load_scenario(reference, values)
     cases = {scenario.workload.dataset.name: case_of(scenario)}
     system = system_of(scenario)
-    return Study(name=scenario.name, seed=scenario.seed, system=system, cases=cases)
+    return Cases(name=scenario.name, seed=scenario.seed, system=system, cases=cases)
 
 
-def _study(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Study:
+def _study(raw: dict[Any, Any], values: Mapping[str, Any], source: str) -> Cases:
     raw = copy.deepcopy(raw)
     problems: list[Problem] = []
     for key, value in values.items():
         put(raw, key, value, problems, create=False)
-    study, wrong = validated(raw, Study)
+    study, wrong = validated(raw, Cases)
     if study is None or problems or wrong:
         raise InputError([*problems, *wrong], source)
     return study

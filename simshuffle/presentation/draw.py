@@ -1,22 +1,115 @@
-"""Writing a figure, as what it is wanted: which files may be replaced, and four formats."""
+"""What is asked of a figure, and how it is met: results are read, drawn in a style and written in
+one of four formats, or shown as a table."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.backends import backend_mixed, backend_pdf, backend_pgf
 from matplotlib.figure import Figure
+from rich.table import Table
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.presentation import KINDS
+from simshuffle.presentation.catalogue import check_results, kind_named, table_of
+from simshuffle.presentation.of_runs import Given
+from simshuffle.results import paper
 from simshuffle.results.canvas import NO_LAYOUT
-from simshuffle.results.export import latex
+from simshuffle.results.export import captioned, latex
 from simshuffle.results.folders import room_for
-from simshuffle.results.style import SIGNED, STYLE, metadata
+from simshuffle.results.style import SIGNED, STYLE, STYLES, in_style, metadata, signed
+from simshuffle.results.table_io import rows
+from simshuffle.study.registry import read_folder
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked. Raises an InputError if there is no such kind."""
+
+    kind: str  # a name of `KINDS`
+    folders: Sequence[Path] = ()  # of the results
+    style: str = "ieee"  # a name of `STYLES`
+    columns: int = 1  # or 2
+    format: str | None = None  # 'pdf', 'svg', 'png' or 'pgf'; None for that of ``out``
+    out: Path | None = None  # the file; None for one that is called after the kind
+    force: bool = False  # replace whatever is there
+
+    def __post_init__(self) -> None:
+        kind_named(self.kind)
+
+    def read(self) -> list[Given]:
+        """The results, by names that tell their folders apart.
+
+        Raises:
+            InputError: one cannot be read, is given twice, or is none that the figure takes.
+        """
+        whole = [folder.resolve() for folder in self.folders]
+        if twice := [folder for folder in whole if whole.count(folder) > 1]:
+            raise InputError(Problem("RESULT", "is given twice", str(twice[0])), "command line")
+        names = _names(whole)
+        given = [Given(n, read_folder(f)) for n, f in zip(names, self.folders, strict=True)]
+        check_results(self.kind, given)
+        return given
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, as many as tell them apart."""
+    deepest = max((len(folder.parts) for folder in folders), default=1)
+    for count in range(1, deepest + 1):
+        names = ["/".join(folder.parts[-count:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def target(wish: Wish) -> Path:
+    """The file of the figure, which can be written.
+
+    Raises:
+        InputError: it cannot, or its suffix is not that of the format.
+    """
+    path = wish.out or Path(f"{wish.kind}.{wish.format or 'pdf'}")
+    if wish.format and path.suffix != f".{wish.format}":
+        rule, remedy = f"must end in .{wish.format}", "Leave --format or --out out."
+        raise InputError(Problem("--out", rule, str(path), remedy), "command line")
+    check_file(path, force=wish.force)
+    return path
+
+
+def drawn(wish: Wish, given: Sequence[Given], path: Path) -> None:
+    """Draw the figure and write it to ``path``, from `target`.
+
+    Raises:
+        InputError: the results have nothing for it.
+    """
+    style = STYLES[wish.style]
+    about = signed(wish.kind, [of.result.meta["fingerprint"] for of in given])
+    with in_style(style, wish.columns):
+        write(paper.draw(kind_named(wish.kind).chart(given)), path, about, style.enlarged)
+
+
+def parts_of(wish: Wish, given: Sequence[Given]) -> list[str | Table]:
+    """The table under the figure, and what has to be said beside it."""
+    kind = kind_named(wish.kind)
+    title = KINDS[wish.kind].partition(";")[0].rstrip(".")
+    return captioned([table_of(title, kind.table(given)), *kind.notes(given)], verdict(given))
+
+
+def verdict(given: Sequence[Given]) -> list[str]:
+    """That of the result; of several there is none."""
+    return given[0].result.verdict() if len(given) == 1 else []
+
+
+def rows_of(wish: Wish, given: Sequence[Given]) -> list[dict[Any, Any]]:
+    """The same as plain values, a row each; what is empty is None."""
+    return rows(kind_named(wish.kind).table(given))
+
 
 DPI = 300
 HEADS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".pgf": f"% {SIGNED} ".encode()}

@@ -1,16 +1,20 @@
-"""What was asked, with the sources of its numbers; what to beware of; how it was made."""
+"""Parts of the page: pieces of HTML, which escape all that comes from outside; what was asked, with
+the sources of its numbers; what to beware of; how it was made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.page.markup import Section, bullets, details, paragraph, tables, terms
 from simshuffle.plan.findings import warnings as unusual
 from simshuffle.results.console import new_table
+from simshuffle.results.export import html
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies.simulation import text
@@ -19,6 +23,86 @@ from simshuffle.study.study import Meta, Result
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+Spec = Mapping[str, Any]
+"""Of a chart, in Vega-Lite."""
+Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page with a heading."""
+
+    title: str  # as text
+    body: str = ""  # as HTML
+    parts: Sequence[Section] = ()  # sections inside it
+
+
+def tables(parts: Iterable[str | Table]) -> str:
+    """Texts and tables of a terminal, whose columns can be sorted. A text that is indented belongs
+    to the one before it."""
+    joined: list[str | Table] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if isinstance(part, str) and isinstance(before, str) and part.startswith(" "):
+            joined[-1] = f"{before}\n{part}"
+        else:
+            joined.append(part)
+    return html(joined, sortable=True)
+
+
+def paragraph(text: str) -> str:
+    """A text as a paragraph."""
+    return f"<p>{escape(text)}</p>"
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """Texts as a list."""
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def terms(values: Mapping[str, str]) -> str:
+    """Names and their values."""
+    rows = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in values.items())
+    return f"<dl>{''.join(rows)}</dl>"
+
+
+def details(summary: str, body: str) -> str:
+    """HTML that is shown when it is asked for."""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+
+
+def chart(
+    spec: Spec,
+    title: str,
+    about: str = "",
+    kind: str = "",
+    named: Mapping[str, tuple[Sequence[str], Rows]] | None = None,
+) -> str:
+    """A chart that the page's script draws.
+
+    Args:
+        spec: in Vega-Lite.
+        title: over it.
+        about: what else is said there.
+        kind: its class in the style sheet.
+        named: columns and rows of the tables that the chart names.
+    """
+    data = {name: {"columns": of, "rows": rows} for name, (of, rows) in (named or {}).items()}
+    said = f"<strong>{escape(title)}</strong> {escape(about)}"
+    return (
+        f'<figure class="chart {escape(kind)}"><figcaption>{said}</figcaption>'
+        f'<div class="box"><div class="plot" role="group" aria-label="{escape(title)}"></div></div>'
+        f'<script type="application/json">{as_script({"spec": spec, "tables": data})}</script>'
+        "</figure>"
+    )
+
+
+def as_script(value: Any) -> str:
+    """Plain values as JSON that cannot end the script around it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
 
 SOURCE = "source"
 MOST_LETTERS = 300
@@ -130,7 +214,6 @@ def provenance(meta: Meta) -> Section:
     """Fingerprint, versions, command, date and machine."""
     made = meta.get("made")
     made = made if isinstance(made, dict) else {}
-    machine = made.get("machine")
     values = {
         "command": made.get("command"),
         "date": made.get("date"),
@@ -138,11 +221,12 @@ def provenance(meta: Meta) -> Section:
         "fingerprint": meta.get("fingerprint"),
         "code": meta.get("code"),
         "commit": made.get("commit"),
-        "versions": _listed(meta.get("versions")),
-        "machine": _listed(machine),
+        "versions": meta.get("versions"),
+        "machine": made.get("machine"),
     }
-    return Section("How it was made", terms({k: str(v) for k, v in values.items() if v}))
-
-
-def _listed(values: Any) -> str:
-    return ", ".join(f"{k} {v}" for k, v in values.items()) if isinstance(values, dict) else ""
+    said = {
+        name: ", ".join(f"{k} {v}" for k, v in of.items()) if isinstance(of, dict) else str(of)
+        for name, of in values.items()
+        if of
+    }
+    return Section("How it was made", terms(said))

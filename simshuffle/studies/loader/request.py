@@ -1,5 +1,4 @@
-"""What is asked of loaders, checked: which orders, on what data and readers, or one that was
-recorded."""
+"""The request of loaders, checked: which orders, on what data and readers; or a recorded order."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.options import scenario_of
@@ -18,11 +16,13 @@ from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
-from simshuffle.studies.loader.cell import DrawnOrder, FileOrder, LoaderCell
-from simshuffle.studies.loader.shape import Shape
-from simshuffle.studies.loader.store import store_of
-from simshuffle.study.options import COMMAND_LINE, own_values
+from simshuffle.studies.loader.cell import FileOrder, LoaderCell, Shape
+from simshuffle.studies.loader.study import store_of
+from simshuffle.study.options import COMMAND_LINE, dashed, own_values
 from simshuffle.study.study import Request
+
+if TYPE_CHECKING:
+    from simshuffle.studies.loader.verb import LoaderOptions
 
 SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 """By default: samples, shards, bytes of a sample, and samples of a batch."""
@@ -32,9 +32,6 @@ MOST_NBYTES = 2**53
 ROOM = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
 single shard that two nodes share would drive out all others in turn."""
-if TYPE_CHECKING:
-    from simshuffle.studies.loader.verb import LoaderOptions
-
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
@@ -46,10 +43,8 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
             be (see `simshuffle.studies.loader.order_file`).
     """
     store_of(options.store)  # what is wrong with it is said first
-    for flag, given in (
-        ("--prefetch-factor", options.prefetch_factor),
-        ("--threads", options.threads),
-    ):
+    of_tuning = {"--prefetch-factor": options.prefetch_factor, "--threads": options.threads}
+    for flag, given in of_tuning.items():
         if given:
             refuse(flag, "must be with --tune", str(given[0]), "Add --tune.", COMMAND_LINE)
     options = of_scenario(options)
@@ -61,14 +56,14 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     named = {name: order_of(name) for name in options.order}
     shape = _shape(_with(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3))
     orders = named or defaults(shape)
-    cells = [LoaderCell(name, shape, DrawnOrder(order)) for name, order in orders.items()]
-    plain = {"orders": list(options.order), "order_file": None, "shape": _stored(options)}
-    return Request("orders", cells, {}, {"asked": plain})
+    cells = [LoaderCell(name, shape, order) for name, order in orders.items()]
+    return Request("orders", cells, {}, _kept(options, list(options.order), None))
 
 
-def _stored(options: LoaderOptions) -> dict[str, Any]:
-    """What ``meta.json`` keeps beside the orders."""
-    return {k: v for k, v in own_values(options).items() if k not in NOT_OF_SHAPE}
+def _kept(options: LoaderOptions, orders: list[str], order_file: str | None) -> dict[str, Any]:
+    """What ``meta.json`` keeps of the options."""
+    shape = {k: v for k, v in own_values(options).items() if k not in NOT_OF_SHAPE}
+    return {"asked": {"orders": orders, "order_file": order_file, "shape": shape}}
 
 
 def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[LoaderCell]]:
@@ -81,14 +76,19 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     _check_fits(path, found, options)
     nodes = options.nodes or 1
     ranks, epochs = found.ranks // nodes, len(found.epochs)
-    readers = {"nodes": nodes, "gpus": ranks, "workers": found.workers, "epochs": epochs}
-    readers["batch_size"] = BATCH_SIZE
-    shape = _shape(_with(options, **readers), found.samples)
+    whole = _with(
+        options,
+        nodes=nodes,
+        gpus=ranks,
+        workers=found.workers,
+        epochs=epochs,
+        batch_size=BATCH_SIZE,
+    )
+    shape = _shape(whole, found.samples)
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
     kept = f"{stands}{path.suffix}"
-    plain = {"orders": [name], "order_file": kept, "shape": _stored(options)}
-    return Request(name, [cell], {}, {"asked": plain}, {kept: path})
+    return Request(name, [cell], {}, _kept(options, [name], kept), {kept: path})
 
 
 def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOptions) -> None:
@@ -116,9 +116,6 @@ def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOpti
         raise InputError(problems, COMMAND_LINE)
 
 
-# -------------------------------------------------------------------------------------------- shape
-
-
 def _with(options: LoaderOptions, **readers: Any) -> LoaderOptions:
     """The options with these values where they leave them out."""
     left_out = {name: of for name, of in readers.items() if getattr(options, name) is None}
@@ -142,18 +139,24 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     if options.shard_size is not None:
         shard_nbytes = _nbytes(options.shard_size, "--shard-size")
     share = shard_nbytes * samples / min(each, samples) / (options.nodes or 1)
+    cache = None
+    if options.cache is None:
+        cache = round(ROOM * share)
+    elif options.cache != "none":
+        cache = 0 if options.cache.strip() == "0" else round(_nbytes(options.cache, "--cache"))
     own = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
     values = {
         **{name: getattr(options, name) for name in own},
         "samples": samples,
         "samples_per_shard": each,
         "shard_nbytes": round(shard_nbytes),
-        "cache_nbytes": _cache(options.cache, share),
+        "cache_nbytes": cache,
         "classes": min(options.classes, samples),
     }
     shape, problems = validated(values, Shape)
     if shape is None or problems:
-        wrong = [replace(of, path=_option(of.path)) for of in problems]
+        flags = (f"--{dashed(of.path).removesuffix('-nbytes')}" for of in problems)
+        wrong = [replace(of, path=flag) for of, flag in zip(problems, flags, strict=True)]
         raise InputError(wrong, COMMAND_LINE)
     shape.check()
     return shape
@@ -164,10 +167,6 @@ def _written(order: Order) -> str:
     values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     kind = values.pop("kind")
     return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(":")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-').removesuffix('-nbytes')}"
 
 
 def _of_dataset(name: str | None) -> tuple[int | None, float]:
@@ -194,14 +193,6 @@ def _nbytes(text: str, option: str) -> float:
     return nbytes
 
 
-def _cache(text: str | None, share: float) -> int | None:
-    if text is None:
-        return round(ROOM * share)
-    if text == "none":
-        return None
-    return 0 if text.strip() == "0" else round(_nbytes(text, "--cache"))
-
-
 def of_scenario(options: LoaderOptions) -> LoaderOptions:
     """The options with what a scenario says where they leave it out, and without the scenario.
 
@@ -220,30 +211,27 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
     if ranks * scenario.hosts != scenario.world_size:
         rule, given = f"must be a multiple of {ranks}, to fill all hosts", str(scenario.world_size)
         refuse("world_size", rule, given, "Use --set world_size=.", scenario.name)
-    told: dict[str, Any] = {
+    own: dict[str, Any] = {
         "nodes": scenario.hosts,
         "gpus": ranks,
         "workers": workload.loader.workers,
         "batch_size": workload.local_batch_size,
     }
     if options.dataset is None and options.samples is None:
-        told["samples"] = dataset.num_samples
+        own["samples"] = dataset.num_samples
     each = dataset.samples_per_file if dataset.samples_per_file > 1 else None
-    if isinstance(strategy, LoaderShuffle):
+    if strategy.kind == "loader_shuffle":
         each = strategy.samples_per_shard or each
         limit = strategy.cache_limit
-        told["cache"] = "none" if limit is None else f"{limit:.0f} B"
+        own["cache"] = "none" if limit is None else f"{limit:.0f} B"
         options = replace(options, order=options.order or (_written(strategy.order),))
     if options.shards is None and each is not None:
-        told["samples_per_shard"] = each
+        own["samples_per_shard"] = each
     if options.shard_size is None and options.dataset is None:
         shards = options.shards or SHARDS
         each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
-        told["shard_size"] = f"{round(each * dataset.stored.mean)} B"
-    return _with(replace(options, scenario=None, set={}), **told)
-
-
-# ------------------------------------------------------------------------------------------- orders
+        own["shard_size"] = f"{round(each * dataset.stored.mean)} B"
+    return _with(replace(options, scenario=None, set={}), **own)
 
 
 def kinds() -> dict[str, type[Order]]:
@@ -275,6 +263,7 @@ def defaults(shape: Shape) -> dict[str, Order]:
     in_blocks = {"io_block_size": min(block, 256), "era_length": quarter(1, 1024)}
     in_blocks["window_blocks"] = max(min(size // (4 * in_blocks["io_block_size"]), 512), 1)
     mosaicml = {"naive": {}, "py1s": {}, "py2s": {}, "py1b": of_node, "py1br": of_node}
+    mosaicml["py1e"] = of_node
     wanted: dict[str, dict[str, Any]] = {
         "global": {"kind": "own", "shuffle": "global"},
         "local": {"kind": "own", "shuffle": "local"},
@@ -282,7 +271,7 @@ def defaults(shape: Shape) -> dict[str, Order]:
         "distributed_sampler": {"kind": "distributed_sampler"},
         **{
             f"mosaicml {name}": {"kind": "mosaicml_streaming", "shuffle_algo": name, **values}
-            for name, values in {**mosaicml, "py1e": of_node}.items()
+            for name, values in mosaicml.items()
         },
         "litdata full, kept": {"kind": "litdata_full"},
         "litdata full, not kept": {"kind": "litdata_full", "max_cache_size": "1 B"},
@@ -318,8 +307,6 @@ def order_of(text: str) -> Order:
         refuse("--order", "no such order", repr(values["kind"]), remedy, COMMAND_LINE)
     order, problems = validated(dict(values), known[values["kind"]])
     if order is None or problems:
-        kind = values["kind"]
-        raise InputError(
-            [replace(of, path=f"--order {kind}:{of.path}") for of in problems], COMMAND_LINE
-        )
+        place = f"--order {values['kind']}:"
+        raise InputError([replace(of, path=f"{place}{of.path}") for of in problems], COMMAND_LINE)
     return order

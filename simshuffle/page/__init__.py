@@ -1,1 +1,0 @@
-"""The report page: results of any study as one file that a browser shows without a network."""

@@ -1,1 +1,0 @@
-"""Data-loading policies compared: the eight of the NoPFS study, with its performance model."""
