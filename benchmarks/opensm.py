@@ -33,10 +33,11 @@ from simshuffle.fabrics.imported import ImportedFabric, Missing
 from simshuffle.fabrics.lfts import tables_of
 from simshuffle.fabrics.network import of_network
 from simshuffle.routing import DModK, MinHop, RoutingRule
-from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.forwarding_tables import TableRouter, Tables
 from simshuffle.routing.router import HopByHop, Step
 from simshuffle.scenario.scenario import machine_of
+from simshuffle.spec.arrays import Ints32
 from simshuffle.topology import FatTree
 from simshuffle.topology.graph import Sketch, add_host, add_switch, connect
 
@@ -158,7 +159,7 @@ def agreement(imported: ImportedFabric, tables: Tables, rule: RoutingRule) -> Ag
     return Agreement(int(both.sum()), int((own == other)[both].sum()), upward, renumbered)
 
 
-def _matched(a: Ints, b: Ints) -> int:
+def _matched(a: Ints32, b: Ints32) -> int:
     """How many of ``a`` (n,) are equal to ``b`` (n,) if the numbers in ``a`` are called by the
     numbers in ``b`` with which they stand most often, each once."""
     found = 0
@@ -172,7 +173,7 @@ def _matched(a: Ints, b: Ints) -> int:
     return found
 
 
-def table_of(router: HopByHop) -> Ints:
+def table_of(router: HopByHop) -> Ints32:
     """(switches, ports) the link by which each switch sends to each port; -1 where no choice is
     needed or there is none. The router must look at the destination alone."""
     fabric = router.fabric

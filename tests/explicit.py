@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from simshuffle.network import Flows, Fluid, Links
-from simshuffle.network.flows import Floats
+from simshuffle.spec.arrays import Floats
 
 
 def finish_times(

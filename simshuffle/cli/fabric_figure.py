@@ -10,18 +10,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from simshuffle.results.canvas import new_figure
 from simshuffle.results.style import STYLE, metadata
 from simshuffle.routing.fabric import Fabric
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MAP = "viridis_r"
 
 
-def fabric_figure(fabric: Fabric, loads: NDArray[np.integer], pattern: str) -> Figure:
+def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
     """The switches of a network, and the cables between them by the busier of their directions.
 
     Switches of a tree stand in rows, by their distance from the hosts. Switches that all have hosts
@@ -89,7 +87,7 @@ def _places(fabric: Fabric) -> Floats:
     return out
 
 
-def _rows(fabric: Fabric) -> dict[int, Ints]:
+def _rows(fabric: Fabric) -> dict[int, Ints64]:
     """The switches of each distance from the hosts; at 0 alone they stand on a circle."""
     of = fabric.switches
     seen = np.flatnonzero(of.transit)

@@ -13,8 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
-from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.router import Router, loads, uniform_loads
+from simshuffle.spec.arrays import Ints, Ints32, Ints64
 from simshuffle.spec.late import csgraph, sparse
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.cabling import FAR
@@ -66,7 +67,7 @@ class Survey:
         return {pair: found[pair] for pair in sorted(found, key=lambda of: [rank[t] for t in of])}
 
     @cached_property
-    def sample(self) -> Ints:
+    def sample(self) -> Ints32:
         """Leaf switches to which distances and ways are counted, from all others: all of them, or
         as many as keep that short, evenly spaced."""
         most = max(_FEWEST, _WAYS_COUNTED // max(len(self.fabric.switches.here), 1))
@@ -81,11 +82,11 @@ class Survey:
         return np.asarray(self.fabric.switches.steps(self.sample))
 
     @cached_property
-    def _host_ports(self) -> Ints:
+    def _host_ports(self) -> Ints32:
         return np.array([port for ports in _of_hosts(self.fabric) for port in ports], np.int32)
 
     @cached_property
-    def leaves(self) -> Ints:
+    def leaves(self) -> Ints32:
         """The switches with ports of hosts, ascending."""
         return np.unique(self.fabric.at[self._host_ports])
 
@@ -149,10 +150,7 @@ class Survey:
         return int(apart.min()), float(apart.mean()), int(apart.max())
 
 
-Longs = NDArray[np.int64]
-
-
-def host_ports(fabric: Fabric) -> Ints:
+def host_ports(fabric: Fabric) -> Ints32:
     """(hosts, rails) the ports of every host, as many as the host with the fewest has."""
     each = _of_hosts(fabric)
     rails = min(map(len, each))
@@ -164,7 +162,7 @@ def _of_hosts(fabric: Fabric) -> list[list[int]]:
     return [fabric.endpoints(names[host]) for host in fabric.cabling.of_kind("host").tolist()]
 
 
-def _pairs(hosts: int, rng: np.random.Generator) -> Longs:
+def _pairs(hosts: int, rng: np.random.Generator) -> Ints64:
     order = rng.permutation(hosts)
     even = hosts - hosts % 2
     out = np.arange(hosts)
@@ -172,7 +170,7 @@ def _pairs(hosts: int, rng: np.random.Generator) -> Longs:
     return out
 
 
-PARTNERS: dict[str, Callable[[int, np.random.Generator], Longs]] = {
+PARTNERS: dict[str, Callable[[int, np.random.Generator], Ints64]] = {
     "random_permutation": lambda hosts, rng: rng.permutation(hosts),
     "random_pairs": _pairs,
     "half_shift": lambda hosts, _: (np.arange(hosts) + hosts // 2) % hosts,
@@ -184,7 +182,7 @@ ALL_TO_ALL = "all_to_all"
 PATTERNS = (ALL_TO_ALL, *PARTNERS)
 
 
-def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Longs:
+def pattern_loads(router: Router, pattern: str, rng: np.random.Generator) -> Ints64:
     """(links,) messages of a pattern on each link: every port of every host sends one to the port
     of the same rail of its partner; in ``all_to_all`` one to every other port."""
     ports = host_ports(router.fabric)
@@ -247,7 +245,7 @@ def _cables(tiers: tuple[str, ...], rates: Counter[float]) -> str:
     return f"{rates.total()} {'-'.join(tiers)} ({each})"
 
 
-def load_table(router: Router, loads: NDArray[np.integer]) -> pd.DataFrame:
+def load_table(router: Router, loads: Ints) -> pd.DataFrame:
     """Messages on the links of every tier: columns tier, links, mean, most, full_at (bytes/s at
     which every message can go at the same time, as long as the busiest link of the tier allows)."""
     links = router.links

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.flows import Floats, Flows, Links, Outcome, latest_ends
+from simshuffle.network.flows import Flows, Links, Outcome, latest_ends
+from simshuffle.spec.arrays import Floats
 
 
 def finish_times(links: Links, flows: Flows) -> Outcome:

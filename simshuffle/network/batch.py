@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simshuffle.spec.arrays import Floats, Ints32
+
 NO_PAIR = -1
 NONE = -1
 
@@ -51,7 +53,7 @@ def tasks(count: int, **columns: Any) -> NDArray[Any]:
     return out
 
 
-def pad_routes(routes: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+def pad_routes(routes: Sequence[Sequence[int]]) -> Ints32:
     """Routes of different lengths as one (count, longest) int32 array, padded with -1."""
     width = max((len(route) for route in routes), default=0)
     out = np.full((len(routes), max(width, 1)), -1, np.int32)
@@ -60,7 +62,7 @@ def pad_routes(routes: Sequence[Sequence[int]]) -> NDArray[np.int32]:
     return out
 
 
-def no_edges() -> NDArray[np.int32]:
+def no_edges() -> Ints32:
     """Of transfers that wait for none."""
     return np.empty(0, np.int32)
 
@@ -72,22 +74,22 @@ class TransferBatch:
     tasks: NDArray[Any]  # (n,) records of dtype `TASK`
     # (n, hops) int32 link indices, padded with -1 at the end; a transfer without any link is a pure
     # delay
-    routes: NDArray[np.int32]
+    routes: Ints32
     # edge_from, edge_to: (m,) int32; transfer ``edge_to[k]`` is ready when ``edge_from[k]`` has
     # ended (and all its others)
-    edge_from: NDArray[np.int32] = field(default_factory=no_edges)
-    edge_to: NDArray[np.int32] = field(default_factory=no_edges)
+    edge_from: Ints32 = field(default_factory=no_edges)
+    edge_to: Ints32 = field(default_factory=no_edges)
 
     def __len__(self) -> int:
         return len(self.tasks)
 
 
-def chain(count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def chain(count: int) -> tuple[Ints32, Ints32]:
     """Edges that put ``count`` transfers one after the other: two (count - 1,) int32 arrays."""
     steps = np.arange(max(count, 1), dtype=np.int32)
     return steps[:-1].copy(), steps[1:].copy()
 
 
-def as_floats(values: ArrayLike) -> NDArray[np.float64]:
+def as_floats(values: ArrayLike) -> Floats:
     """``values`` as a contiguous array of floats."""
     return np.ascontiguousarray(values, np.float64)

@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike
 from simshuffle.errors import InputError, Problem
 from simshuffle.network.batch import as_floats
 from simshuffle.network.case_columns import LARGEST, Columns, shown
-from simshuffle.network.flows import Floats, Flows, Links, successors
+from simshuffle.network.flows import Flows, Links, successors
 from simshuffle.network.whole_file import whole_file
+from simshuffle.spec.arrays import Floats
 
 _REQUIRED = {"": ("links", "flows"), "links": ("capacity", "latency"), "flows": ("size", "route")}
 _OPTIONAL = {"": ("name",), "links": ("name",), "flows": ("start", "after", "end")}

@@ -10,13 +10,11 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import Problem
-from simshuffle.network.flows import Floats, Ints
+from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 
-Longs = NDArray[np.int64]
-Places = list[int] | NDArray[np.integer]
+Places = list[int] | Ints
 
 MOST_SHOWN = 3
 """Elements of one list that are named one by one; the others that break the same rule are
@@ -97,7 +95,7 @@ class Columns:
 
     def ragged(
         self, values: object, path: str, count: int | None, noun: str, limit: int
-    ) -> tuple[Longs, Longs] | None:
+    ) -> tuple[Ints64, Ints64] | None:
         """A list of ``count`` lists of numbers of ``noun``, from 0 to below ``limit``: (count,)
         lengths, and all numbers; or None."""
         rows = self.sequence(values, path, count, f"lists of {noun} numbers")
@@ -124,7 +122,7 @@ class Columns:
         self.each(path, rule, bad, lambda i: _where(rows[i], limit), remedy)
         return None
 
-    def table(self, path: str, lengths: Longs, flat: Longs) -> Ints | None:
+    def table(self, path: str, lengths: Ints64, flat: Ints64) -> Ints32 | None:
         """(rows, longest) int32 table of the lists, padded with -1; None if it would be too large,
         or if a list names anything twice."""
         width = max(int(lengths.max(initial=0)), 1)

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import analytic
-from simshuffle.network.flows import Floats, Flows, Ints, Links, Outcome, successors
+from simshuffle.network.flows import Flows, Links, Outcome, successors
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 ROUNDING = 1e-12
 """Share of its bytes that a flow may have left when it ends, by rounding."""
@@ -133,7 +133,7 @@ def finish_times(links: Links, flows: Flows, tolerance: float = 0.0) -> Outcome:
 
 
 class _Clock:
-    """The flows under way, each in a slot of its own, and those that are to begin."""
+    """The flows under way, and those that are to begin."""
 
     def __init__(self, links: Links, flows: Flows, least: float) -> None:
         count = len(flows)
@@ -143,12 +143,10 @@ class _Clock:
         self.finish = np.full(count, np.nan)
         self.capacity = np.append(links.capacity, np.inf)
         self.on_link = np.zeros(len(links) + 1)
-        # slots
+        # of those under way: which they are, their links (hops, flows), and the bytes left
         self.number = np.empty(0, np.int64)
-        self.routes: Ints = np.empty((flows.routes.shape[1], 0), np.int32)
-        self.left = np.empty(0)  # inf where a slot is free
-        self.enough = np.empty(0)  # bytes left at which the flow ends
-        self.free: list[int] = []
+        self.routes: Ints32 = np.empty((flows.routes.shape[1], 0), np.int32)
+        self.left = np.empty(0)
         # those that are to begin: the ones that wait for none, soonest last, with the time before 0
         # that mirrors the one when each begins, which ascends; and the others
         self.waiting = np.bincount(flows.after_to, minlength=count)
@@ -186,7 +184,7 @@ class _Clock:
         return float(min(soonest, self.later[0][0] if self.later else np.inf))
 
     def _rates(self) -> Floats:
-        """(slots,) bytes/s; of free slots any."""
+        """Bytes/s of the flows under way."""
         part = self.capacity / np.maximum(self.on_link, 1.0)
         part[-1] = np.inf  # of what routes are padded with
         rate = np.full(len(self.left), np.inf)
@@ -199,19 +197,18 @@ class _Clock:
         self.now = after
         rate *= step
         self.left -= rate
-        slots = np.flatnonzero(self.left <= self.enough)
-        if not len(slots):
+        nbytes = self.flows.nbytes[self.number]
+        through = self.left <= self.least * nbytes
+        if not through.any():
             return
-        ended = self.number[slots]
-        self.skipped = max(self.skipped, float((self.left[slots] / self.flows.nbytes[ended]).max()))
-        self.left[slots] = np.inf
-        np.subtract.at(self.on_link, self.routes[:, slots].ravel(), 1.0)
-        self.free += slots.tolist()
+        self.skipped = max(self.skipped, float((self.left[through] / nbytes[through]).max()))
+        np.subtract.at(self.on_link, self.routes[:, through].ravel(), 1.0)
+        ended, kept = self.number[through], ~through
+        self.number, self.left = self.number[kept], self.left[kept]
+        self.routes = np.ascontiguousarray(self.routes[:, kept])
         self._end(ended, after)
-        if 2 * len(self.free) > len(self.left) > 1 << 16:
-            self._close_up()
 
-    def _end(self, ended: NDArray[np.int64], now: float) -> None:
+    def _end(self, ended: Ints64, now: float) -> None:
         """Note the ends, and post what waited for them alone."""
         self.finish[ended] = now
         if self.edges is None:
@@ -236,40 +233,12 @@ class _Clock:
                 some.append(heappop(self.later)[1])
             self._start(np.array(some), now)
 
-    def _start(self, flows: NDArray[np.int64], now: float) -> None:
+    def _start(self, flows: Ints64, now: float) -> None:
         moving = flows[self.moves[flows]]
         if len(moving) < len(flows):
             self._end(flows[~self.moves[flows]], now)
-        if not len(moving):
-            return
-        if len(self.free) < len(moving):
-            self._open(len(moving) - len(self.free))
-        slots = np.array(self.free[-len(moving) :])
-        del self.free[-len(moving) :]
         routes = self.flows.routes[moving].T
-        self.number[slots], self.routes[:, slots] = moving, routes
-        self.left[slots] = self.flows.nbytes[moving]
-        self.enough[slots] = self.least * self.flows.nbytes[moving]
+        self.number = np.append(self.number, moving)
+        self.routes = np.append(self.routes, routes, axis=1)
+        self.left = np.append(self.left, self.flows.nbytes[moving])
         np.add.at(self.on_link, routes.ravel(), 1.0)
-
-    def _open(self, count: int) -> None:
-        """Have ``count`` more slots."""
-        size = len(self.left)
-        self.number = np.append(self.number, np.zeros(count, np.int64))
-        self.routes = np.concatenate(
-            [self.routes, np.full((len(self.routes), count), -1, np.int32)], axis=1
-        )
-        self.left = np.append(self.left, np.full(count, np.inf))
-        self.enough = np.append(self.enough, np.zeros(count))
-        self.free += range(size, size + count)
-
-    def _close_up(self) -> None:
-        """Do away with free slots."""
-        kept = np.flatnonzero(np.isfinite(self.left))
-        self.number, self.left, self.enough = (
-            self.number[kept],
-            self.left[kept],
-            self.enough[kept],
-        )
-        self.routes = np.ascontiguousarray(self.routes[:, kept])
-        self.free = []

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.network.flows import Ints, Links
+from simshuffle.network.flows import Links
+from simshuffle.spec.arrays import Ints32, Ints64
 from simshuffle.spec.compiling import entry
-
-Longs = NDArray[np.int64]
 
 
 class ChannelDependencies:
@@ -33,7 +31,7 @@ class ChannelDependencies:
         # waiting link * number of links + link waited for, ascending
         self._known = np.empty(0, np.int64)
 
-    def add(self, routes: Ints) -> list[int] | None:
+    def add(self, routes: Ints32) -> list[int] | None:
         """Take in routes, (n, hops) int32 links padded with -1.
 
         Returns:
@@ -59,7 +57,7 @@ class ChannelDependencies:
             self._known = known
         return circle
 
-    def refuse_circles(self, routes: Ints) -> None:
+    def refuse_circles(self, routes: Ints32) -> None:
         """As `add`.
 
         Raises:
@@ -83,7 +81,7 @@ def deadlock(links: Links, circle: Sequence[int]) -> Problem:
     )
 
 
-def _circle(waiting: Longs, waited: Longs, left: Longs) -> list[int] | None:
+def _circle(waiting: Ints64, waited: Ints64, left: Ints64) -> list[int] | None:
     """A circle among the links that `_take_away` could not take away; each of them is waited for by
     another of them."""
     if not left.any():
@@ -101,7 +99,7 @@ def _circle(waiting: Longs, waited: Longs, left: Longs) -> list[int] | None:
     return circle[first:] + circle[:first]
 
 
-def _unique_pairs(routes: Ints, count: int) -> Longs:
+def _unique_pairs(routes: Ints32, count: int) -> Ints64:
     """Neighbouring links of the routes, each pair once, as first * count + second; in no order."""
     table = np.full(1 << 16, -1, np.int64)
     while not _collect_pairs(routes, count, table):
@@ -110,7 +108,7 @@ def _unique_pairs(routes: Ints, count: int) -> Longs:
 
 
 @entry
-def _collect_pairs(routes: Ints, count: int, table: Longs) -> bool:
+def _collect_pairs(routes: Ints32, count: int, table: Ints64) -> bool:
     """Enter the pairs into a hash table, empty where it is -1; False if it gets more than half
     full."""
     mask = table.shape[0] - 1
@@ -132,7 +130,7 @@ def _collect_pairs(routes: Ints, count: int, table: Longs) -> bool:
 
 
 @entry
-def _take_away(offsets: Longs, waited: Longs, waits: Longs, stack: Longs) -> None:
+def _take_away(offsets: Ints64, waited: Ints64, waits: Ints64, stack: Ints64) -> None:
     """Take away, again and again, the links for which none waits.
 
     ``waits``: (links,) how many links wait for each; afterwards how many still do, 0 for those

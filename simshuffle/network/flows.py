@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network.batch import as_floats, no_edges, pad_routes
-
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 
 @dataclass(frozen=True)
@@ -55,14 +52,14 @@ class Flows:
     sum of its links' latencies without using them, and then moves its bytes. A flow without any
     link ends as soon as it is posted: one with several predecessors is a barrier."""
 
-    routes: Ints  # (flows, hops) int32 links of each route, padded with -1 at the end
+    routes: Ints32  # (flows, hops) int32 links of each route, padded with -1 at the end
     nbytes: Floats  # (flows,) bytes, finite and at least 0
     # (flows,) s, finite and at least 0; without meaning for a flow that waits for another
     start: Floats
     # after_from, after_to: (edges,) int32; flow ``after_to[k]`` waits for flow ``after_from[k]``,
     # and for all its others
-    after_from: Ints = field(default_factory=no_edges)
-    after_to: Ints = field(default_factory=no_edges)
+    after_from: Ints32 = field(default_factory=no_edges)
+    after_to: Ints32 = field(default_factory=no_edges)
 
     def __post_init__(self) -> None:
         for name in ("nbytes", "start"):
@@ -87,7 +84,7 @@ class Flows:
     @classmethod
     def of(
         cls,
-        routes: Sequence[Sequence[int]] | Ints,
+        routes: Sequence[Sequence[int]] | Ints32,
         nbytes: Sequence[float] | Floats,
         start: Sequence[float] | Floats | None = None,
         after: Sequence[Sequence[int]] | None = None,
@@ -151,10 +148,7 @@ class Outcome:
     error_bound: float | None = None
 
 
-Longs = NDArray[np.int64]
-
-
-def successors(flows: Flows) -> tuple[Longs, NDArray[np.int32]]:
+def successors(flows: Flows) -> tuple[Ints64, Ints32]:
     """For each flow those that wait for it: (flows + 1,) offsets into the second array, (edges,)
     int32."""
     offsets = np.zeros(len(flows) + 1, np.int64)

@@ -55,7 +55,8 @@ from simshuffle.network import fluid_events as events
 from simshuffle.network import fluid_records as records
 from simshuffle.network import fluid_transfers as transfers
 from simshuffle.network.batch import TransferBatch, as_floats
-from simshuffle.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP, Floats, Ints
+from simshuffle.network.fluid_records import CAPACITY, FAN, OTHER, PEAK, PER_GROUP
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 from simshuffle.spec.compiling import words
 
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
@@ -185,7 +186,7 @@ class FluidNetwork:
         return self._t_mark[group], self._t_done[group]
 
     @property
-    def posted(self) -> Ints:
+    def posted(self) -> Ints32:
         """(n,) slots of the transfers of the batch posted last."""
         return self._graph.slots[: self._n_posted]
 
@@ -252,7 +253,7 @@ class FluidNetwork:
         load = self._state.load
         load[PEAK] = np.where(self._state.links["n"] > 0, load[CAPACITY], load[OTHER])
 
-    def raise_peaks(self, links: NDArray[np.integer]) -> None:
+    def raise_peaks(self, links: Ints) -> None:
         """Note that ``links`` have been in use to their whole capacity."""
         load = self._state.load
         load[PEAK, links] = load[CAPACITY, links]
@@ -278,7 +279,7 @@ class FluidNetwork:
             self._grow_arena(batch)
         self._write_words()
 
-    def _thread(self, following: Ints, old: int, head: str) -> None:
+    def _thread(self, following: Ints32, old: int, head: str) -> None:
         """Put the entries from ``old`` on in front of a free list, lowest index first."""
         following[old:] = np.arange(old + 1, len(following) + 1)
         following[-1] = self.clock[head][0]

@@ -17,14 +17,13 @@ from simshuffle.network.fluid_records import (
     PER_GROUP,
     UNUSED,
     WAITING,
-    Floats,
     Graph,
-    Ints,
     Records,
     State,
     no_links,
     no_transfers,
 )
+from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.compiling import at_address, compiled, entry, int64, reducing
 
 
@@ -118,7 +117,7 @@ def _before(nodes: Records, a: int, b: int) -> bool:
 
 
 @compiled
-def push_event(nodes: Records, heap: Ints, clock: Records, flow: int) -> None:
+def push_event(nodes: Records, heap: Ints32, clock: Records, flow: int) -> None:
     """Add a transfer whose time is set: to the run that fits best of the first few in the heap,
     else as a run of its own."""
     n = int64(clock[0].n_heap)
@@ -144,7 +143,7 @@ def push_event(nodes: Records, heap: Ints, clock: Records, flow: int) -> None:
 
 
 @compiled
-def pop_event(nodes: Records, heap: Ints, clock: Records) -> int:
+def pop_event(nodes: Records, heap: Ints32, clock: Records) -> int:
     """Take out the first transfer."""
     first = heap[0]
     flow = int64(nodes[first].next)
@@ -170,7 +169,7 @@ def pop_event(nodes: Records, heap: Ints, clock: Records) -> int:
 
 
 @compiled
-def make_ready(nodes: Records, heap: Ints, clock: Records, flow: int, now: float) -> None:
+def make_ready(nodes: Records, heap: Ints32, clock: Records, flow: int, now: float) -> None:
     """Let the delay of a transfer begin, which waits for nothing any more."""
     node = nodes[flow]
     node.state = DELAYED
@@ -235,7 +234,7 @@ def promise(s: State, ident: int) -> bool:
 
 
 @compiled
-def _reserve(s: State, tasks: Records, routes: Ints, count: bool) -> float:
+def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
     """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
     on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
     for i in range(tasks.shape[0]):
@@ -301,7 +300,7 @@ def _add_node(nodes: Records, clocks: Records, task: Records) -> int:
 
 
 @compiled
-def _add_route(s: State, slot: int, routes: Ints, i: int, limit: float) -> None:
+def _add_route(s: State, slot: int, routes: Ints32, i: int, limit: float) -> None:
     """Note the links of route ``i``, and last that of the rate limit, if there is one."""
     n_hops = 0
     while n_hops < routes.shape[1] and routes[i, n_hops] >= 0:
@@ -315,7 +314,7 @@ def _add_route(s: State, slot: int, routes: Ints, i: int, limit: float) -> None:
 
 
 @compiled
-def _lacks(s: State, g: Graph, tasks: Records, routes: Ints, n_edges: int) -> float:
+def _lacks(s: State, g: Graph, tasks: Records, routes: Ints32, n_edges: int) -> float:
     """What a batch lacks that needs no count of links; 0 if nothing."""
     if routes.shape[1] > s.width:
         return LACKS_WIDTH
@@ -332,9 +331,9 @@ def post(
     graph: int,
     now: float,
     tasks: Records,
-    routes: Ints,
-    edge_from: Ints,
-    edge_to: Ints,
+    routes: Ints32,
+    edge_from: Ints32,
+    edge_to: Ints32,
     count: bool,
 ) -> float:
     """Post a batch of transfers; edges say which ends before which starts (indices within the

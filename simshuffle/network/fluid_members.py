@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.fluid_records import CAPACITY, OTHER, Floats, Ints, Records, State
+from simshuffle.network.fluid_records import CAPACITY, OTHER, Records, State
+from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.compiling import compiled, int64
 
 
@@ -179,7 +180,7 @@ def change_bottleneck(s: State, flow: int, to: int) -> None:
 
 
 @compiled
-def mark_dirty(links: Records, dirty: Ints, clock: Records, ident: int) -> None:
+def mark_dirty(links: Records, dirty: Ints32, clock: Records, ident: int) -> None:
     """List a link as one that has changed since rates were fair."""
     if links[ident].queued == 0:
         links[ident].queued = 1

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.spec.arrays import Floats, Ints32
+
 Records = Any  # a record array; its fields are those of the dtypes below
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
 
 # Typed zero: numba compiles a function once more for each literal that it is called with.
 FIRST: Any = np.int64(0)
@@ -193,26 +193,26 @@ class State(NamedTuple):
     ends: Floats
     # (arena,) `ENTRY`, the heaps of the links, each of `LINK.places` places from `LINK.offset` on
     entries: Records
-    members: Ints  # (arena,) beside each heap, the flows of the link that share other links
+    members: Ints32  # (arena,) beside each heap, the flows of the link that share other links
     # (arena * (width - 1),) those other links of each such flow, padded with `CLOCK.null_link`
     others: NDArray[np.uint32]
     visits: Records  # (any,) `VISIT`, scratch: a heap of links by the level at which to visit them
-    dirty: Ints  # (any,) links that have changed since rates were fair
-    order: Ints  # (any,) saturated links by level, while `CLOCK.in_order`
-    flows: Ints  # (any,) scratch: flows about to change their bottleneck
+    dirty: Ints32  # (any,) links that have changed since rates were fair
+    order: Ints32  # (any,) saturated links by level, while `CLOCK.in_order`
+    flows: Ints32  # (any,) scratch: flows about to change their bottleneck
 
 
 class Graph(NamedTuple):
     """The arrays of what transfers wait for, and of who waits for them."""
 
-    heap: Ints  # (nodes,) transfers whose delay has not passed, a heap by time
+    heap: Ints32  # (nodes,) transfers whose delay has not passed, a heap by time
     edges: Records  # (any,) `EDGE`, which transfers wait for which
     groups: Records  # (any,) `GROUP`
-    buckets: Ints  # (any,) hash table of the pairs with a transfer under way
-    done: Ints  # (groups,) watched groups completed in the last instant
-    starting: Ints  # (nodes,) scratch: transfers that begin to drain at this instant
-    queue: Ints  # (2 * nodes,) scratch: transfers to be handled at this instant
-    slots: Ints  # (nodes,) where the transfers of the batch posted last are kept
+    buckets: Ints32  # (any,) hash table of the pairs with a transfer under way
+    done: Ints32  # (groups,) watched groups completed in the last instant
+    starting: Ints32  # (nodes,) scratch: transfers that begin to drain at this instant
+    queue: Ints32  # (2 * nodes,) scratch: transfers to be handled at this instant
+    slots: Ints32  # (nodes,) where the transfers of the batch posted last are kept
     accounts: Floats  # (any,) s, see `TASK.account`
     finish: Floats  # (any,) s, see `TASK.tag`
 

@@ -15,8 +15,9 @@ import numpy as np
 from simshuffle.errors import SimulationError
 from simshuffle.network import fluid_symmetry as symmetry
 from simshuffle.network.batch import TransferBatch, tasks
-from simshuffle.network.flows import Flows, Ints, Links, Outcome
+from simshuffle.network.flows import Flows, Links, Outcome
 from simshuffle.network.fluid import FluidNetwork
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.compiling import entry
 
 
@@ -97,7 +98,7 @@ def _shorten(routes: Any, number: Any, out: Any) -> None:
                 n += 1
 
 
-def binding(links: Links, flows: Flows) -> tuple[Links, Ints]:
+def binding(links: Links, flows: Flows) -> tuple[Links, Ints32]:
     """The links that can be a bottleneck, renumbered, and the routes over them.
 
     Returns:

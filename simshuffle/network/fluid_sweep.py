@@ -25,8 +25,6 @@ from simshuffle.network.fluid_records import (
     OTHER,
     PEAK,
     SMALLEST_STEP,
-    Floats,
-    Ints,
     Records,
     State,
 )
@@ -38,6 +36,7 @@ from simshuffle.network.fluid_repair import (
     sift_visits,
     sweep_cost,
 )
+from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.compiling import compiled, int64, reducing
 
 # So many sweeps in a row must have changed little before a repair is tried again, since a repair
@@ -196,7 +195,7 @@ def _add_link(s: State, ident: int) -> int:
 
 
 @compiled
-def drop_rank(links: Records, order: Ints, clock: Records, place: int) -> None:
+def drop_rank(links: Records, order: Ints32, clock: Records, place: int) -> None:
     """Take a link out of the order."""
     links[order[place]].rank = -1
     clock[0].n_order -= 1
@@ -418,7 +417,7 @@ def _finish(s: State, n_heap: int, at: int, n: int) -> None:
 
 
 @compiled
-def fill(s: State, flows: Ints, n_new: int) -> None:
+def fill(s: State, flows: Ints32, n_new: int) -> None:
     """Raise all rates of the network together, and freeze the flows of each link that saturates.
 
     The first ``n_new`` of ``flows`` start now.

@@ -45,11 +45,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.network.flows import Floats, Flows, Ints, Links
+from simshuffle.network.flows import Flows, Links
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.compiling import compiled, entry
 
 Words = NDArray[np.uint64]
-Longs = NDArray[np.int64]
 
 # A problem counts as small with at most so many classes of flows, and at least so many flows a
 # class.
@@ -89,9 +89,9 @@ class Partition:
     """Flows and links in classes."""
 
     flow: NDArray[np.int16]  # (flows,) int16, class of each flow
-    example: Longs  # (flow classes,) int64, a flow of each class
-    link: Ints  # (links,) int32, class of each link
-    first: Longs  # (link classes,) int64, a link of each class
+    example: Ints64  # (flow classes,) int64, a flow of each class
+    link: Ints32  # (links,) int32, class of each link
+    first: Ints64  # (link classes,) int64, a link of each class
 
 
 # One flow of each class over one link of each class. By flow class: `nbytes`, `begin` (s, when it

@@ -38,12 +38,12 @@ from simshuffle.network.fluid_records import (
     QUEUED,
     UNUSED,
     Graph,
-    Ints,
     Records,
     State,
 )
 from simshuffle.network.fluid_repair import repair
 from simshuffle.network.fluid_sweep import PATIENCE, drop_rank, fill, sweep
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.compiling import compiled, entry, int64
 
 # The sums in the other loads are made anew after so many repairs, lest rounding adds up.
@@ -51,7 +51,7 @@ REFRESH = 1 << 14
 
 
 @compiled
-def share(s: State, starting: Ints, n_starting: int) -> None:
+def share(s: State, starting: Ints32, n_starting: int) -> None:
     """Make the rates max-min fair again: the first ``n_starting`` flows of ``starting`` have come,
     and those that `stop_flow` took have gone."""
     clock = s.clock[0]
@@ -79,7 +79,7 @@ def share(s: State, starting: Ints, n_starting: int) -> None:
 
 
 @compiled
-def end_due(s: State, ident: int, limit: float, queue: Ints, tail: int) -> int:
+def end_due(s: State, ident: int, limit: float, queue: Ints32, tail: int) -> int:
     """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue`` from place
     ``tail`` on; returns the new end of it."""
     link = s.links[ident]
@@ -96,7 +96,7 @@ def end_due(s: State, ident: int, limit: float, queue: Ints, tail: int) -> int:
 
 
 @compiled
-def end_early(s: State, tolerance: float, queue: Ints, tail: int) -> int:
+def end_early(s: State, tolerance: float, queue: Ints32, tail: int) -> int:
     """Stop the flows that have at most a share ``tolerance`` of their units left; returns the new
     end of ``queue``."""
     clock = s.clock[0]
@@ -144,7 +144,7 @@ def settle(state: int, now: float) -> None:
 
 
 @compiled
-def _bucket_insert(nodes: Records, buckets: Ints, flow: int) -> None:
+def _bucket_insert(nodes: Records, buckets: Ints32, flow: int) -> None:
     b = nodes[flow].pair % buckets.shape[0]
     nodes[flow].bucket_prev = -1
     nodes[flow].bucket_next = buckets[b]
@@ -154,7 +154,7 @@ def _bucket_insert(nodes: Records, buckets: Ints, flow: int) -> None:
 
 
 @compiled
-def _bucket_remove(nodes: Records, buckets: Ints, flow: int) -> None:
+def _bucket_remove(nodes: Records, buckets: Ints32, flow: int) -> None:
     node = nodes[flow]
     if node.bucket_prev >= 0:
         nodes[node.bucket_prev].bucket_next = node.bucket_next
@@ -165,7 +165,7 @@ def _bucket_remove(nodes: Records, buckets: Ints, flow: int) -> None:
 
 
 @compiled
-def _pair_turn(nodes: Records, buckets: Ints, flow: int) -> bool:
+def _pair_turn(nodes: Records, buckets: Ints32, flow: int) -> bool:
     """True if ``flow`` may start now; otherwise it is put behind the transfers of its pair."""
     node = nodes[flow]
     head = buckets[node.pair % buckets.shape[0]]
@@ -222,7 +222,7 @@ def _retire(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[
 
 
 @compiled
-def _count_down(groups: Records, done: Ints, clock: Records, group: int, mark: int) -> None:
+def _count_down(groups: Records, done: Ints32, clock: Records, group: int, mark: int) -> None:
     """Note the end of a transfer in its group."""
     if group < 0:
         return

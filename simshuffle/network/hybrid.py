@@ -8,14 +8,14 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import SimulationError
 from simshuffle.network.batch import NO_PAIR, TransferBatch, tasks
-from simshuffle.network.flows import Ints, Links
+from simshuffle.network.flows import Links
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.packet import PacketNetwork
 from simshuffle.network.packet_records import LONGEST, TICK
+from simshuffle.spec.arrays import Flags, Ints32
 
 BOUNDLESS = 1e300
 """A capacity that never binds, and is finite so that shares of it can be told."""
@@ -36,7 +36,7 @@ class AnalyticNetwork(FluidNetwork):
     """
 
     def __init__(
-        self, links: Links, cables: NDArray[np.bool_], *, width: int, accounts: int, tags: int
+        self, links: Links, cables: Flags, *, width: int, accounts: int, tags: int
     ) -> None:
         capacities = np.where(cables, BOUNDLESS, links.capacity)
         super().__init__(capacities, width=width, accounts=accounts, tags=tags)
@@ -62,8 +62,8 @@ class AnalyticNetwork(FluidNetwork):
 class _Parcel(NamedTuple):
     """A transfer over cables that has not begun."""
 
-    cables: Ints  # of its route, as the packet network numbers them, padded with -1
-    devices: Ints  # the other links of its route, padded with -1
+    cables: Ints32  # of its route, as the packet network numbers them, padded with -1
+    devices: Ints32  # the other links of its route, padded with -1
     alone: bool  # whether cables are all that it needs: no device and no rate limit
     nbytes: float  # bytes
     pair: int  # `TASK.pair`
@@ -86,7 +86,7 @@ class HybridNetwork(FluidNetwork):
     def __init__(
         self,
         links: Links,
-        cables: NDArray[np.bool_],
+        cables: Flags,
         mtu: float,
         port_buffer: float,
         *,
@@ -244,7 +244,7 @@ class HybridNetwork(FluidNetwork):
         del self._missing[slot]
         return self.complete(slot, now)
 
-    def _to_the_left(self, routes: NDArray[np.int32]) -> Ints:
+    def _to_the_left(self, routes: Ints32) -> Ints32:
         """Routes (n, hops) with their links in order and all padding at the end, (n, any)."""
         out = np.full((len(routes), self._hops), -1, np.int32)
         out[:, : routes.shape[1]] = np.take_along_axis(

@@ -13,13 +13,13 @@ from math import inf
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from simshuffle.network import analytic
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Flows, Links, Outcome
 from simshuffle.network.packet_records import check_sizes
+from simshuffle.spec.arrays import Flags, Ints
 from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Packet(Spec):
         links: Links,
         flows: Flows,
         *,
-        pair: NDArray[np.integer] | None = None,
+        pair: Ints | None = None,
         progress: Progress | None = None,
     ) -> PacketRun:
         """Run ``flows`` to their end.
@@ -217,7 +217,7 @@ MODELS: dict[str, type[Model]] = {
 def shared_network(
     model: Model,
     links: Links,
-    cables: NDArray[np.bool_],
+    cables: Flags,
     *,
     width: int,
     accounts: int = 0,

@@ -1,36 +1,186 @@
 """The packet network: lossless InfiniBand with static routes, packet by packet. Congestion trees
 and head-of-line blocking included. `PacketNetwork` runs beside a clock of the caller's, `run`
-answers for explicit flows.
+answers for explicit flows; both keep the arrays of the compiled kernel in a `Core`.
 
 The laws are in the docstring of `Packet`. ``packet_kernel.py`` says how they are computed, and is
-where to begin; ``packet_core.py`` keeps its arrays (``packet_records.py``), and ``deadlock.py``
-refuses routes on which buffers could lock up.
+where to begin; ``deadlock.py`` refuses routes on which buffers could lock up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf, log2, nextafter
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.errors import SimulationError
+from simshuffle.network import packet_kernel as kernel
 from simshuffle.network import packet_records as records
 from simshuffle.network.batch import as_floats
 from simshuffle.network.deadlock import ChannelDependencies
-from simshuffle.network.flows import Flows, Ints, Links, Outcome
-from simshuffle.network.packet_core import (
-    Core,
-    PacketStatistics,
-    check_routes,
-    in_order,
-    longer,
-    padded,
-    route_ends,
-)
+from simshuffle.network.flows import Flows, Links, Outcome, successors
 from simshuffle.network.packet_records import LONGEST, TICK, check_sizes
+from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
+from simshuffle.spec.compiling import words
+
+EVENTS_PER_SLICE = 3_000_000  # about half a second of compiled code, between two looks at Ctrl-C
+FIRST_SLOTS = 1 << 12
+MOST_BUCKETS = 22  # of a hash table, as a power of two
+
+
+@dataclass(frozen=True)
+class PacketStatistics:
+    """What happened on each link since the beginning."""
+
+    nbytes: Floats  # (links,) bytes sent
+    packets: Ints64  # (links,) int64 packets sent
+    # (links,) s that it was held by packets; longer than bytes / capacity where packets come in
+    # from a slower link
+    busy: Floats
+    blocked: Floats  # (links,) s that it was idle although a packet was there, for lack of credits
+    # (links,) int64, the most bytes reserved in its input buffer, as its sender sees it: on their
+    # way there, in it, or gone while the credit is on its way back
+    peak_buffer: Ints64
+
+
+def check_routes(links: Links, routes: Ints32) -> None:
+    """Raises a ValueError if a route has a link that does not exist."""
+    if routes.size and (routes.max() >= len(links) or routes.min() < -1):
+        raise ValueError(
+            f"routes must be made of links 0 to {len(links) - 1}, padded with -1; got"
+            f" {routes.min()} to {routes.max()}"
+        )
+
+
+def padded(routes: Ints32) -> Ints32:
+    """The routes with one column at least."""
+    return routes if routes.shape[1] else np.full((len(routes), 1), -1, np.int32)
+
+
+def route_ends(routes: Ints32) -> tuple[Ints32, Ints32]:
+    """(n,) first and (n,) last link of each route, -1 for a route without links."""
+    first = routes[:, 0].copy()
+    last = first.copy()
+    for hop in routes.T[1:]:
+        np.copyto(last, hop, where=hop >= 0)
+    return first, last
+
+
+def in_order(first: Ints32, keys: Ints, major: Floats | Ints64 | Ints32) -> Ints64:
+    """Order by ``major``, then by first link, then by key of the queue pair, then by index."""
+    order = np.argsort(keys, kind="stable")
+    order = order[np.argsort(first[order], kind="stable")]
+    if len(major) and major.min() < major.max():
+        order = order[np.argsort(major[order], kind="stable")]
+    return order
+
+
+class Core:
+    """The state of the compiled kernel, and room for more of it.
+
+    Args:
+        links: the network.
+        mtu, port_buffer: bytes.
+        tick: s.
+        pairs: queue pairs to expect.
+    """
+
+    def __init__(
+        self, links: Links, mtu: float, port_buffer: float, tick: float, *, pairs: int
+    ) -> None:
+        count = len(links)
+        self.tick = tick
+        self.next_tick = records.NEVER
+        self.links = np.zeros(count, records.LINK)
+        self.links["latency"] = np.ceil(links.latency / tick)
+        self.links["ticks_per_byte"] = 1.0 / (links.capacity * tick)
+        self.links["room"] = int(port_buffer)
+        self.links["starved_at"] = -1
+        for name in ("head", "ask_head", "pair_head", "credit_head", "end_head"):
+            self.links[name] = -1
+        self.clock = np.zeros(1, records.CLOCK)
+        self.clock["tick"], self.clock["mtu"], self.clock["buffer"] = tick, mtu, int(port_buffer)
+        self.clock["free_slot"] = self.clock["free_pair"] = -1
+        self.state = records.no_messages()
+        self.put(
+            links=self.links,
+            slots=np.empty(FIRST_SLOTS, records.SLOT),
+            buckets=np.full(1 << min(max(pairs.bit_length(), 4), MOST_BUCKETS), -1, np.int32),
+            clock=self.clock,
+        )
+
+    def put(self, **arrays: Any) -> None:
+        """Replace some of the arrays, when there are more messages."""
+        self.state = self.state._replace(**arrays)
+        self._words = words(self.state)
+
+    def load(self, flows: Flows, pair: Ints | None) -> None:
+        """All messages of a run, in the arrays of the caller."""
+        routes = padded(flows.routes)
+        first, last = route_ends(routes)
+        keys = last if pair is None else np.asarray(pair, np.int64)
+        messages = np.zeros(len(flows), records.MESSAGE)
+        messages["left"], messages["pair"] = flows.nbytes, keys
+        offsets, following = self.state.offsets, self.state.following
+        if len(flows.after_to):
+            messages["waiting"] = np.bincount(flows.after_to, minlength=len(flows))
+            # for each flow those that wait for it, in order
+            order = in_order(first[flows.after_to], keys[flows.after_to], flows.after_from)
+            before, after = flows.after_from[order], flows.after_to[order]
+            offsets, following = successors(replace(flows, after_from=before, after_to=after))
+            free = np.flatnonzero(messages["waiting"] == 0)
+            posts = free[in_order(first[free], keys[free], flows.start[free])]
+        else:
+            posts = in_order(first, keys, flows.start)
+        self.put(
+            messages=messages,
+            nbytes=flows.nbytes,
+            routes=routes,
+            start=flows.start,
+            posts=posts.astype(np.int32),
+            offsets=offsets,
+            following=following,
+            finish=np.empty(len(flows)),
+        )
+        self.grow(len(flows))
+
+    def grow(self, count: int) -> None:
+        """Make room for the queue pairs and events of ``count`` messages."""
+        queue = longer(self.state.queue, 3 * len(self.links) + count)
+        self.put(pairs=longer(self.state.pairs, count), queue=queue)
+
+    def advance(self, horizon: int) -> int:
+        """One slice of the run up to tick ``horizon``; returns why it ended."""
+        while True:
+            self.next_tick = int(kernel.advance(self._words.ctypes.data, horizon, EVENTS_PER_SLICE))
+            status = int(self.clock["status"][0])
+            if status != records.FULL:
+                return status
+            self.put(slots=longer(self.state.slots, 2 * len(self.state.slots)))
+
+    def statistics(self) -> PacketStatistics:
+        """Of every link, since the beginning."""
+        links = self.links
+        return PacketStatistics(
+            links["nbytes"].copy(),
+            links["packets"].copy(),
+            links["busy"] * self.tick,
+            links["starved"] * self.tick,
+            links["peak"].copy(),
+        )
+
+
+def longer(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """``array`` with ``count`` entries, new ones as they come."""
+    if len(array) >= count:
+        return array
+    out = np.empty(count, array.dtype)
+    out[: len(array)] = array
+    return out
+
 
 # queue pairs with data at a time for which the hash table of a `PacketNetwork` is made; more only
 # make it slower
@@ -64,7 +214,7 @@ class PacketNetwork:
         self._first = np.empty(0, np.int32)
         self._free = np.empty(0, np.int32)  # a stack
         self._n_free = 0
-        self._injected: list[NDArray[np.int32]] = []  # and not yet in order
+        self._injected: list[Ints32] = []  # and not yet in order
         self._grow(256, 1)
 
     @property
@@ -78,8 +228,8 @@ class PacketNetwork:
         return len(self._free) - self._n_free
 
     def inject(
-        self, now: float, routes: Ints, nbytes: ArrayLike, pair: NDArray[np.integer] | None = None
-    ) -> NDArray[np.int32]:
+        self, now: float, routes: Ints32, nbytes: ArrayLike, pair: Ints | None = None
+    ) -> Ints32:
         """Post messages; all events before ``now`` must have been run by `advance`.
 
         Args:
@@ -137,7 +287,7 @@ class PacketNetwork:
         """
         core = self._core
         core.clock["n_done"] = 0
-        self._putin_order()
+        self._put_in_order()
         last = (
             records.NEVER - 1 if horizon >= TICK * LONGEST else int(nextafter(horizon, inf) / TICK)
         )
@@ -153,7 +303,7 @@ class PacketNetwork:
         """Of every link, since the beginning."""
         return self._core.statistics()
 
-    def _putin_order(self) -> None:
+    def _put_in_order(self) -> None:
         """Merge the messages injected since the last call into those to be posted: by time, and as
         in `in_order`."""
         if not self._injected:
@@ -161,10 +311,8 @@ class PacketNetwork:
         core, state = self._core, self._core.state
         posts = np.concatenate([state.posts[core.clock["n_posted"][0] :], *self._injected])
         self._injected.clear()
-        posts = posts[
-            in_order(self._first[posts], state.messages["pair"][posts], state.start[posts])
-        ]
-        core.state = state._replace(posts=posts)
+        keys = state.messages["pair"][posts]
+        core.put(posts=posts[in_order(self._first[posts], keys, state.start[posts])])
         core.clock["n_posted"] = 0
 
     def _grow(self, least: int, width: int) -> None:
@@ -173,14 +321,9 @@ class PacketNetwork:
         count = max(2 * old, least) if least > old else old
         routes = np.full((count, max(width, state.routes.shape[1])), -1, np.int32)
         routes[:old, : state.routes.shape[1]] = state.routes
-        self._core.state = state._replace(
-            messages=longer(state.messages, count),
-            nbytes=longer(state.nbytes, count),
-            routes=routes,
-            start=longer(state.start, count),
-            finish=longer(state.finish, count),
-            done=np.empty(count, np.int32),
-        )
+        names = "messages", "nbytes", "start", "finish"
+        arrays = {name: longer(getattr(state, name), count) for name in names}
+        self._core.put(routes=routes, done=np.empty(count, np.int32), **arrays)
         self._core.grow(count)
         self._first = longer(self._first, count)
         self._free = longer(self._free, count)
@@ -202,7 +345,7 @@ def run(
     flows: Flows,
     mtu: float,
     port_buffer: float,
-    pair: NDArray[np.integer] | None,
+    pair: Ints | None,
     progress: Callable[[float], None] | None,
 ) -> PacketRun:
     """What `Packet.run` returns and raises; ``mtu`` and ``port_buffer`` in bytes."""

@@ -7,12 +7,10 @@ from math import ceil, isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 Records = Any  # a record array; its fields are those of the dtypes below
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 # nobody asks; a wake event is pending; the next in turn lacks credits, and none are on their way
 IDLE, AWAKE, STARVED = 0, 1, 2
@@ -117,21 +115,21 @@ class State(NamedTuple):
     links: Records  # (links,) `LINK`
     slots: Records  # (any,) `SLOT`, packets and credits
     pairs: Records  # (messages,) `PAIR`
-    buckets: Ints  # (a power of two,) hash table of the queue pairs
+    buckets: Ints32  # (a power of two,) hash table of the queue pairs
     queue: Records  # (3 * links + messages,) `EVENT`, a heap
     messages: Records  # (messages,) `MESSAGE`
     nbytes: Floats  # (messages,) bytes
-    routes: Ints  # (messages, hops) links, padded with -1 at the end
+    routes: Ints32  # (messages, hops) links, padded with -1 at the end
     start: Floats  # (messages,) s, not posted before
-    posts: Ints  # (any,) messages to post, in order of ``start``
+    posts: Ints32  # (any,) messages to post, in order of ``start``
     # offsets, following: messages that wait for others: see `simshuffle.network.flows.successors`;
     # both empty if none do
-    offsets: Longs
-    following: Ints
+    offsets: Ints64
+    following: Ints32
     finish: Floats  # (messages,) s, filled as messages end
     # (messages,) filled with the messages that ended since the caller last looked; empty if the
     # caller does not
-    done: Ints
+    done: Ints32
     clock: Records  # (1,) `CLOCK`
 
 

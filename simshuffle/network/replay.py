@@ -16,9 +16,10 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.network.analytic import alone
 from simshuffle.network.case import Case
 from simshuffle.network.case_columns import Columns
-from simshuffle.network.flows import Floats, Flows, Links, Outcome, latest_ends
+from simshuffle.network.flows import Flows, Links, Outcome, latest_ends
 from simshuffle.network.fluid_records import INSTANT
 from simshuffle.network.models import MODELS, Analytic, Model
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.library import nearest
 
 _EXAMPLES = {"mtu": "'4096 B'", "port_buffer": "'64 KiB'"}

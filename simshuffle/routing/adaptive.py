@@ -6,9 +6,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.minimal import Detours, check_groups
 from simshuffle.routing.router import Router, RoutingRule
+from simshuffle.spec.arrays import Ints32
 
 
 class Adaptive(RoutingRule):
@@ -59,7 +60,7 @@ class _AdaptiveRouter(Router):
         way = self.fabric.direct_way if self.fabric.grouped else self.fabric.longest_way
         return 2 * (way - 2) + 2 if self._detours else way
 
-    def routes(self, src: Ints, dst: Ints) -> Ints:
+    def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         # here, as numba is loaded only where something is computed
         from simshuffle.routing.least_loaded import least_loaded  # noqa: PLC0415 - numba
 

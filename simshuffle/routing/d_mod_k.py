@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
+from simshuffle.spec.arrays import Ints32
 
 
 class DModK(RoutingRule):
@@ -55,7 +56,7 @@ class LevelRouter(HopByHop):
             strides.append(strides[-1] * max(1, int(parents[of.depth == height].max(initial=1))))
         return strides
 
-    def by_digits(self, step: Step, endpoints: Ints) -> Ints:
+    def by_digits(self, step: Step, endpoints: Ints32) -> Ints32:
         """(n,) the next link of each message, by the digits of the ports ``endpoints``."""
         of, choice = self.choices, step.choice
         height = self.fabric.switches.depth[step.here]
@@ -77,7 +78,7 @@ class LevelRouter(HopByHop):
                     cable[rows], side[rows] = np.divmod(number, nearer)
         return np.asarray(of.links[of.starts[of.begin[choice] + side] + cable])
 
-    def _descent(self, height: int, count: Ints, endpoints: Ints) -> Ints:
+    def _descent(self, height: int, count: Ints32, endpoints: Ints32) -> Ints32:
         """Which of ``count`` lower neighbours leads down to each endpoint: the parents that D-mod-K
         takes for it on its own way up."""
         side, place = np.zeros_like(endpoints), 1
@@ -102,7 +103,7 @@ class ForwardingTable(LevelRouter):
     def __init__(self, graph: Any) -> None:
         super().__init__(graph if isinstance(graph, Fabric) else Fabric(graph))
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         """See `HopByHop.choose`."""
         return self.by_digits(step, step.dst)
 
@@ -123,7 +124,7 @@ class SModK(RoutingRule):
 
 
 class _SModKRouter(LevelRouter):
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         # a storage system stands for many servers, which are not all on one chain
         served = self.fabric.stores[step.src]
         return self.by_digits(step, np.where(served, step.dst, step.src))

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
+from simshuffle.routing.fabric import Choices, Fabric
 from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
 from simshuffle.routing.steps import line_steps
+from simshuffle.spec.arrays import Flags, Ints32, Ints64
 
 
 class DimensionOrder(RoutingRule):
@@ -60,7 +60,7 @@ class DimensionOrderRouter(HopByHop):
         dimension = np.where(known, differs.argmax(axis=1), place.shape[1])
         steps = of.steps(fabric.goals)
 
-        def nearer(switch: int, here: slice) -> Bools:
+        def nearer(switch: int, here: slice) -> Flags:
             allowed = fabric.passable(here) & (steps[of.there[here]] == steps[switch] - 1)
             rank = np.where(allowed, dimension[here][:, None], np.iinfo(np.int64).max)
             return np.asarray(allowed & (rank == rank.min(axis=0)))
@@ -76,7 +76,7 @@ class DimensionOrderRouter(HopByHop):
         """See `Router.diameter`."""
         return super().diameter if self._grid is None else 3 + self._grid.farthest
 
-    def crossed(self, ports: Ints) -> Ints:
+    def crossed(self, ports: Ints32) -> Ints32:
         """See `Router.crossed`: on a grid those between coordinates that some route has."""
         if self._grid is None:
             return super().crossed(ports)
@@ -87,11 +87,11 @@ class DimensionOrderRouter(HopByHop):
         used[fabric.inject[ports]] = used[fabric.eject[ports]] = True
         return np.flatnonzero(used).astype(np.int32)
 
-    def choice_of(self, here: Ints, goal: Ints) -> Ints:
+    def choice_of(self, here: Ints32, goal: Ints32) -> Ints32:
         """See `HopByHop.choice_of`; on a grid there are none, and no table of all pairs."""
         return super().choice_of(here, goal) if self._grid is None else np.zeros_like(here)
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         """See `HopByHop.choose`."""
         if self._grid is None:
             return self.of_count(step, step.dst)
@@ -99,22 +99,19 @@ class DimensionOrderRouter(HopByHop):
         return self.fabric.link_of(ways, step.dst)
 
 
-Longs = NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class Grid:
     """Switches on a full grid on which all lines of a dimension are wired alike, as in a torus or a
     HyperX; and switches of storage systems, each of them linked to all of it."""
 
-    place: Ints  # (switches, dimensions) coordinates; -1 of the switches of storage
-    strides: Longs  # (dimensions,) of a place in ``at``
-    at: Ints  # (places,) the switch at each place
+    place: Ints32  # (switches, dimensions) coordinates; -1 of the switches of storage
+    strides: Ints64  # (dimensions,) of a place in ``at``
+    at: Ints32  # (places,) the switch at each place
     # for each dimension (size, size, most): by coordinate and that of the goal the ones next on the
     # shortest ways along it, -1 where there are fewer than the most
-    nearer: list[Ints]
-    pairs: Longs  # (ways,) first switch x switches + second of all ways, ascending
-    way: Longs  # (ways,) the number of each of them
+    nearer: list[Ints32]
+    pairs: Ints64  # (ways,) first switch x switches + second of all ways, ascending
+    way: Ints64  # (ways,) the number of each of them
     farthest: int  # steps between the two switches farthest apart
 
     @staticmethod
@@ -144,12 +141,12 @@ class Grid:
         farthest = sum(int(each.max()) for each in steps)
         return Grid(place, strides, at, nearer, pairs[order], order, farthest)
 
-    def among(self, ends: Ints) -> Bools:
+    def among(self, ends: Ints32) -> Flags:
         """(switches,) those whose coordinates, each by itself, lie on a way between some of the
         switches ``ends`` (n,)."""
         place = self.place[ends]
         inner = (place >= 0).all(axis=1)
-        out: Bools = np.asarray((self.place >= 0).all(axis=1))
+        out: Flags = np.asarray((self.place >= 0).all(axis=1))
         for dimension, nearer in enumerate(self.nearer):
             goals = np.unique(place[inner, dimension])
             found = np.zeros(len(nearer) + 1, bool)  # the last one for -1
@@ -162,7 +159,7 @@ class Grid:
         out[ends] = True
         return out
 
-    def ways(self, here: Ints, there: Ints) -> Longs:
+    def ways(self, here: Ints32, there: Ints32) -> Ints64:
         """(n, most) numbers of the ways from each of ``here`` by which dimension order goes on to
         ``there``, another switch, ascending; a number larger than all where there are fewer."""
         most = max(each.shape[2] for each in self.nearer)
@@ -184,7 +181,7 @@ class Grid:
         return np.sort(np.where(following < 0, len(self.way), number), axis=1)
 
 
-def _lines(fabric: Fabric, place: Ints, shape: Ints) -> list[NDArray[np.bool_]] | None:
+def _lines(fabric: Fabric, place: Ints32, shape: Ints32) -> list[Flags] | None:
     """For each dimension (size, size) which coordinates are linked, on all lines alike; None if
     lines differ, or a way leads along no line."""
     of = fabric.switches
@@ -213,7 +210,7 @@ def _storage_is_linked_to_all(fabric: Fabric) -> bool:
     return bool((counts == of.transit.sum()).all() and not among.any())
 
 
-def _nearer(line: NDArray[np.bool_], steps: Ints) -> Ints:
+def _nearer(line: Flags, steps: Ints32) -> Ints32:
     """See `Grid.nearer`."""
     size = len(line)
     # (coordinate, goal, next)

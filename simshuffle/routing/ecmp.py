@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from simshuffle.errors import Problem
-from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, mixed
+from simshuffle.spec.arrays import Ints32, Ints64
 
 
 class Ecmp(RoutingRule):
@@ -52,7 +53,7 @@ def most_choices(fabric: Fabric) -> int:
     """How often, at most, switches of a shortest way to a host have several links to choose from;
     of many switches with ports 256 are looked at."""
     _, first = np.unique(fabric.at, return_index=True)
-    ports: Ints = first[:: -(-len(first) // 256)].astype(np.int32)
+    ports: Ints32 = first[:: -(-len(first) // 256)].astype(np.int32)
     ends = ports[fabric.switches.transit[fabric.at[ports]]]  # nothing is written to storage
     src, dst = np.repeat(ports, len(ends)), np.tile(ends, len(ports))
     counter = _ChoiceCounter(fabric, len(src))
@@ -68,7 +69,7 @@ class _ChoiceCounter(HopByHop):
         super().__init__(fabric)
         self.found = np.zeros(count, np.int64)
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         first = self.choices.first
         self.found[step.message] += first[step.choice + 1] - first[step.choice] > 1
         return self.of_count(step, np.zeros(len(step.here), np.int64))
@@ -81,19 +82,19 @@ class _EcmpRouter(HopByHop):
         self.constant = rule.queue_pairs == 1
         self._header: NDArray[np.uint64] = np.zeros(0, np.uint64)
 
-    def routes(self, src: Ints, dst: Ints) -> Ints:
+    def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         pair = src.astype(np.int64) * (len(self.fabric.at) + 1) + dst
         queue = _occurrence(pair) % self._rule.queue_pairs
         port = mixed(self._seed, pair, queue) % np.uint64(self._rule.ports)
         self._header = mixed(self._seed, src, dst, port)
         return super().routes(src, dst)
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         salt = step.here if self._rule.salt == "per_switch" else 0
         return self.of_count(step, mixed(self._header[step.message], salt))
 
 
-def _occurrence(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+def _occurrence(keys: Ints64) -> Ints64:
     """(n,) how many equal keys stand before each."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.routing.steps import GROUP_HOP, direct_steps
+from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph, directed_links
-
-Ints = NDArray[np.int32]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -24,15 +22,15 @@ class Choices:
     A choice is that of one switch for all goals with the same neighbours to choose from."""
 
     # (switches, goals) which choice there is; -1 at the goal itself, and where there is no way
-    of: Ints
-    nearer: Ints  # (choices,) neighbours to choose from
-    cables: Ints  # (choices,) parallel links to each of them, or to the one with the fewest
-    down: Bools  # (choices,) whether they all are lower than the switch
-    first: NDArray[np.int64]  # (choices + 1,) where the links of each begin in ``links``
-    links: Ints  # of all choices, of each by neighbour and then by parallel link
-    begin: NDArray[np.int64]  # (choices + 1,) where the neighbours of each begin in ``starts``
+    of: Ints32
+    nearer: Ints32  # (choices,) neighbours to choose from
+    cables: Ints32  # (choices,) parallel links to each of them, or to the one with the fewest
+    down: Flags  # (choices,) whether they all are lower than the switch
+    first: Ints64  # (choices + 1,) where the links of each begin in ``links``
+    links: Ints32  # of all choices, of each by neighbour and then by parallel link
+    begin: Ints64  # (choices + 1,) where the neighbours of each begin in ``starts``
     # of all neighbours of all choices, where their links begin in ``links``
-    starts: NDArray[np.int64]
+    starts: Ints64
 
 
 class Toward(NamedTuple):
@@ -41,13 +39,13 @@ class Toward(NamedTuple):
     than `Choices`."""
 
     left: NDArray[np.int16]  # (goals, switches) steps to each goal
-    first: Ints  # (switches + 1,) where the ways of each begin
-    there: Ints  # (ways,) the switch at the end of each
-    cost: Ints  # (ways,) steps that each takes
-    transit: Bools  # (switches,) see `SwitchGraph.transit`
-    begin: NDArray[np.int64]  # (ways,) where the links of each begin in ``links``
-    end: NDArray[np.int64]  # (ways,) and end
-    links: Ints  # of all ways, see `Fabric.between`
+    first: Ints32  # (switches + 1,) where the ways of each begin
+    there: Ints32  # (ways,) the switch at the end of each
+    cost: Ints32  # (ways,) steps that each takes
+    transit: Flags  # (switches,) see `SwitchGraph.transit`
+    begin: Ints64  # (ways,) where the links of each begin in ``links``
+    end: Ints64  # (ways,) and end
+    links: Ints32  # of all ways, see `Fabric.between`
 
 
 class Fabric:
@@ -78,12 +76,12 @@ class Fabric:
         self.switches = SwitchGraph(cabling)
         self.number = np.full(len(cabling.names), -1, np.int32)
         self.number[self.switches.nodes] = np.arange(len(self.switches.nodes))
-        self.entered: Ints = self.number[self.links.enters]
+        self.entered: Ints32 = self.number[self.links.enters]
         self._number_ports()
         self._number_ways()
         goals, places = np.unique(self.at, return_inverse=True)
-        self.goals: Ints = goals
-        self.goal_of: Ints = places.astype(np.int32)
+        self.goals: Ints32 = goals
+        self.goal_of: Ints32 = places.astype(np.int32)
 
     def _number_ports(self) -> None:
         cabling = self.cabling
@@ -93,11 +91,11 @@ class Fabric:
         node, at = leaves[inject], self.entered[inject]
         storage = np.isin(node, cabling.of_kind("storage"))
         order = np.lexsort((cabling.parallel[inject // 2], node, at, storage))
-        self.stores: Bools = storage[order]
-        self.inject: Ints = inject[order].astype(np.int32)
+        self.stores: Flags = storage[order]
+        self.inject: Ints32 = inject[order].astype(np.int32)
         # links 2k and 2k + 1 are the two directions of cable k: the other one differs in a bit
-        self.eject: Ints = self.inject ^ 1
-        self.at: Ints = at[order]
+        self.eject: Ints32 = self.inject ^ 1
+        self.at: Ints32 = at[order]
         self._endpoints: dict[str, list[int]] = {}
         for number, owner in enumerate(node[order].tolist()):
             self._endpoints.setdefault(cabling.names[owner], []).append(number)
@@ -120,12 +118,12 @@ class Fabric:
         switches."""
         return self._endpoints[node]
 
-    def switch_names(self, switches: Ints) -> list[str]:
+    def switch_names(self, switches: Ints32) -> list[str]:
         """The names of switches, (n,)."""
         return [self.cabling.names[node] for node in self.switches.nodes[switches].tolist()]
 
     @cached_property
-    def groups(self) -> Ints | None:
+    def groups(self) -> Ints32 | None:
         """(switches,) the group that each stands in, the first of its coordinates; None if the
         switches have none."""
         found = self.cabling.coordinates
@@ -174,7 +172,7 @@ class Fabric:
         return not (self._direct_steps == FAR).any()
 
     @cached_property
-    def _ways_cost(self) -> Ints:
+    def _ways_cost(self) -> Ints32:
         """(ways,) 1, and `GROUP_HOP` more for a way between groups."""
         groups, of = self.groups, self.switches
         assert groups is not None  # noqa: S101 - checked where the router is made
@@ -203,13 +201,13 @@ class Fabric:
         return direct_steps(self.switches, self.goals, self._ways_cost)
 
     @cached_property
-    def port_order(self) -> Ints | None:
+    def port_order(self) -> Ints32 | None:
         """(links,) the port of the switch that each leaves, by which links of a choice are ordered;
         None if ports are not known."""
         ports = self.cabling.ports
         return None if ports is None else ports.ravel()
 
-    def choices(self, steps: NDArray[np.integer], cost: NDArray[np.integer]) -> Choices:
+    def choices(self, steps: Ints, cost: Ints) -> Choices:
         """The links by which a goal gets nearer.
 
         Args:
@@ -218,13 +216,13 @@ class Fabric:
                 `SwitchGraph.here`.
         """
 
-        def nearer(switch: int, here: slice) -> Bools:
+        def nearer(switch: int, here: slice) -> Flags:
             there = self.switches.there[here]
             return np.asarray(steps[there] == steps[switch] - cost[here][:, None])
 
         return self.choices_of(nearer)
 
-    def passable(self, here: slice) -> Bools:
+    def passable(self, here: slice) -> Flags:
         """(ways, goals) whether the ways ``here`` may lead to each goal: none does through the
         switch of a storage system."""
         there = self.switches.there[here]
@@ -235,7 +233,7 @@ class Fabric:
         a switch, (ways, goals) whether each is one of them, if it is `passable`."""
         of = self.switches
         chosen = np.full((len(of.nodes), len(self.goals)), -1, np.int32)
-        ways: list[NDArray[np.int64]] = []
+        ways: list[Ints64] = []
         for switch in range(len(of.nodes)):
             here = slice(of.first[switch], of.first[switch + 1])
             if here.start == here.stop:
@@ -249,7 +247,7 @@ class Fabric:
             ways += np.split(of.first[switch] + way, ends) if some.any() else []
         return self._joined(chosen, ways)
 
-    def _joined(self, chosen: Ints, ways: list[NDArray[np.int64]]) -> Choices:
+    def _joined(self, chosen: Ints32, ways: list[Ints64]) -> Choices:
         """The choices of which each has the numbers of its pairs of switches."""
         of = self.switches
         flat = np.concatenate([np.zeros(0, np.int64), *ways])
@@ -270,7 +268,7 @@ class Fabric:
             starts,
         )
 
-    def link_of(self, ways: NDArray[np.integer], number: Ints) -> Ints:
+    def link_of(self, ways: Ints, number: Ints32) -> Ints32:
         """(n,) the link with that number, modulo how many there are, among those of ``ways``, (n,
         most), numbers of pairs of linked switches, larger than all where there are fewer."""
         known = ways < len(self.parallel)
@@ -283,7 +281,7 @@ class Fabric:
         return np.asarray(self.between[place])
 
 
-def _kinds(columns: Bools) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kinds(columns: Flags) -> tuple[Ints64, Ints64]:
     """An example of each kind of equal columns of (rows, n), and (n,) of which kind each is."""
     padded = np.pad(np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0)))
     words = np.ascontiguousarray(padded.T).view(np.uint64).T

@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.routing.fabric import Fabric, Ints
+from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, unsuited
+from simshuffle.spec.arrays import Ints32
 from simshuffle.topology.custom import content_of
 
 MAX_BYTES = 256 << 20
@@ -132,11 +133,11 @@ class TableRouter(HopByHop):
         """See `Router.diameter`."""
         return 2 + self._steps
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         """See `HopByHop.choose`."""
         return self.table[step.here, step.dst]
 
-    def _filled(self) -> Ints:
+    def _filled(self) -> Ints32:
         """(switches, ports) the link by which each switch sends to each port; -1 for none."""
         fabric, tables = self.fabric, self._tables
         # what the file does not know: the storage that a machine adds, and the switch of its own
@@ -172,7 +173,7 @@ class TableRouter(HopByHop):
         owners = [cabling.names[node] for node in self._owner.tolist()]
         return {key: port for port, key in enumerate(zip(owners, leaving, strict=True))}
 
-    def _links(self, name: str, switch: int, ports: Any, columns: Any) -> Ints:
+    def _links(self, name: str, switch: int, ports: Any, columns: Any) -> Ints32:
         """(n,) the links that leave a switch by its ``ports`` (n,), -1 for 0."""
         fabric = self.fabric
         cabling = fabric.cabling
@@ -184,7 +185,7 @@ class TableRouter(HopByHop):
             max(int(ports.max(initial=0)), int(numbers.max(initial=0))) + 1, -1, np.int32
         )
         by_port[numbers[numbers > 0]] = own[numbers > 0]
-        links: Ints = by_port[ports]
+        links: Ints32 = by_port[ports]
         for wrong in np.flatnonzero((links < 0) & (ports > 0)).tolist():
             to = self._called(int(columns[wrong]))
             rule = f"the port towards {to} must have a cable"
@@ -220,7 +221,7 @@ class TableRouter(HopByHop):
             rule = f"what is for {self._called(port)} must leave by the port that leads there"
             self._problem(f"switches.{self._name(goal)}", rule, f"port {self._port(link)}")
 
-    def _lost(self, port: int, goal: int, following: Ints, starts: Ints) -> None:
+    def _lost(self, port: int, goal: int, following: Ints32, starts: Ints32) -> None:
         """Note the first switch from which a port is not reached, and why."""
         for start in starts.tolist():
             way = [start]

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simshuffle.routing.fabric import Ints, Toward
+from simshuffle.routing.fabric import Toward
+from simshuffle.spec.arrays import Ints32, Ints64
 from simshuffle.spec.compiling import compiled, entry
-
-Longs = NDArray[np.int64]
 
 
 @entry
 def least_loaded(
-    src: Ints,
-    dst: Ints,
-    detour: Ints,
-    inject: Ints,
-    eject: Ints,
-    at: Ints,
-    goals: Ints,
-    goal_of: Ints,
+    src: Ints32,
+    dst: Ints32,
+    detour: Ints32,
+    inject: Ints32,
+    eject: Ints32,
+    at: Ints32,
+    goals: Ints32,
+    goal_of: Ints32,
     toward: Toward,
-    entered: Ints,
-    load: Longs,
-    other: Ints,
-    out: Ints,
+    entered: Ints32,
+    load: Ints64,
+    other: Ints32,
+    out: Ints32,
 ) -> None:
     """Find the way of one message after the other, each over the links with the least ``load`` at
     every switch, or by way of a ``detour``; see `Adaptive`.
@@ -64,14 +60,14 @@ def least_loaded(
 
 @compiled
 def _go(
-    way: Ints,
+    way: Ints32,
     length: int,
     start: int,
     goal: int,
-    goals: Ints,
+    goals: Ints32,
     toward: Toward,
-    entered: Ints,
-    load: Longs,
+    entered: Ints32,
+    load: Ints64,
 ) -> int:
     """Go from a switch to a goal over the least loaded links; returns the links of the way."""
     here = start
@@ -94,7 +90,7 @@ def _go(
 
 
 @compiled
-def _fullest(way: Ints, end: int, load: Longs) -> int:
+def _fullest(way: Ints32, end: int, load: Ints64) -> int:
     """The highest load of the links between switches."""
     most = 0
     for k in range(1, end):

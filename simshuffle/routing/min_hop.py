@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.routing.fabric import Choices, Fabric, Ints
+from simshuffle.routing.fabric import Choices, Fabric
 from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, mixed
+from simshuffle.spec.arrays import Ints32, Ints64
 
 
 class MinHop(RoutingRule):
@@ -38,7 +38,7 @@ class BalancedRouter(HopByHop):
     by_destination = True
 
     @cached_property
-    def table(self) -> Ints:
+    def table(self) -> Ints32:
         """(switches, ports) the link by which each switch sends to each port; -1 where there is no
         way, or none is needed."""
         fabric, of = self.fabric, self.choices
@@ -58,7 +58,7 @@ class BalancedRouter(HopByHop):
                 table[switches, port] = chosen
         return table
 
-    def _ports_in_order(self, goal: int) -> Ints:
+    def _ports_in_order(self, goal: int) -> Ints32:
         """The ports at a goal, by the port of the switch that leads there if that is known."""
         fabric = self.fabric
         ports = np.flatnonzero(fabric.at == fabric.goals[goal]).astype(np.int32)
@@ -67,14 +67,12 @@ class BalancedRouter(HopByHop):
             return ports
         return np.asarray(ports[np.argsort(order[fabric.eject[ports]], kind="stable")])
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         """See `HopByHop.choose`."""
         return self.table[step.here, step.dst]
 
 
-def _rows(
-    of: Choices, choice: Ints, sizes: NDArray[np.int64], order: Ints | None
-) -> NDArray[np.int64]:
+def _rows(of: Choices, choice: Ints32, sizes: Ints64, order: Ints32 | None) -> Ints64:
     """(n, most) the links of each choice, by port number if that is known, padded with -1."""
     count = sizes[choice]
     most = int(count.max(initial=1))
@@ -107,5 +105,5 @@ class _RandomStaticRouter(HopByHop):
         super().__init__(fabric)
         self._seed = seed
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         return self.of_count(step, mixed(self._seed, step.here, step.dst))

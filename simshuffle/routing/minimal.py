@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.routing.dimension_order import check_coordinates
-from simshuffle.routing.fabric import Choices, Fabric, Ints
+from simshuffle.routing.fabric import Choices, Fabric
 from simshuffle.routing.router import HopByHop, Router, RoutingRule, Step, mixed, unsuited
+from simshuffle.spec.arrays import Ints32
 
 
 class Minimal(RoutingRule):
@@ -57,7 +58,7 @@ class MinimalRouter(HopByHop):
         """See `Router.diameter`."""
         return self.fabric.direct_way
 
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         """See `HopByHop.choose`."""
         return self.of_count(step, mixed(self.seed, step.here, step.src, step.dst))
 
@@ -93,7 +94,7 @@ class _ValiantRouter(MinimalRouter):
     def diameter(self) -> int:
         return 2 * (self.fabric.direct_way - 2) + 2
 
-    def stops(self, src: Ints, dst: Ints) -> list[Ints]:
+    def stops(self, src: Ints32, dst: Ints32) -> list[Ints32]:
         detour = self._detours.drawn(src, dst)
         return [np.where(detour < 0, self.fabric.goal_of[src], detour)]
 
@@ -110,7 +111,7 @@ class Detours:
         self._fabric, self._seed = fabric, seed
         self._sent = 0
 
-    def drawn(self, src: Ints, dst: Ints) -> Ints:
+    def drawn(self, src: Ints32, dst: Ints32) -> Ints32:
         """(n,) the place in `Fabric.goals` of a switch for each message between two ports, (n,)
         each; -1 within a group, and to and from storage."""
         fabric, groups = self._fabric, self._fabric.groups

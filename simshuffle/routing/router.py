@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
+from simshuffle.routing.fabric import Choices, Fabric
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.topology.cabling import DirectedLinks, runs
 
-Longs = NDArray[np.int64]
 Words = NDArray[np.uint64]
 _TOGETHER = 1 << 20  # routes found at once: some 50 MB
 
@@ -26,13 +26,13 @@ class Step:
     """Where messages are: each at a switch that is not its goal."""
 
     hop: int  # how many links each has passed
-    here: Ints  # (n,) the switch
-    goal: Ints  # (n,) the place of the switch where it is going in `Fabric.goals`
-    choice: Ints  # (n,) which of `Choices` it has
+    here: Ints32  # (n,) the switch
+    goal: Ints32  # (n,) the place of the switch where it is going in `Fabric.goals`
+    choice: Ints32  # (n,) which of `Choices` it has
     # src, dst: (n,) the ports from and to which it is sent
-    src: Ints
-    dst: Ints
-    message: NDArray[np.int64]  # (n,) its number in what was asked for
+    src: Ints32
+    dst: Ints32
+    message: Ints64  # (n,) its number in what was asked for
 
 
 class Router(ABC):
@@ -64,13 +64,13 @@ class Router(ABC):
         """See `Fabric.endpoints`."""
         return self.fabric.endpoints(node)
 
-    def leaves(self, endpoints: Ints) -> list[str]:
+    def leaves(self, endpoints: Ints32) -> list[str]:
         """The switch that each of ``endpoints`` (n,) is attached to."""
         return self.fabric.switch_names(self.fabric.at[endpoints])
 
-    def latencies(self, routes: Ints) -> NDArray[np.float64]:
+    def latencies(self, routes: Ints32) -> Floats:
         """(n,) sum of the link latencies of each route (s)."""
-        every: NDArray[np.float64] = np.where(routes < 0, 0.0, self.links.latency[routes])
+        every: Floats = np.where(routes < 0, 0.0, self.links.latency[routes])
         return np.asarray(every.sum(axis=1))
 
     @property
@@ -79,13 +79,13 @@ class Router(ABC):
         included."""
         return self.fabric.longest_way
 
-    def crossed(self, ports: Ints) -> Ints:
+    def crossed(self, ports: Ints32) -> Ints32:
         """The links that messages among ``ports`` (n,) may cross, ascending; more of them where
         only a search of all routes would tell."""
         return np.arange(len(self.links), dtype=np.int32)
 
     @abstractmethod
-    def routes(self, src: Ints, dst: Ints) -> Ints:
+    def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         """Links from port ``src[i]`` to ``dst[i]``: (n, `diameter`) int32, padded with -1."""
 
 
@@ -100,20 +100,20 @@ class HopByHop(Router):
         """The links that a switch chooses among; those of all shortest ways."""
         return self.fabric.shortest
 
-    def choice_of(self, here: Ints, goal: Ints) -> Ints:
+    def choice_of(self, here: Ints32, goal: Ints32) -> Ints32:
         """(n,) which of `choices` the switches ``here`` have for places in `Fabric.goals`."""
         return self.choices.of[here, goal]
 
     @abstractmethod
-    def choose(self, step: Step) -> Ints:
+    def choose(self, step: Step) -> Ints32:
         """(n,) the link by which each message goes on."""
 
-    def stops(self, src: Ints, dst: Ints) -> list[Ints]:
+    def stops(self, src: Ints32, dst: Ints32) -> list[Ints32]:
         """The switches through which messages have to go before they turn to their destination, as
         places in `Fabric.goals`, (n,) each; there are none."""
         return []
 
-    def routes(self, src: Ints, dst: Ints) -> Ints:
+    def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         """See `Router.routes`."""
         out = np.full((len(src), self.diameter), -1, np.int32)
         if not len(src):
@@ -128,7 +128,7 @@ class HopByHop(Router):
         return out
 
     def _go(
-        self, out: Ints, length: NDArray[np.int64], here: Ints, goal: Ints, src: Ints, dst: Ints
+        self, out: Ints32, length: Ints64, here: Ints32, goal: Ints32, src: Ints32, dst: Ints32
     ) -> None:
         """Go on from the switches ``here`` to the goals, noting the links in ``out`` from
         ``length`` on; both arrays, and ``here``, are moved on."""
@@ -147,7 +147,7 @@ class HopByHop(Router):
             rows = rows[here[rows] != there[rows]]
             hop += 1
 
-    def of_count(self, step: Step, number: NDArray[np.integer]) -> Ints:
+    def of_count(self, step: Step, number: Ints) -> Ints32:
         """(n,) the link with that number, modulo how many there are, among those of each choice."""
         of = self.choices
         first = of.first[step.choice]
@@ -155,7 +155,7 @@ class HopByHop(Router):
         return of.links[first + (number % count.astype(number.dtype)).astype(np.int64)]
 
 
-def mixed(*words: NDArray[np.integer] | int) -> Words:
+def mixed(*words: Ints | int) -> Words:
     """(n,) numbers that look random and are the same for the same words: each word, an array (n,)
     or one number, is stirred in by the finaliser of SplitMix64 (Steele, Lea & Flood, Fast
     Splittable Pseudorandom Number Generators, OOPSLA 2014)."""
@@ -214,7 +214,7 @@ def unsuited(rule: str, found: str, remedy: str) -> TopologyError:
     return TopologyError(Problem("cluster.routing", rule, found, remedy), "routing")
 
 
-def loads(router: Router, src: Ints, dst: Ints) -> Longs:
+def loads(router: Router, src: Ints32, dst: Ints32) -> Ints64:
     """(links,) how many of the messages from port ``src[i]`` to ``dst[i]``, (n,), each link has."""
     out = np.zeros(len(router.links), np.int64)
     for begin in range(0, len(src), _TOGETHER):
@@ -224,7 +224,7 @@ def loads(router: Router, src: Ints, dst: Ints) -> Longs:
     return out
 
 
-def uniform_loads(router: Router, ports: Ints) -> Longs:
+def uniform_loads(router: Router, ports: Ints32) -> Ints64:
     """(links,) how many of the messages from every one of ``ports`` (n,) to every other one each
     link has.
 
@@ -248,7 +248,7 @@ def uniform_loads(router: Router, ports: Ints) -> Longs:
     return out
 
 
-def _follow(router: HopByHop, here: Ints, dst: Ints, weight: Longs, out: Longs) -> None:
+def _follow(router: HopByHop, here: Ints32, dst: Ints32, weight: Ints64, out: Ints64) -> None:
     """Add the messages, ``weight`` of each kind, on their way from the switches ``here``."""
     fabric = router.fabric
     goal = fabric.goal_of[dst]
@@ -265,7 +265,7 @@ def _follow(router: HopByHop, here: Ints, dst: Ints, weight: Longs, out: Longs) 
         hop += 1
 
 
-def reach(router: Router, ports: Ints) -> Bools:
+def reach(router: Router, ports: Ints32) -> Flags:
     """(links,) the links that messages between any two of ``ports`` (n,) may take.
 
     Those of all shortest ways; where there are groups of switches that are linked to one another,

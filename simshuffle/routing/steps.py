@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 from simshuffle.topology.cabling import FAR, SwitchGraph, parts
 
-Ints = NDArray[np.int32]
-Bools = NDArray[np.bool_]
 GROUP_HOP = 256
 """What a hop between groups counts, in steps: more than any way within a group."""
 
 
-def direct_steps(
-    switches: SwitchGraph, goals: Ints, cost: NDArray[np.integer]
-) -> NDArray[np.int16]:
+def direct_steps(switches: SwitchGraph, goals: Ints32, cost: Ints) -> NDArray[np.int16]:
     """(switches, goals) steps with at most one hop between groups, which counts `GROUP_HOP` more;
     FAR if one is not enough.
 
@@ -38,7 +35,7 @@ def direct_steps(
     return begun
 
 
-def _spread(steps: NDArray[np.int16], switches: SwitchGraph, inside: NDArray[np.int64]) -> None:
+def _spread(steps: NDArray[np.int16], switches: SwitchGraph, inside: Ints64) -> None:
     """Shorten ``steps``, (switches, goals), along the ways ``inside`` groups, over as many of them
     as it takes. Each gateway of a group leads to few goals: so those of each are spread at once."""
     ends = np.stack([switches.here[inside], switches.there[inside]], axis=1)
@@ -64,7 +61,7 @@ def _spread(steps: NDArray[np.int16], switches: SwitchGraph, inside: NDArray[np.
         steps[members] = least
 
 
-def line_steps(line: Bools) -> Ints:
+def line_steps(line: Flags) -> Ints32:
     """(size, size) steps from each of some switches to each, over links, (size, size), between
     them; -1 where there is no way."""
     steps = np.where(np.eye(len(line), dtype=bool), 0, -1).astype(np.int32)
@@ -79,14 +76,14 @@ def line_steps(line: Bools) -> Ints:
 
 
 def relax(
-    steps: NDArray[np.integer],
+    steps: Ints,
     switches: SwitchGraph,
-    goals: Ints,
-    ways: NDArray[np.integer],
+    goals: Ints32,
+    ways: Ints,
     cost: int,
     *,
-    open_to: Bools | None = None,
-    of_steps: NDArray[np.integer] | None = None,
+    open_to: Flags | None = None,
+    of_steps: Ints | None = None,
 ) -> None:
     """Shorten ``steps``, (switches, goals), along ``ways`` until none gets shorter.
 
@@ -107,7 +104,7 @@ def relax(
     width = max(1, (4 << 20) // len(ways))
     for begin in range(0, len(goals), width):
         part = slice(begin, begin + width)
-        changed: Bools = np.any(after[:, part] < FAR, axis=1)
+        changed: Flags = np.any(after[:, part] < FAR, axis=1)
         while True:
             # a way may shorten others only if what it leads to got shorter
             taken = changed[there]
@@ -120,16 +117,16 @@ def relax(
 
 
 def _relaxed(
-    steps: NDArray[np.integer],
+    steps: Ints,
     switches: SwitchGraph,
-    goals: Ints,
-    ends: tuple[Ints, Ints],
+    goals: Ints32,
+    ends: tuple[Ints32, Ints32],
     cost: int,
     part: slice,
     *,
-    open_to: Bools | None,
-    after: NDArray[np.integer],
-) -> NDArray[np.integer]:
+    open_to: Flags | None,
+    after: Ints,
+) -> Ints:
     """Shorten ``steps`` of the goals ``part`` along ways, once; returns the switches from which
     something got shorter. See `relax`."""
     here, there = ends
@@ -138,7 +135,7 @@ def _relaxed(
     transit = switches.transit[there]
     first = np.flatnonzero(np.diff(here, prepend=-1))
     rows = here[first]
-    through: NDArray[np.integer] = np.minimum(after[there, part], FAR - cost)
+    through: Ints = np.minimum(after[there, part], FAR - cost)
     through += steps.dtype.type(cost)
     # no way leads through the switch of a storage system
     last = np.flatnonzero(~transit)

@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.routing.fabric import Bools, Choices, Fabric, Ints
+from simshuffle.routing.fabric import Choices, Fabric
 from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import Router, RoutingRule, unsuited
 from simshuffle.routing.steps import relax
+from simshuffle.spec.arrays import Flags, Ints32
 from simshuffle.topology.cabling import FAR
 
 
@@ -46,7 +47,7 @@ class _UpDownRouter(BalancedRouter):
         super().__init__(fabric)
         self._upward, self._down, self._taken = self._levelled(roots)
 
-    def _levelled(self, roots: list[str] | None) -> tuple[Bools, Steps, Steps]:
+    def _levelled(self, roots: list[str] | None) -> tuple[Flags, Steps, Steps]:
         """(ways,) whether each leads up; (switches, goals) steps to each goal that lead down only,
         and steps of the way that is taken."""
         of = self.fabric.switches
@@ -64,7 +65,7 @@ class _UpDownRouter(BalancedRouter):
             "Name one root, or leave roots out.",
         )
 
-    def _named(self, roots: list[str]) -> Ints:
+    def _named(self, roots: list[str]) -> Ints32:
         names = dict(zip(self.fabric.cabling.names, self.fabric.number.tolist(), strict=True))
         unknown = [name for name in roots if names.get(name, -1) < 0]
         if unknown:
@@ -72,7 +73,7 @@ class _UpDownRouter(BalancedRouter):
             raise unsuited(rule, ", ".join(map(repr, unknown[:3])), "Correct them.")
         return np.array([names[name] for name in roots], np.int32)
 
-    def _middle(self) -> Ints:
+    def _middle(self) -> Ints32:
         """The switch from which the farthest other one is nearest, of several that with the most
         links."""
         of = self.fabric.switches
@@ -82,7 +83,7 @@ class _UpDownRouter(BalancedRouter):
         degree = np.bincount(of.here[of.transit[of.there]], minlength=len(of.nodes))[every]
         return np.asarray(every[np.lexsort((-degree, farthest))[:1]])
 
-    def _leads_up(self, roots: Ints) -> Bools:
+    def _leads_up(self, roots: Ints32) -> Flags:
         """(ways,) whether each leads up: to a level nearer to a root, or within a level to the
         switch of a lower number."""
         of = self.fabric.switches
@@ -90,7 +91,7 @@ class _UpDownRouter(BalancedRouter):
         here, there = level[of.here], level[of.there]
         return np.asarray((there < here) | ((there == here) & (of.there < of.here)))
 
-    def _steps(self, upward: Bools) -> tuple[Steps, Steps]:
+    def _steps(self, upward: Flags) -> tuple[Steps, Steps]:
         of, goals = self.fabric.switches, self.fabric.goals
         down = np.full((len(of.nodes), len(goals)), FAR, np.int16)
         down[goals, np.arange(len(goals))] = 0
@@ -109,7 +110,7 @@ class _UpDownRouter(BalancedRouter):
         """See `HopByHop.choices`: of the shortest ways down, or where there is none up."""
         down, taken = self._down, self._taken
 
-        def nearer(switch: int, here: slice) -> Bools:
+        def nearer(switch: int, here: slice) -> Flags:
             there = self.fabric.switches.there[here]
             upward = self._upward[here][:, None]
             goes_down = (down[switch] < FAR) & ~upward & (down[there] == down[switch] - 1)

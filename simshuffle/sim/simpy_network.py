@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 
 from simshuffle.network import Fluid, Links, Network
 from simshuffle.network.batch import NO_PAIR, TransferBatch, as_floats, pad_routes, tasks
-from simshuffle.network.flows import Floats
 from simshuffle.network.models import shared_network
 from simshuffle.sim.clock import NetworkClock
+from simshuffle.spec.arrays import Floats
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork

@@ -25,7 +25,7 @@ each by one of its extension points (numba's documentation, "Low-level extension
   (``lower_getattr_generic``).
 
 *What must hold.* The words are right as long as no array is replaced: whoever replaces one writes
-new words (`FluidNetwork._write_words`, `Core.state`) and keeps tuple and words alive, since
+new words (`FluidNetwork._write_words`, `Core.put`) and keeps tuple and words alive, since
 compiled code counts no references. Fields have the types and dimensions of those of the example.
 
 *If another release of numba breaks it.* ``tests/plain_kernels.py`` finds arrays by their address in

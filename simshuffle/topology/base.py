@@ -1,15 +1,30 @@
-"""What every topology answers."""
+"""What every topology answers; and what may join hosts beside it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.spec.record import Spec
+from simshuffle.spec.record import Bandwidth, Seconds, Sourced, Spec
 from simshuffle.topology.graph import Graph, Sketch, new_graph
-from simshuffle.topology.scale_up import ScaleUp
+
+
+class ScaleUp(Sourced):
+    """Every ``hosts`` consecutive hosts form a domain, the last one maybe fewer: their GPUs are
+    joined by switches of their own, as by NVLink in an NVL72.
+
+    Attributes:
+        hosts: of a domain.
+        bandwidth: of each GPU in each direction, to all other hosts of the domain together.
+        latency: from GPU to GPU.
+    """
+
+    hosts: Annotated[int, Field(ge=2, le=4096)]
+    bandwidth: Bandwidth
+    latency: Seconds
 
 
 class Interconnect(Spec, ABC):

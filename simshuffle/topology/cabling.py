@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int32]
-Bools = NDArray[np.bool_]
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32, Ints64
+
 FAR = np.iinfo(np.int16).max
 """Steps to what cannot be reached."""
 
@@ -24,19 +24,19 @@ class Cabling:
     names: list[str]  # of the nodes
     kinds: list[str]  # of each 'host', 'switch' or 'storage'
     tiers: list[str]  # of each
-    crossing: NDArray[np.float64]  # (nodes,) s, of each
-    ends: Ints  # (cables, 2) the nodes at both ends, the earlier one first
-    laid: Ints  # (cables,) when each was added, from 0
-    parallel: Ints  # (cables,) which one it is of those between its two nodes, from 0
-    several: Bools  # (cables,) whether there are others between them
-    bandwidth: NDArray[np.float64]  # (cables,) bytes/s in each direction
-    latency: NDArray[np.float64]  # (cables,) s
+    crossing: Floats  # (nodes,) s, of each
+    ends: Ints32  # (cables, 2) the nodes at both ends, the earlier one first
+    laid: Ints32  # (cables,) when each was added, from 0
+    parallel: Ints32  # (cables,) which one it is of those between its two nodes, from 0
+    several: Flags  # (cables,) whether there are others between them
+    bandwidth: Floats  # (cables,) bytes/s in each direction
+    latency: Floats  # (cables,) s
     # the number of switch levels less one; None if the network is not said to be a tree
     height: int | None
     # (nodes, dimensions) of the switches, -1 for what has none; None if none has
-    coordinates: Ints | None = None
+    coordinates: Ints32 | None = None
     # (cables, 2) the number of the port at each end, -1 where it is not known; None if none is
-    ports: Ints | None = None
+    ports: Ints32 | None = None
 
     @staticmethod
     def of(graph: Any) -> Cabling:
@@ -94,7 +94,7 @@ class Cabling:
         def more(old: Any, new: Any, last: Any) -> Any:
             return np.concatenate([old, np.append(new, last).astype(old.dtype)])[order]
 
-        def unknown(old: Ints | None, rows: int) -> Ints | None:
+        def unknown(old: Ints32 | None, rows: int) -> Ints32 | None:
             return old if old is None else np.pad(old, ((0, rows), (0, 0)), constant_values=-1)
 
         ports = unknown(self.ports, count + 1)
@@ -115,12 +115,12 @@ class Cabling:
             None if ports is None else ports[order],
         )
 
-    def of_kind(self, kind: str) -> Ints:
+    def of_kind(self, kind: str) -> Ints32:
         """The numbers of the nodes of a kind."""
         return np.flatnonzero(np.array(self.kinds) == kind).astype(np.int32)
 
     @cached_property
-    def depth(self) -> Ints:
+    def depth(self) -> Ints32:
         """(nodes,) of a switch its distance from the nearest host, leaf switches being 0; -1 of
         what is no switch, or is not reached. What takes no part but is of the tier 'host' stands
         where hosts stand, and counts as one."""
@@ -131,7 +131,7 @@ class Cabling:
         switch[self.of_kind("switch")] = True
         return np.where(switch & (steps > 0), steps - 1, -1).astype(np.int32)
 
-    def _steps_from(self, start: Ints) -> Ints:
+    def _steps_from(self, start: Ints32) -> Ints32:
         """(nodes,) steps from the nearest of the nodes ``start``; -1 of what is not reached."""
         first, neighbours = self.neighbours
         steps = np.full(len(self.names), -1, np.int32)
@@ -144,7 +144,7 @@ class Cabling:
         return steps
 
     @cached_property
-    def usual(self) -> NDArray[np.float64]:
+    def usual(self) -> Floats:
         """(cables,) bytes/s that most of the cables between the same two tiers carry."""
         number = {tier: i for i, tier in enumerate(dict.fromkeys(self.tiers))}
         tier = np.array([number[of] for of in self.tiers])
@@ -152,7 +152,7 @@ class Cabling:
         return usual(lower * len(number) + upper, self.bandwidth)
 
     @cached_property
-    def neighbours(self) -> tuple[Ints, Ints]:
+    def neighbours(self) -> tuple[Ints32, Ints32]:
         """Where those of each node begin in the second array, (nodes + 1,), and the nodes at the
         other end of its cables, one for each cable."""
         here, there = self.ends.T.ravel(), self.ends[:, ::-1].T.ravel()
@@ -160,13 +160,13 @@ class Cabling:
         np.cumsum(np.bincount(here, minlength=len(self.names)), out=first[1:])
         return first, there[np.argsort(here, kind="stable")]
 
-    def parts(self, among: Bools) -> Ints:
+    def parts(self, among: Flags) -> Ints32:
         """(nodes,) a number that is the same for those of the nodes ``among``, (nodes,), which
         cables between them join; each other node has a number of its own."""
         return parts(len(self.names), self.ends[among[self.ends].all(axis=1)])
 
 
-def usual(group: NDArray[np.integer], bandwidth: NDArray[np.float64]) -> NDArray[np.float64]:
+def usual(group: Ints, bandwidth: Floats) -> Floats:
     """(n,) for each cable what most of its ``group``, (n,), carry of ``bandwidth``, (n,) bytes/s:
     the most of what is as common."""
     _, group = np.unique(group, return_inverse=True)
@@ -178,7 +178,7 @@ def usual(group: NDArray[np.integer], bandwidth: NDArray[np.float64]) -> NDArray
     return np.asarray(rates[most[group]])
 
 
-def _coordinates(nodes: list[dict[str, Any]]) -> Ints | None:
+def _coordinates(nodes: list[dict[str, Any]]) -> Ints32 | None:
     """See `Cabling`."""
     found = [data.get("coordinates", ()) for data in nodes]
     width = max(map(len, found), default=0)
@@ -191,7 +191,7 @@ def _coordinates(nodes: list[dict[str, Any]]) -> Ints | None:
     return out
 
 
-def _ports(edges: list[Any], number: dict[str, int], order: NDArray[np.int64]) -> Ints | None:
+def _ports(edges: list[Any], number: dict[str, int], order: Ints64) -> Ints32 | None:
     """See `Cabling`."""
     if all("ports" not in data for _, _, data in edges):
         return None
@@ -202,7 +202,7 @@ def _ports(edges: list[Any], number: dict[str, int], order: NDArray[np.int64]) -
     return np.array(each, np.int32)[order]
 
 
-def parts(count: int, ends: Ints) -> Ints:
+def parts(count: int, ends: Ints32) -> Ints32:
     """(count,) for each of so many nodes the least number of those to which the links ``ends``, (n,
     2), join it, itself included."""
     least = np.arange(count, dtype=np.int32)
@@ -216,7 +216,7 @@ def parts(count: int, ends: Ints) -> Ints:
             least = shorter
 
 
-def runs(first: NDArray[np.integer], end: NDArray[np.integer]) -> NDArray[np.int64]:
+def runs(first: Ints, end: Ints) -> Ints64:
     """The numbers from each of ``first`` to below each of ``end``, one run after the other."""
     counts = (end - first).astype(np.int64)
     total = np.cumsum(counts)
@@ -250,7 +250,7 @@ class SwitchGraph:
         self.here, self.there = both[order].T
         self.first = np.searchsorted(self.here, np.arange(len(self.nodes) + 1)).astype(np.int32)
 
-    def steps(self, goals: Ints) -> NDArray[np.int16]:
+    def steps(self, goals: Ints32) -> NDArray[np.int16]:
         """(switches, goals) steps from every switch to each of the switches ``goals``; no way leads
         through the switch of a storage system."""
         count = len(self.nodes)
@@ -289,10 +289,10 @@ class DirectedLinks:
     """The cables of a network, each in both directions: link 2k and link 2k + 1."""
 
     cabling: Cabling = field(repr=False)
-    capacity: NDArray[np.float64]  # (links,) bytes/s
-    latency: NDArray[np.float64]  # (links,) s, of the cable and of the switch that it enters
-    leaves: Ints  # (links,) the number of the node that each leaves
-    enters: Ints  # (links,) the number of the node that each enters
+    capacity: Floats  # (links,) bytes/s
+    latency: Floats  # (links,) s, of the cable and of the switch that it enters
+    leaves: Ints32  # (links,) the number of the node that each leaves
+    enters: Ints32  # (links,) the number of the node that each enters
 
     def __len__(self) -> int:
         return len(self.capacity)
@@ -307,7 +307,7 @@ class DirectedLinks:
         """Of all links."""
         return self.tiers_of(np.arange(len(self)))
 
-    def named(self, links: NDArray[np.integer]) -> list[str]:
+    def named(self, links: Ints) -> list[str]:
         """The names of some links: 'from>to', with '#k' for the k-th of several parallel ones."""
         cabling, nodes = self.cabling, self.cabling.names
         mark = np.where(cabling.several, cabling.parallel, -1)[links // 2].tolist()
@@ -317,7 +317,7 @@ class DirectedLinks:
             for a, b, k in zip(*ends, mark, strict=True)
         ]
 
-    def tiers_of(self, links: NDArray[np.integer]) -> list[str]:
+    def tiers_of(self, links: Ints) -> list[str]:
         """The tiers that some links join: 'leaf>fbb' and so on."""
         tier_of = self.cabling.tiers
         known = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}

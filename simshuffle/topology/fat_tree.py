@@ -17,7 +17,7 @@ from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect, problem
 from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
-from simshuffle.topology.populated import Populated
+from simshuffle.topology.populated import Populated, of
 
 Taper = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1)]
 MOST_LEVELS = 4
@@ -91,16 +91,13 @@ class FatTree(Sourced, Interconnect):
         else:
             self._check_ports()
         if self.directors:
-            self._check_directors(self.directors)
+            if self.num_levels == 1:
+                rule = "are for trees of at least two levels"
+                raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
+            top = self.links()[-1]
+            if found := self.directors.problem(top.children, top.parallel):
+                raise found
         return self
-
-    def _check_directors(self, directors: Directors) -> None:
-        if self.num_levels == 1:
-            rule = "are for trees of at least two levels"
-            raise problem("directors", rule, "1 level", "Leave it out, or set levels: 2.")
-        top = self.links()[-1]
-        if found := directors.problem(top.children, top.parallel):
-            raise found
 
     def _check_arity(self) -> None:
         if self.arity is None or self.levels is None:
@@ -156,8 +153,8 @@ class FatTree(Sourced, Interconnect):
         tapered = f" tapered {self.taper:g}:1" if self.taper > 1 and levels > 1 else ""
         return problem(
             "hosts",
-            f"a fat tree with {levels} level{'s' * (levels > 1)} of {self.ports}-port"
-            f" switches{tapered} and {self.rails} rail{'s' * (self.rails > 1)} has room for {room}",
+            f"a fat tree with {of(levels, 'level')} of {self.ports}-port switches{tapered} and"
+            f" {of(self.rails, 'rail')} has room for {room}",
             str(hosts),
             f"Use {' or '.join(enough) or 'fewer rails'}, or at most {room} hosts.",
         )
@@ -274,16 +271,10 @@ class FatTree(Sourced, Interconnect):
             top = level == len(links)
             nodes, width = (1 if top else -(-nodes // upper.children)), width * upper.parents
             count = width * (1 if top else nodes * self.rails)
-            each = f"{upper.parallel} link{'s' * (upper.parallel > 1)}"
-            several = "es" if count > 1 else ""
-            made = (
-                f" of {self.directors.told(upper.children, upper.parallel)}"
-                if top and self.directors
-                else ""
-            )
-            tiers.append(
-                f"{count} {self._tier(level)} switch{several}{made}, {each} to each one below"
-            )
+            switches = f"{count} {self._tier(level)} switch{'es' * (count > 1)}"
+            if top and self.directors:
+                switches += f" of {self.directors.told(upper.children, upper.parallel)}"
+            tiers.append(f"{switches}, {of(upper.parallel, 'link')} to each one below")
         up = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
         bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
         return "; ".join((*tiers, f"bisection about {bisection} both ways together"))

@@ -9,11 +9,10 @@ from pydantic import Field, model_validator
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Few, Seconds, Sourced
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.topology.base import Interconnect, problem
+from simshuffle.topology.base import Interconnect, ScaleUp, problem
 from simshuffle.topology.fat_tree import MOST_PORTS, ROUNDING, Taper
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 from simshuffle.topology.populated import Populated, of
-from simshuffle.topology.scale_up import ScaleUp
 
 
 class RailOptimised(Sourced, Interconnect):

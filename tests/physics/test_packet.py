@@ -768,7 +768,7 @@ def test_a_run_in_slices_is_the_same_and_tells_its_progress(monkeypatch):
     src, dst, nbytes = random_traffic(hosts, 50, seed=1)
     flows = Flows(routes(src, dst), nbytes, np.zeros(50))
     whole = packet().finish_times(links, flows).finish
-    monkeypatch.setattr("simshuffle.network.packet_core.EVENTS_PER_SLICE", 100)
+    monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 100)
     told = []
     np.testing.assert_array_equal(
         packet().finish_times(links, flows, progress=told.append).finish, whole
@@ -780,7 +780,7 @@ def test_a_run_can_be_interrupted_between_slices(monkeypatch):
     def interrupt(share):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simshuffle.network.packet_core.EVENTS_PER_SLICE", 10)
+    monkeypatch.setattr("simshuffle.network.packet.EVENTS_PER_SLICE", 10)
     links, route = star(2)
     with pytest.raises(KeyboardInterrupt):
         packet().finish_times(links, Flows.of([route(0, 1)], [1e6]), progress=interrupt)

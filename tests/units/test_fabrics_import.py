@@ -461,7 +461,7 @@ def test_slurm_needs_a_bandwidth(tmp_path):
         (CONF + "SwitchName=s0 Nodes=z\n", 5, "every switch once"),
         (CONF + "SwitchName=s9\n", 5, "Nodes= or Switches="),
         (CONF + "Nonsense\n", 5, "must begin with SwitchName="),
-        (CONF.replace("[00-03,9]", "[00-03,9"), 2, "brackets"),
+        (CONF.replace("[00-03,9]", "[00-03,9"), 2, "names between commas"),
         (CONF.replace("[00-03,9]", "[3-a]"), 2, "brackets"),
         (CONF.replace("[00-03,9]", "[1-999999999]"), 2, "at most"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", 2, "a tree"),
