@@ -94,7 +94,7 @@ class Strategy(Spec):
     @property
     def fraction(self) -> float | None:
         """Q; None where samples are not exchanged but drawn anew (`redraws`)."""
-        return 0.0
+        return None if self.redraws else 0.0
 
     @property
     def exchange_schedule(self) -> MessageSchedule | None:

@@ -28,11 +28,6 @@ class GlobalShuffle(Strategy):
         """``source``."""
         return self.source
 
-    @property
-    def fraction(self) -> float | None:
-        """None: nothing is exchanged between ranks."""
-        return None
-
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """1 on the SSD, 0 from what all hosts share."""
         return 1.0 if self.source == "ssd" else 0.0

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.exchange.plan import Shards
 from simshuffle.spec.arrays import Floats, Ints
 
@@ -43,7 +43,7 @@ def checked_held(held: Any, shards: Shards, kind: str) -> Ints:
         f"is needed by {kind} with selection: oldest: one whole number for each of {count} samples"
     )
     remedy = "Begin with strategy.first_held(N), and go on with plan.held_after(held)."
-    raise InputError(Problem("held", rule, shown, remedy))
+    refuse("held", rule, shown, remedy, "")
 
 
 def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
@@ -54,30 +54,23 @@ def checked_importance(importance: Any, shards: Shards, kind: str) -> Floats:
         f"Give an array of {count} losses: of an inference pass, or of the last epoch's training."
     )
     if importance is None:
-        raise InputError(Problem("importance", f"is needed by {kind}", "None", remedy))
+        refuse("importance", f"is needed by {kind}", "None", remedy, "")
     values = np.asarray(importance)
     if values.dtype.kind not in "iuf":
-        raise InputError(
-            Problem("importance", "must be real numbers", f"an array of {values.dtype}", remedy)
-        )
+        refuse("importance", "must be real numbers", f"an array of {values.dtype}", remedy, "")
     if values.shape != (count,):
         rule = f"must be one number for each of {count} samples"
-        raise InputError(Problem("importance", rule, f"shape {values.shape}", remedy))
+        refuse("importance", rule, f"shape {values.shape}", remedy, "")
     floats = values.astype(np.float64)
     if not (np.isfinite(floats) & (floats >= 0)).all():
-        raise InputError(_bad_value(floats, shards))
+        # the first bad value in the order of ranks
+        ordered = floats[shards.order]
+        at = int(np.argmin(np.isfinite(ordered) & (ordered >= 0)))
+        rank = int(np.searchsorted(shards.start, at, side="right")) - 1
+        found = f"{ordered[at]:g} for sample {shards.order[at]} of rank {rank}"
+        remedy = "A loss that is not finite comes from a diverged training."
+        refuse("importance", "must be finite and not negative", found, remedy, "")
     return floats
-
-
-def _bad_value(importance: Floats, shards: Shards) -> Problem:
-    """The first bad value in the order of ranks, with who has it."""
-    ordered = importance[shards.order]
-    at = int(np.argmin(np.isfinite(ordered) & (ordered >= 0)))
-    rank = int(np.searchsorted(shards.start, at, side="right")) - 1
-    where = f"{ordered[at]:g} for sample {shards.order[at]} of rank {rank}"
-    rule = "must be finite and not negative"
-    remedy = "A loss that is not finite comes from a diverged training."
-    return Problem("importance", rule, where, remedy)
 
 
 def selected(
@@ -133,10 +126,9 @@ def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generato
     power = 0.5 if selection == "sqrt_importance" else 1.0
     exponential = -np.log1p(-rng.random(len(importance)))
     weighted = importance > 0
+    drawn = np.log(np.maximum(exponential[weighted], np.finfo(float).tiny))
     keys = np.full(len(importance), np.inf)
-    keys[weighted] = np.log(
-        np.maximum(exponential[weighted], np.finfo(float).tiny)
-    ) - power * np.log(importance[weighted])
+    keys[weighted] = drawn - power * np.log(importance[weighted])
     return keys
 
 
@@ -177,7 +169,6 @@ def rank_importance(
     kept[sample.ravel()] = 0.0  # neutral to max and sum
     combine = np.maximum if rule == "max" else np.add
     never_sent = combine.reduceat(kept[shards.order], shards.start[:-1])
-    left = combine.accumulate(np.concatenate([never_sent[None], importance[sample[::-1]]]))[::-1][
-        sent
-    ]
+    by_step = np.concatenate([never_sent[None], importance[sample[::-1]]])
+    left = combine.accumulate(by_step)[::-1][sent]
     return np.asarray(left / (shards.sizes - sent[:, None]) if rule == "mean" else left)

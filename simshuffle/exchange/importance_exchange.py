@@ -32,11 +32,6 @@ class ImportanceSending(SendingStrategy):
         """Whether importance is needed, and not that of the last epoch's training."""
         return self.needs_importance and not self.lagging
 
-    @property
-    def selected_by(self) -> Selection:
-        """``selection``."""
-        return self.selection
-
 
 class ImportanceExchange(ImportanceSending):
     """IS, and ILag with ``lagging`` (Nguyen and Tanimura, Efficient Sample Exchanging, poster;

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import field_validator
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange.base import ShardsContext, Source, Strategy
 from simshuffle.exchange.plan import Shards, shuffled_shards
 from simshuffle.orders import AnyOrder
@@ -103,11 +103,6 @@ class LoaderShuffle(Strategy):
         return self.source
 
     @property
-    def fraction(self) -> float | None:
-        """None: nothing is exchanged between ranks."""
-        return None
-
-    @property
     def held_in(self) -> Literal["ssd", "memory"]:
         """Where a node has what it fetched: ``cache_in``; without a cache, the workers' memory."""
         return "memory" if self.cache_limit == 0 else self.cache_in
@@ -154,7 +149,8 @@ class LoaderShuffle(Strategy):
             ranks = max(of for of in range(1, RANKS + 1) if context.world_size % of == 0)
         if context.world_size % ranks:
             rule = f"must divide the {context.world_size} ranks: a library knows no nodes half full"
-            raise _problem("ranks_per_node", rule, str(ranks), "Use as many ranks as fill nodes.")
+            remedy = "Use as many ranks as fill nodes."
+            refuse("ranks_per_node", rule, str(ranks), remedy, "exchange")
         nodes = context.world_size // ranks
         return Readers(nodes, ranks, WORKERS if workers is None else workers, context.batch_size)
 
@@ -167,7 +163,7 @@ class LoaderShuffle(Strategy):
             rule = f"must be at least 2: {self.short_name} reads {self.order.unit}s of samples"
             found = "none" if self.samples_per_shard is None else "1"
             remedy = "Say how many samples a shard of the data set has."
-            raise _problem("samples_per_shard", rule, found, remedy)
+            refuse("samples_per_shard", rule, found, remedy, "exchange")
         nbytes = _agreed("sample_size", self.sample_size, sample_nbytes, "the data set") or 0.0
         samples = np.full(-(-num_samples // each), each)
         samples[-1] = num_samples - each * (len(samples) - 1)
@@ -257,7 +253,7 @@ def _trained(order: EpochOrder, readers: Readers, size: int) -> Ints64:
     if not count.all():
         rule = "must leave each rank a sample: it would have nothing to train on"
         found = f"none for rank {int(np.argmin(count))}"
-        raise _problem("order", rule, found, "Use fewer ranks, or more and smaller shards.")
+        refuse("order", rule, found, "Use fewer ranks, or more and smaller shards.", "exchange")
     place = np.arange(-(-size // readers.world_size)) % count[:, None]
     return np.asarray(by_rank[(np.cumsum(count) - count)[:, None] + place].ravel())
 
@@ -289,9 +285,5 @@ def _agreed(key: str, given: Any, known: Any, whose: str) -> Any:
             readable(one, Dimension.NBYTES) if key == "sample_size" else str(one)
             for one in (known, given)
         ]
-        raise _problem(key, f"must be that of {whose}, {shown[0]}", shown[1], "Leave it out.")
+        refuse(key, f"must be that of {whose}, {shown[0]}", shown[1], "Leave it out.", "exchange")
     return known if given is None else given
-
-
-def _problem(path: str, rule: str, found: str, remedy: str) -> InputError:
-    return InputError(Problem(path, rule, found, remedy), "exchange")

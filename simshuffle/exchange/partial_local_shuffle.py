@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simshuffle.exchange.importance import Selection
 from simshuffle.exchange.sending import SendingStrategy
 
 
@@ -28,8 +27,3 @@ class PartialLocalShuffle(SendingStrategy):
     def short_name(self) -> str:
         """'partial'."""
         return "partial"
-
-    @property
-    def selected_by(self) -> Selection:
-        """``selection``."""
-        return self.selection

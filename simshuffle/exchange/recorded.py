@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.exchange.base import EpochContext
 from simshuffle.exchange.plan import ExchangePlan, empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans
@@ -62,17 +62,13 @@ class Recorded(Paired):
         try:
             stamp = path.stat().st_mtime_ns
         except (OSError, ValueError):
-            missing = Problem(
-                "path", "no such file", repr(self.path), "Name plans/RUN.npz of a study."
-            )
-            raise InputError(missing, "recorded exchange") from None
+            remedy = "Name plans/RUN.npz of a study."
+            refuse("path", "no such file", repr(self.path), remedy, "recorded exchange")
         found, digest = _read(path, stamp)
         if self.sha256 not in (None, digest):
             rule = "the file is no longer the one that sha256 names"
-            raise InputError(
-                Problem("sha256", rule, str(self.sha256), "Leave it out to use the new one."),
-                self.path,
-            )
+            remedy = "Leave it out to use the new one."
+            refuse("sha256", rule, str(self.sha256), remedy, self.path)
         return found
 
     def check(self, num_samples: int, world_size: int, epochs: int) -> list[Problem]:
@@ -87,11 +83,8 @@ class Recorded(Paired):
         problems = []
         if ranks * self.ranks_each != world_size:
             rule = f"must be {self.ranks_each} times the {ranks} ranks that were recorded"
-            problems.append(
-                Problem(
-                    "world_size", rule, str(world_size), "Set it, or ranks_each of the exchange."
-                )
-            )
+            remedy = "Set it, or ranks_each of the exchange."
+            problems.append(Problem("world_size", rule, str(world_size), remedy))
         elif held * self.ranks_each * self.samples_each > num_samples:
             rule = (
                 f"must be at least {self.ranks_each * self.samples_each} times the {held} samples"
@@ -123,7 +116,7 @@ class Recorded(Paired):
         found, epoch = self.recorded(), context.epoch
         if epoch > len(found.plans):
             rule = f"must be at most the {len(found.plans)} that were recorded"
-            raise InputError(Problem("epochs", rule, str(epoch), "Simulate fewer."), self.path)
+            refuse("epochs", rule, str(epoch), "Simulate fewer.", self.path)
         plan = found.plans[epoch - 1]
         if not len(plan.iteration):
             return empty_plan(len(context.shards.sizes))
@@ -147,9 +140,8 @@ class Recorded(Paired):
         for copy, at in enumerate(ranks):
             # sample s of a copy stands for samples s each, s each + 1, ..., one a step
             of_copy = (plan.sample.astype(np.int64) + copy * recorded) * each
-            sample[:, at] = (of_copy[:, None, :] + np.arange(each)[None, :, None]).reshape(
-                steps * each, -1
-            )
+            every = of_copy[:, None, :] + np.arange(each)[None, :, None]
+            sample[:, at] = every.reshape(steps * each, -1)
             target[:, at] = np.repeat(at[plan.target], each, axis=0)
         return sample, target
 
@@ -157,11 +149,8 @@ class Recorded(Paired):
         """(copies, recorded ranks): the rank that each stands for."""
         if self.ranks_each == 1:
             return np.arange(ranks)[None, :]
-        return (
-            stream(0, "recorded ranks")
-            .permutation(ranks * self.ranks_each)
-            .reshape(self.ranks_each, ranks)
-        )
+        drawn = stream(0, "recorded ranks").permutation(ranks * self.ranks_each)
+        return drawn.reshape(self.ranks_each, ranks)
 
     def _messages(self, iteration: Ints, target: Ints) -> Ints:
         """Messages as the schedule has them, and a new one where the partners change."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.exchange.importance import RankImportance
 from simshuffle.exchange.partners import RULES, PartnerRule, PartnerRuleName, Pool
@@ -100,15 +99,11 @@ class MessageSchedule(Sourced):
         name, others = given["kind"], {key: given[key] for key in given if key != "kind"}
         named: dict[Any, Mapping[str, Any]] = {STREAMLINED: {}, AUTHORS: cls.of_authors}
         if name not in named:
-            raise PydanticCustomError(
-                "schedule",
-                "must be {names}, or a mapping of its keys. {hint}",
-                {"names": " or ".join(named), "hint": nearest(str(name), list(named))},
-            )
+            rule = f"must be {' or '.join(named)}, or a mapping of its keys."
+            raise ValueError(f"{rule} {nearest(str(name), list(named))}")
         if others.keys() >= _WRITTEN:
-            raise PydanticCustomError(
-                "schedule",
-                "has all keys already, so that a kind changes nothing: set schedule itself",
+            raise ValueError(
+                "has all keys already, so that a kind changes nothing: set schedule itself"
             )
         return {**named[name], **others}
 
@@ -127,10 +122,8 @@ class MessageSchedule(Sourced):
             return np.zeros(0, np.int64)
         # place of each step among those of its iteration
         within = np.arange(len(iteration)) - np.searchsorted(iteration, iteration)
-        size = (
-            len(iteration) if self.samples_per_message == "iteration" else self.samples_per_message
-        )
-        starts = within % size == 0
+        each = self.samples_per_message
+        starts = within % (len(iteration) if each == "iteration" else each) == 0
         return np.asarray(np.cumsum(starts) - 1)
 
 
@@ -177,15 +170,9 @@ class Pairing(Sourced):
         for name, rule in RULES.items():
             for key in rule.keys if name != self.partner_rule else ():
                 if getattr(self, key) != Pairing.model_fields[key].default:
-                    raise PydanticCustomError(
-                        "unused",
-                        "{key} can be set only where partner_rule is '{rule}'",
-                        {"key": key, "rule": name},
-                    )
+                    raise ValueError(f"{key} can be set only where partner_rule is '{name}'")
         if self.partners_per_epoch > 1 and self.partner_lifetime != "epoch":
-            raise PydanticCustomError(
-                "unused", "partners_per_epoch can be set only where partner_lifetime is 'epoch'"
-            )
+            raise ValueError("partners_per_epoch can be set only where partner_lifetime is 'epoch'")
         return self
 
     @property
@@ -257,10 +244,9 @@ class ExchangeSchedule(MessageSchedule, Pairing):
     @model_validator(mode="after")
     def _partners_outlive_messages(self) -> ExchangeSchedule:
         if self.partner_lifetime == "sample" and self.samples_per_message != 1:
-            raise PydanticCustomError(
-                "lifetime",
+            raise ValueError(
                 "partner_lifetime must be 'iteration' or 'epoch' when a message carries several"
-                " samples",
+                " samples"
             )
         return self
 

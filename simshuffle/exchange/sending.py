@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.exchange.base import EpochContext, Strategy
 from simshuffle.exchange.importance import (
     BY_IMPORTANCE,
@@ -90,27 +90,26 @@ class Paired(ShardHolding):
 
 
 class SendingStrategy(Paired):
-    """Local shuffle, with Q N/M samples of every shard exchanged each epoch. Which ones, a strategy
-    says by its ``selection``.
+    """Local shuffle, with Q N/M samples of every shard exchanged each epoch.
 
     All ranks send and receive equally many, so shards keep their sizes; received samples are
     trained on from the next epoch.
+
+    Attributes:
+        selection: which samples are sent; see `Selection`.
     """
 
-    @property
-    def selected_by(self) -> Selection:
-        """Which samples are sent."""
-        return "random"
+    selection: Selection = "random"
 
     @property
     def needs_importance(self) -> bool:
         """True if samples are selected, or ranks paired, by importance."""
-        return self.selected_by in BY_IMPORTANCE or self.schedule.rule.needs_importance
+        return self.selection in BY_IMPORTANCE or self.schedule.rule.needs_importance
 
     @property
     def needs_held(self) -> bool:
         """True if the oldest samples are selected."""
-        return self.selected_by == "oldest"
+        return self.selection == "oldest"
 
     @property
     def needs_places(self) -> bool:
@@ -133,7 +132,7 @@ class SendingStrategy(Paired):
         if self.needs_places and context.places is None:
             remedy = "Say where the ranks are, or use partner_scope: all."
             rule = f"are needed for partners of the same {schedule.partner_scope}"
-            raise InputError(Problem("places", rule, "None", remedy))
+            refuse("places", rule, "None", remedy, "")
         known = (
             checked_importance(context.importance, shards, self.kind)
             if self.needs_importance
@@ -146,7 +145,7 @@ class SendingStrategy(Paired):
         iteration = self.iteration_of_steps(context, quota)
         pairing = schedule.pairing_of(iteration)
         order = schedule.random_orders(pairing, world_size, rng)
-        sample = selected(self.selected_by, shards, quota, known, rng, held)
+        sample = selected(self.selection, shards, quota, known, rng, held)
         # the first step of each pairing: as many samples have been sent when it begins
         begins = np.unique(pairing, return_index=True)[1]
         of_ranks = None

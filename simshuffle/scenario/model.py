@@ -33,26 +33,21 @@ PIECES = 64
 
 
 class StepTimes(Spec):
-    """Seconds on one accelerator. ``forward`` and ``backward`` are for one sample, ``fixed`` for
-    one iteration whatever its batch (kernel launches, small layers), ``update`` for one iteration,
-    0 s where it is in the times from which the others are.
+    """Seconds on one accelerator.
 
     A pass over b samples takes the time of one more sample, b times, and its part of ``fixed``.
     With ``measured_batch``, forward and backward are the time of such a batch over its samples, so
     the fixed part is in them. If ``fixed`` is not given, it is then `FIXED`, at most `MOST_FIXED`
     of the step. Without a measured_batch it is 0 s.
 
-    ``backward`` None is twice ``forward``, the usual rule. ``inference`` is for one sample of a
-    pass without training; None takes ``forward``.
-
     Attributes:
         forward: of the forward pass for one sample.
-        backward: of the backward pass for one sample; if left out twice 'forward'.
+        backward: of the backward pass for one sample; if left out twice 'forward', the usual rule.
         update: of the update for one iteration; 0 s where it is in the times from which 'forward'
             is.
         inference: of a pass without training for one sample; if left out 'forward'.
-        fixed: what an iteration takes whatever its batch. If left out, a prior with
-            'measured_batch', else 0 s.
+        fixed: what an iteration takes whatever its batch (kernel launches, small layers). If left
+            out, a prior with 'measured_batch', else 0 s.
         measured_batch: the batch whose time over its samples 'forward' and 'backward' are.
     """
 

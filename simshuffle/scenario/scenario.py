@@ -33,10 +33,9 @@ MOST_TRIED = 200
 
 
 class Scenario(Spec):
-    """One experiment. ``sweep`` maps dotted keys to lists of values and makes a run of every
-    combination.
+    """One experiment.
 
-    ``time_tolerance`` 0 simulates every iteration. With 1 %, an epoch is simulated until the mean
+    With a ``time_tolerance`` of 1 %, an epoch is simulated until the mean
     of an iteration and of each of its phases is known to 1 % of the iteration, at 95 %; that mean
     stands for the iterations that are left out. Where they keep changing, all are simulated.
 
@@ -132,9 +131,8 @@ class Scenario(Spec):
             name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
             if name in out:
                 rule = "two runs must not have the same name"
-                raise ScenarioError(
-                    Problem("sweep", rule, repr(name), "Use distinct values."), self.name
-                )
+                problem = Problem("sweep", rule, repr(name), "Use distinct values.")
+                raise ScenarioError(problem, self.name)
             out[name] = run
         if problems:
             raise ScenarioError(list(dict.fromkeys(problems)), self.name)
@@ -205,11 +203,9 @@ def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None
     """
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
-        rule = "must hold one scenario"
-        remedy = "Use load_scenarios for several."
-        raise ScenarioError(
-            Problem("", rule, f"{len(scenarios)} documents", remedy), str(reference)
-        )
+        rule, remedy = "must hold one scenario", "Use load_scenarios for several."
+        problem = Problem("", rule, f"{len(scenarios)} documents", remedy)
+        raise ScenarioError(problem, str(reference))
     return scenarios[0]
 
 
@@ -221,14 +217,10 @@ def load_scenarios(
     path = find(str(reference), "scenarios")
     documents = read_yaml(path)
     if not documents:
-        raise ScenarioError(
-            Problem("", "must hold a scenario", "an empty file", "See scenarios/ for examples."),
-            str(path),
-        )
-    return [
-        _build(document, values or {}, source=str(path), folder=path.parent)
-        for document in documents
-    ]
+        remedy = "See scenarios/ for examples."
+        problem = Problem("", "must hold a scenario", "an empty file", remedy)
+        raise ScenarioError(problem, str(path))
+    return [_build(each, values or {}, source=str(path), folder=path.parent) for each in documents]
 
 
 def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
@@ -251,10 +243,8 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
         for name, single in runs.items():
             full = name if names.count(name) == 1 else f"{scenario_name} {name}"
             if full in out:
-                rule, remedy = (
-                    "two runs must not be the same",
-                    "Give the scenarios different names.",
-                )
+                rule = "two runs must not be the same"
+                remedy = "Give the scenarios different names."
                 raise ScenarioError(Problem("name", rule, repr(full), remedy))
             out[full] = single
     return out

@@ -30,7 +30,7 @@ MeanTokens = Annotated[NonNegative, Field(ge=1, le=2**24)]
 
 
 class DocumentLength(Spec):
-    """Tokens of a document: log-normal with this mean and standard deviation, rounded, at least 1.
+    """Tokens of a document: log-normal, rounded, at least 1.
 
     Attributes:
         mean: tokens of a document.

@@ -59,8 +59,7 @@ FORMATS = {
 
 
 class SampleSize(Spec):
-    """Size of a sample in storage: log-normal with this mean and standard deviation (0 B: all
-    alike; None: as much as photographs).
+    """Size of a sample in storage.
 
     Attributes:
         mean: of a sample in storage.
@@ -97,10 +96,8 @@ class DecodedSize(Spec):
 
 
 class Dataset(Sourced):
-    """A training set. ``decode`` and ``encode`` are seconds of one core for a sample of mean size.
-
-    What is None follows from the mean size by ``format`` (see `FORMATS`); ask for it by `stored`,
-    `decoded_nbytes`, `decode_seconds` and `encode_seconds`.
+    """A training set. What is None follows from the mean size by ``format`` (see `FORMATS`); ask
+    for it by `stored`, `decoded_nbytes`, `decode_seconds` and `encode_seconds`.
 
     With ``tokens`` samples are sequences of a language model: their size and the requests that each
     takes follow from how documents are packed, and they are in one file that is opened once.
@@ -171,17 +168,13 @@ class Dataset(Sourced):
     @property
     def stored(self) -> SampleSize:
         """Mean and standard deviation of a sample in storage."""
-        mean: float
-        std: float | None
+        size = self.sample_size
         if self.tokens is not None:
             mean, std = self.tokens.nbytes
-        elif self.sample_size is not None:
-            mean, std = self.sample_size.mean, self.sample_size.std
-        else:
-            raise AssertionError("a data set has one of both")
-        return SampleSize.model_construct(
-            mean=mean, std=self.stored_as.spread * mean if std is None else std
-        )
+            return SampleSize.model_construct(mean=mean, std=std)
+        assert size is not None  # noqa: S101 - a data set has one of both
+        spread = self.stored_as.spread * size.mean if size.std is None else size.std
+        return SampleSize.model_construct(mean=size.mean, std=spread)
 
     @property
     def read_at_once(self) -> float:
@@ -213,12 +206,9 @@ class Dataset(Sourced):
 
 
 class Loader(Spec):
-    """The data loader of a rank: ``workers``, each loading whole batches, ``prefetch`` of them
-    ahead at most.
-
-    The defaults are the authors' 4 workers of one thread, and PyTorch's 2 batches for each;
-    Chainer's MultithreadIterator is one worker with several threads and one batch ahead. In PyTorch
-    an epoch begins with nothing loaded.
+    """The data loader of a rank. The defaults are the authors' 4 workers of one thread, and
+    PyTorch's 2 batches for each; Chainer's MultithreadIterator is one worker with several threads
+    and one batch ahead. In PyTorch an epoch begins with nothing loaded.
 
     Attributes:
         workers: of a rank, each loading whole batches.
@@ -266,9 +256,7 @@ class Staging(Spec):
 
 
 class Jitter(Spec):
-    """Random variation, as standard deviation over mean of a log-normal factor: of each iteration's
-    compute, of each batch's read; and of what decoding takes on each host, the same in all
-    epochs.
+    """Random variation, by log-normal factors.
 
     Attributes:
         compute: standard deviation over mean of a factor for each rank and iteration.
@@ -282,10 +270,8 @@ class Jitter(Spec):
 
 
 class Workload(Spec):
-    """What every rank does. ``last_batch`` rules on the remainder of a shard that does not fill a
-    batch.
-
-    'keep' is PyTorch's drop_last=False, 'carry' Chainer's repeating iterators.
+    """What every rank does. Of ``last_batch``, 'keep' is PyTorch's drop_last=False, 'carry'
+    Chainer's repeating iterators.
 
     Attributes:
         model: the neural network.

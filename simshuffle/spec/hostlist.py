@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from typing import NoReturn
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.spec.record import MOST_HOSTS
 
 _NAME = r"(?:[^\[\],\s]|\[[^\[\]]*\])+"
@@ -27,7 +28,7 @@ def expanded(text: str, most: int = MOST_HOSTS) -> list[str]:
         InputError: it is no such list, or one of too many names; its problem has no path.
     """
     if not _LIST.fullmatch(text):
-        raise _refused("must be names between commas", text, "Write for example 'node[001-016]'.")
+        _refuse("must be names between commas", text, "Write for example 'node[001-016]'.")
     out: list[str] = []
     for name in re.findall(_NAME, text):
         plain, *groups = re.split(r"\[([^\]]*)\]", name)
@@ -37,7 +38,7 @@ def expanded(text: str, most: int = MOST_HOSTS) -> list[str]:
             parts.append(part)
             count *= len(part)
             if len(out) + count > most:
-                raise _refused(f"must stand for at most {most} names", text, "Name fewer.")
+                _refuse(f"must stand for at most {most} names", text, "Name fewer.")
         out += map("".join, product(*parts))
     return out
 
@@ -51,13 +52,13 @@ def _numbers(group: str, text: str, most: int) -> list[str]:
         high = int(found[2] or found[1]) if found else -1
         if found is None or high < low:
             rule = "brackets must hold whole numbers, and ranges from a lower to a higher one"
-            raise _refused(rule, text, "Write for example 'node[001-016,020]'.")
+            _refuse(rule, text, "Write for example 'node[001-016,020]'.")
         if len(out) + high - low >= most:
-            raise _refused(f"must stand for at most {most} names", text, "Name fewer.")
+            _refuse(f"must stand for at most {most} names", text, "Name fewer.")
         out += (f"{number:0{len(found[1])}d}" for number in range(low, high + 1))
     return out
 
 
-def _refused(rule: str, text: str, remedy: str) -> InputError:
+def _refuse(rule: str, text: str, remedy: str) -> NoReturn:
     shown = repr(text) if len(text) <= 60 else f"{text[:57]!r}..."
-    return InputError(Problem("", rule, shown, remedy), "node list")
+    refuse("", rule, shown, remedy, "node list")

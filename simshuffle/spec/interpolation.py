@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -49,17 +50,12 @@ def _number(value: object, dimension: Dimension | None) -> float:
             return parse_quantity(value, dimension)
         except UnitError as error:
             raise ValueError(f"'{value}' {error}") from None
-    try:  # the keys of a mapping become texts where it is written as JSON
-        number = (
-            math.nan
-            if isinstance(value, bool) or not isinstance(value, int | float | str)
-            else float(value)
-        )
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"'{value}' is not a number")
-    return number
+    # the keys of a mapping become texts where it is written as JSON
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        with suppress(ValueError):
+            if math.isfinite(number := float(value)):
+                return number
+    raise ValueError(f"'{value}' is not a number")
 
 
 def _points(
@@ -88,15 +84,12 @@ def _curve(over: Dimension | None, of: Dimension) -> Any:
             return Curve((0.0,), (constant,), constant=True)
         unknown = sorted(set(map(str, value)) - {"points", "interpolation"})
         if unknown or "points" not in value:
-            raise ValueError(
-                "a curve has the keys points and interpolation; got"
-                f" {', '.join(map(str, value)) or 'none'}"
-            )
+            found = ", ".join(map(str, value)) or "none"
+            raise ValueError(f"a curve has the keys points and interpolation; got {found}")
         interpolation = value.get("interpolation", INTERPOLATIONS[0])
         if interpolation not in INTERPOLATIONS:
-            raise ValueError(
-                f"interpolation must be one of {', '.join(INTERPOLATIONS)}; got {interpolation!r}"
-            )
+            known = ", ".join(INTERPOLATIONS)
+            raise ValueError(f"interpolation must be one of {known}; got {interpolation!r}")
         return Curve(*_points(value["points"], over, of), interpolation=interpolation)
 
     def write(curve: Curve) -> object:
@@ -139,15 +132,11 @@ def _written(over: Dimension | None, of: Dimension) -> Any:
     return written(of, positive=True) | Annotated[dict[str, Any], WithJsonSchema(curve)]
 
 
-_by_size = _curve(Dimension.NBYTES, Dimension.BANDWIDTH)
-_by_count = _curve(None, Dimension.BANDWIDTH)
-_rate_by_count = _curve(None, Dimension.FREQUENCY)
-
-BandwidthBySize = Annotated[Curve, *_by_size]
+BandwidthBySize = Annotated[Curve, *_curve(Dimension.NBYTES, Dimension.BANDWIDTH)]
 """Bytes/s over bytes: '6.3 GB/s', or ``{points: {100 MB: 9 GB/s, 700 MB: 6.2 GB/s}}``."""
-BandwidthByCount = Annotated[Curve, *_by_count]
+BandwidthByCount = Annotated[Curve, *_curve(None, Dimension.BANDWIDTH)]
 """Bytes/s over a number, such as that of clients: '1 GB/s', or ``{points: {1: 512 MB/s, 8: 1
 GB/s}}``."""
-FrequencyByCount = Annotated[Curve, *_rate_by_count]
+FrequencyByCount = Annotated[Curve, *_curve(None, Dimension.FREQUENCY)]
 """Operations/s over a number, such as the queue depth: '500 k/s', or ``{points: {1: 12 k/s, 32: 300
 k/s}}``."""

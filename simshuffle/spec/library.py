@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Hashable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from simshuffle.errors import Problem, ScenarioError
 
 _PACKAGE = Path(__file__).parents[1]
 CATALOG = _PACKAGE / "scenario" / "catalog"
+_SUFFIXES = (".yaml", ".yml", ".json")
 INPUTS = "inputs"
 """The folder in a result folder with the files that its documents name."""
 
@@ -43,10 +46,10 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
     Raises:
         ScenarioError: there is none.
     """
-    given = _home_expanded(reference)
-    looks_like_path = given.suffix in {".yaml", ".yml", ".json"} or reference.startswith(
-        (".", "/", "~")
-    )
+    given = Path(reference)
+    with suppress(RuntimeError):  # a user without a home
+        given = given.expanduser()
+    looks_like_path = given.suffix in _SUFFIXES or reference.startswith((".", "/", "~"))
     candidates = [given] if beside is None else [beside / given, given]
     if looks_like_path:
         for candidate in candidates:
@@ -54,34 +57,21 @@ def find(reference: str, folder: str, beside: Path | None = None) -> Path:
                 return candidate
     elif is_file(named := shipped(folder) / f"{reference}.yaml"):
         return named
-    kind = (
-        folder.removesuffix("s").removesuffix("ie") + "y"
-        if folder.endswith("ies")
-        else folder.removesuffix("s")
-    )
-    remedy = _file_of_that_name(reference, candidates) if not looks_like_path else ""
-    rule = f"no such {kind} file or name"
-    remedy = remedy or nearest(reference, shipped_names(folder))
-    raise ScenarioError(Problem("", rule, repr(reference), remedy))
-
-
-def _file_of_that_name(reference: str, candidates: list[Path]) -> str:
-    """A remedy for a path that was written without its suffix; '' if there is no such file."""
-    for candidate in candidates:
-        for suffix in (".yaml", ".yml", ".json"):
-            if is_file(candidate.parent / f"{candidate.name}{suffix}"):
-                return (
-                    f"There is a file {reference}{suffix}. Write {reference}{suffix}: a name"
-                    " without suffix is one of those that come with simshuffle."
-                )
-    return ""
-
-
-def _home_expanded(reference: str) -> Path:
-    try:
-        return Path(reference).expanduser()
-    except RuntimeError:  # a user without a home
-        return Path(reference)
+    remedy = nearest(reference, shipped_names(folder))
+    written = [
+        suffix
+        for candidate in ([] if looks_like_path else candidates)
+        for suffix in _SUFFIXES
+        if is_file(candidate.parent / f"{candidate.name}{suffix}")
+    ]
+    if written:
+        name = f"{reference}{written[0]}"
+        remedy = (
+            f"There is a file {name}. Write {name}: a name without suffix is one of those that come"
+            " with simshuffle."
+        )
+    kind = re.sub("ie$", "y", folder.removesuffix("s"))
+    raise ScenarioError(Problem("", f"no such {kind} file or name", repr(reference), remedy))
 
 
 def is_file(path: Path) -> bool:
@@ -246,7 +236,7 @@ def read_value(text: str, path: str) -> Any:
     except ScenarioError as error:
         (found,) = error.problems
         what = f"the value must be plain YAML: {found.rule}"
-        problem = Problem(path, what, _shortened(repr(text)), "Quote it, or write it shorter.")
+        problem = Problem(path, what, shortened(repr(text)), "Quote it, or write it shorter.")
         raise ScenarioError(problem) from None
     if len(values) > 1:
         problem = Problem(path, "must be one value", f"{len(values)} documents", "Quote it.")
@@ -275,7 +265,8 @@ def documents(text: str, source: str) -> list[Any]:
     raise ScenarioError(problem, source) from None
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """The text, or the first 77 characters of a longer one."""
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
@@ -312,7 +303,7 @@ def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     what = getattr(error, "problem", None) or str(error)
-    return Problem(where, rule, _shortened(" ".join(what.split())), remedy)
+    return Problem(where, rule, shortened(" ".join(what.split())), remedy)
 
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:
@@ -323,11 +314,8 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     """
     entries = _catalog(kind)
     if name not in entries:
-        raise ScenarioError(
-            Problem(
-                "", f"no such entry among the {kind}", repr(name), nearest(name, sorted(entries))
-            )
-        )
+        rule = f"no such entry among the {kind}"
+        raise ScenarioError(Problem("", rule, repr(name), nearest(name, sorted(entries))))
     return {"name": name, **copy.deepcopy(entries[name])}
 
 

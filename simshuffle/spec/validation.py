@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from simshuffle.errors import Problem
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import nearest, shortened
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -64,11 +64,8 @@ _RULES = {
     "dict_type": ("must be a mapping of keys", "Indent its keys below it."),
     "list_type": ("must be a list", "Write [a, b, ...]."),
     "model_type": ("must be a mapping of keys", "Indent its keys below it, or give a known name."),
-    "model_attributes_type": (
-        "must be a mapping of keys",
-        "Indent its keys below it, or give a known name.",
-    ),
 }
+_RULES["model_attributes_type"] = _RULES["model_type"]
 
 
 def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
@@ -81,9 +78,8 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         context = detail.get("ctx", {})
         kinds = str(context.get("expected_tags", "")) or "one of the known kinds"
-        rule = f"must be one of {kinds}"
-        remedy = "Name one of them."
-        return Problem(f"{path}.kind", rule, repr(context.get("tag", "")), remedy)
+        tag = repr(context.get("tag", ""))
+        return Problem(f"{path}.kind", f"must be one of {kinds}", tag, "Name one of them.")
     if kind in _RULES:
         rule, remedy = _RULES[kind]
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
@@ -117,8 +113,8 @@ def _other_key(path: str, location: Iterable[int | str], record: type[BaseModel]
     """A remedy for an unknown key: what it is called here, or where it belongs."""
     if path in ELSEWHERE:
         return ELSEWHERE[path]
-    *parents, last = list(location)
-    known = _known_keys([*parents, last], record)
+    steps = list(location)
+    last, known = steps[-1], _known_keys(steps[:-1], record)
     meant = CALLED.get(str(last).lower(), str(last))
     if meant in known:
         return f"Did you mean '{meant}'? Known: {', '.join(known)}."
@@ -195,13 +191,11 @@ def _kinds(record: type[BaseModel]) -> frozenset[tuple[str, str]]:
 
 
 def _shown(value: Any) -> str:
-    text = "a mapping" if isinstance(value, dict) else repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return "a mapping" if isinstance(value, dict) else shortened(repr(value))
 
 
-def _known_keys(location: Iterable[int | str], record: type[BaseModel]) -> list[str]:
-    """The keys that were possible where an unknown one was found."""
-    steps = list(location)[:-1]
+def _known_keys(steps: Iterable[int | str], record: type[BaseModel]) -> list[str]:
+    """The keys that are possible at a place in a record."""
     model: Any = record
     for step in steps:
         if not isinstance(step, int):  # of a list, whose records the model is already

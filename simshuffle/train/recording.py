@@ -80,7 +80,7 @@ def description(
         "label": strategy_label(strategy),
         "exchange_fraction": strategy.fraction,
         "lagging": getattr(strategy, "lagging", False),
-        "selection": getattr(strategy, "selected_by", ""),
+        "selection": getattr(strategy, "selection", ""),
         "partner_rule": getattr(strategy.exchange_schedule, "partner_rule", ""),
         "local_batch_size": training.local_batch_size,
         "batch_norm": mode_of(network, training.batch_norm),

@@ -54,7 +54,7 @@ def flat(exchange: Any) -> Values:
     schedule = {key: value for key, value in dumped["schedule"].items() if key != "source"}
     return {
         **schedule,
-        "selection": exchange.selected_by,
+        "selection": exchange.selection,
         "lagging": getattr(exchange, "lagging", False),
     }
 
