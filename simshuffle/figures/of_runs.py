@@ -13,7 +13,7 @@ from simshuffle.results import report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
 from simshuffle.results.report import Booking
 from simshuffle.results.style import COLOURS, line_height
-from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
+from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.mechanisms.tables import NAMES as WAYS
 from simshuffle.studies.simulation.figures import ROW_INCHES, WHISKER, breakdown_chart, in_lines
 from simshuffle.studies.simulation.study import labels_of

@@ -13,7 +13,7 @@ import pandas as pd
 from simshuffle.figures.kinds import Given
 from simshuffle.results import report
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS
-from simshuffle.studies.simulation.intervals import Means, means, measures, samples_of, summary
+from simshuffle.studies.simulation.seeds import Means, means, measures, samples_of, summary
 from simshuffle.studies.simulation.tables import label_column
 
 SAMPLES = "samples"

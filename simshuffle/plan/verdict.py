@@ -21,7 +21,7 @@ from simshuffle.results.console import new_table
 from simshuffle.results.slow_cables import slow_cables_on_the_ways
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.study.calibration import Calibration, calibrations
+from simshuffle.study.standing import Calibration, calibrations
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-LEAST_NAME = 11
-"""Characters of a line of a name, if there is room for no more."""
+LEAST_NAME = 11  # characters of a line of a name, if there is room for no more
 
 
 def new_table(

@@ -56,8 +56,8 @@ def captioned(parts: Iterable[str | Table], said: Sequence[str]) -> list[str | T
     first = next((part for part in out if isinstance(part, Table)), None)
     if first is None or not said:
         return [*said, *out]
-    titles = [f"{first.title}." if first.title else "", *said]
-    first.title = " ".join(filter(None, titles))
+    title = [f"{first.title}."] if first.title else []
+    first.title = " ".join([*title, *filter(None, said)])
     return out
 
 
@@ -172,15 +172,14 @@ def _html_table(table: Table, sortable: bool) -> str:
 
     caption = f"<caption><span>{escape(title)}</span></caption>" if title else ""
     body = "\n".join(line([escape(cell) for cell in row], "td") for row in rows)
-    heads = [escape(text) for text in headings]
-    if not sortable:
-        head = f"<thead>{line(heads, 'th')}</thead>"
-        return f"<table>{caption}{head}<tbody>\n{body}\n</tbody></table>"
-    heading = 'th scope="col"'
-    buttons = [f'<button type="button">{text}</button>' for text in heads]
-    head = f"<thead>{line(buttons, heading)}</thead>"
-    box = f'<div class="box" tabindex="0" role="region" aria-label="{escape(title) or "Table"}">'
-    return f"{box}<table>{caption}{head}<tbody>\n{body}\n</tbody></table></div>"
+    heads, tag, box, end = [escape(text) for text in headings], "th", "", ""
+    if sortable:
+        heads, tag = [f'<button type="button">{text}</button>' for text in heads], 'th scope="col"'
+        label = escape(title) or "Table"
+        box = f'<div class="box" tabindex="0" role="region" aria-label="{label}">'
+        end = "</div>"
+    head = f"<thead>{line(heads, tag)}</thead>"
+    return f"{box}<table>{caption}{head}<tbody>\n{body}\n</tbody></table>{end}"
 
 
 def _html_note(text: str) -> str:

@@ -24,24 +24,22 @@ ITERATION_COLUMNS: dict[str, Column] = {
     "least_s": amount("s of the rank with the least of it"),
     "most_s": amount("s of the rank with the most of it"),
 }
-SPREAD = 8
-"""Ranks of the sample that lie evenly, beside the extreme ones."""
+SPREAD = 8  # ranks of the sample that lie evenly, beside the extreme ones
 
 
 def seconds_by_rank(phases: pd.DataFrame) -> Floats:
     """Seconds in each phase, (iterations + 1, M, phases), from the phases table of one epoch of one
     run."""
     iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
+    # row-major in (iteration, rank, phase)
     place = phases["iteration"].to_numpy(np.int64) * ranks
     place += phases["rank"].to_numpy()
     place *= len(PHASES)
     place += pd.Categorical(phases["phase"], PHASES).codes
     lasting = phases["end_s"].to_numpy() - phases["start_s"].to_numpy()
     shape = (iterations, ranks, len(PHASES))
-    seconds: Floats = np.bincount(place, lasting, int(np.prod(shape))).astype(
-        np.float64, copy=False
-    )
-    return seconds.reshape(shape)
+    seconds = np.bincount(place, lasting, int(np.prod(shape)))
+    return seconds.astype(np.float64, copy=False).reshape(shape)
 
 
 def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:

@@ -36,11 +36,9 @@ MEANINGS = {
 }
 """What a label stands for."""
 
-WHOLE = "epoch"
-"""Beside the labels: the whole epoch, to which they add up."""
+WHOLE = "epoch"  # beside the labels: the whole epoch, to which they add up
 
-COMPUTING = ("forward", "backward", "update")
-"""Phases in which the accelerator computes."""
+COMPUTING = ("forward", "backward", "update")  # phases in which the accelerator computes
 
 COUNTED = (
     "samples_moved",
@@ -122,9 +120,7 @@ def lasting(timeline: Timeline) -> pd.Series[float]:
     counts by `weights`."""
     seconds = timeline.phases["end_s"] - timeline.phases["start_s"]
     weight = weights(timeline)
-    if weight is not None:
-        seconds *= weight
-    return seconds
+    return seconds if weight is None else seconds * weight
 
 
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:

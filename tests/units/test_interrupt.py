@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
 from simshuffle.results import canvas as plots
-from simshuffle.study.made import contents as content
+from tests.contents import contents as content
 
 ARGUMENTS = [
     "quickstart",

@@ -15,8 +15,9 @@ import simshuffle
 from simshuffle.errors import InputError
 from simshuffle.results import ranks, report
 from simshuffle.results.timeline import PHASES, Timeline
+from simshuffle.sim import cell
 from simshuffle.sim.simulate import simulate, simulate_epochs
-from simshuffle.studies.simulation import cell, study
+from simshuffle.studies.simulation import study
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine, long_table
 from simshuffle.study.executors import Here

@@ -18,10 +18,10 @@ from simshuffle.network.contention import first_stage
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.cell import NetworkCell
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant
 from simshuffle.studies.congestion.samples import Samples, samples
 from simshuffle.studies.congestion.traffic import Fabric, Traffic, exchange, first_samples
-from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study import cell
 from simshuffle.study.cell import SMALL_MEMORY, Tell
 from simshuffle.study.store import TABLE

@@ -14,13 +14,12 @@ from simshuffle.results.report import WHOLE
 from simshuffle.studies.mechanisms.tables import ALL, CHANGES, CONTRIBUTIONS
 
 Floats = NDArray[np.float64]
-State = tuple[bool, ...]
-"""For each switch whether it is on."""
+State = tuple[bool, ...]  # for each switch whether it is on
 
 
 def word(state: State) -> str:
     """``state`` as a word of 0 and 1."""
-    return "".join("1" if on else "0" for on in state)
+    return "".join(str(int(on)) for on in state)
 
 
 def state(word: str) -> State:
@@ -77,12 +76,8 @@ def shapley(values: Mapping[State, Floats]) -> list[Floats]:
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The contribution of every switch to every label: columns `CONTRIBUTIONS`.
-
-    Args:
-        switches: table `switches`.
-        runs: table `runs`.
-    """
+    """The contribution of every switch to every label, from the tables of those names: columns
+    `CONTRIBUTIONS`."""
     keys = [str(key) for key in switches["switch"]]
     start, end = (False,) * len(keys), (True,) * len(keys)
     of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
@@ -93,31 +88,27 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             first = _step(values, start, number)
             last = _step(values, (*end[:number], False, *end[number + 1 :]), number)
             rows.append((key, label, first, last, *_summary(of_seeds, whole)))
-        change = values[end] - values[start]
-        mean, *others = _summary(change, whole)
+        mean, *others = _summary(values[end] - values[start], whole)
         rows.append((ALL, label, mean, mean, mean, *others))
     return CONTRIBUTIONS.framed(rows)
 
 
 def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
     """Every value that was simulated alone, against the base it was set in: columns `CHANGES`, from
-    the stored tables of those names."""
+    the tables of those names."""
     count = len(switches)
     base_of = {"start": "0" * count, "end": "1" * count}
     before = runs.set_index(["state", "label", "seed"])["seconds"]
-    keys = ["key", "value", "base", "label"]
     rows = []
-    for _, of in alone.groupby(keys, sort=False):
-        key, value, base, label = (str(of[name].iloc[0]) for name in keys)
+    for keys, of in alone.groupby(["key", "value", "base", "label"], sort=False):
+        *_, base, label = map(str, keys)
         then = np.array([before.loc[(base_of[base], label, seed)] for seed in of["seed"].tolist()])
         change = of["seconds"].to_numpy() - then
-        spread = (float(change.mean()), float(change.min()), float(change.max()))
-        rows.append((key, value, base, label, *spread))
+        rows.append((*keys, float(change.mean()), float(change.min()), float(change.max())))
     return CHANGES.framed(rows)
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
-    """Seconds (seeds,) by state."""
     wide = rows.pivot(index="seed", columns="state", values="seconds")
     return {state(str(word)): wide[word].to_numpy() for word in wide.columns}
 

@@ -19,8 +19,7 @@ Values = dict[str, Any]
 """An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as
 text, what is not set as None."""
 
-OWN = ("selection", "lagging")
-"""Keys of an exchange that are not of its schedule."""
+OWN = ("selection", "lagging")  # keys of an exchange that are not of its schedule
 ORDER = (
     "selection",
     "partner_rule",
@@ -34,8 +33,7 @@ ORDER = (
     "lagging",
 )
 """The order of switches in tables and figures; others follow in the order of the schedule."""
-MOST = 10
-"""Switches at most: 1024 combinations."""
+MOST = 10  # switches at most: 1024 combinations
 
 
 @dataclass(frozen=True)
@@ -68,23 +66,16 @@ def made(
     and importance pair the same with another schedule.
     """
     schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
-    raw = {
-        "kind": "importance_exchange",
-        "exchange_fraction": exchange_fraction,
-        "schedule": schedule,
-    }
-    exchange, problems = validated({**raw, **{key: values[key] for key in OWN}}, ImportanceExchange)
+    raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction}
+    raw |= {"schedule": schedule, **{key: values[key] for key in OWN}}
+    exchange, problems = validated(raw, ImportanceExchange)
     return (None if problems else exchange), problems
 
 
 def differences(start: Values, end: Values) -> list[Switch]:
     """The keys in which two exchanges differ, in `ORDER`."""
-    return [Switch(key, start[key], end[key]) for key in _ordered(start) if start[key] != end[key]]
-
-
-def _ordered(start: Values) -> list[str]:
-    """The keys of an exchange, in `ORDER`."""
-    return [*ORDER, *(key for key in start if key not in ORDER)]
+    keys = dict.fromkeys([*ORDER, *start])
+    return [Switch(key, start[key], end[key]) for key in keys if start[key] != end[key]]
 
 
 def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
@@ -152,18 +143,17 @@ def with_also(
     known = [*(switch.key for switch in switches), *(key for key, _ in also)]
     problems = []
     for key, value in also:
+        rule = remedy = ""
         if known.count(key) > 1:
             rule, remedy = "is a switch already", "Leave it out; --alone takes further values."
         elif value == start[key]:
-            rule = "must differ from what start and end have"
-            remedy = "Give another value."
-        else:
-            continue
-        problems.append(Problem(f"--also {key}", rule, str(value), remedy))
+            rule, remedy = "must differ from what start and end have", "Give another value."
+        if rule:
+            problems.append(Problem(f"--also {key}", rule, str(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
     more = [Switch(key, start[key], value) for key, value in also]
-    place = _ordered(start)
+    place = list(dict.fromkeys([*ORDER, *start]))
     return sorted([*switches, *more], key=lambda switch: place.index(switch.key))
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
+from simshuffle.sim.cell import NetworkCell
 from simshuffle.studies.oracle.asking import Oracle
 from simshuffle.studies.oracle.machine import Machine, assumptions
 from simshuffle.studies.oracle.points import Point, against_one
 from simshuffle.studies.oracle.strategies import Named, alone
 from simshuffle.studies.oracle.tables import STORED, gib
-from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
 

@@ -34,8 +34,7 @@ QUANTITIES = {
 """Bytes of a rank in an epoch, and what they are called."""
 QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
 HEADS = {"low": "5 %", "high": "95 %"}
-UNEVEN = 0.1
-"""From such a share above the mean on, the rank with most is worth a sentence."""
+UNEVEN = 0.1  # from such a share above the mean on, the rank with most is worth a sentence
 AWAITED = ("read", "sent", "received")
 """What takes a rank longer if it has more of it, so that others wait for it."""
 _RUN = text("name of the run", head="run")
@@ -157,7 +156,6 @@ def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
 
 
 def _quantiles(result: Result) -> pd.DataFrame:
-    """Quantiles over the ranks of every run."""
     rows = []
     for run, table in result.tables["ranks"].groupby("run", sort=False):
         for name, meaning in QUANTITIES.items():

@@ -15,8 +15,8 @@ from simshuffle.exchange.recording import read_plans
 from simshuffle.plan.holding import counted
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
+from simshuffle.sim.cell import RunCell
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.time_to_accuracy.tables import LABELS, SIMULATED_COLUMNS
 from simshuffle.study.cell import Outcome, Tell
 

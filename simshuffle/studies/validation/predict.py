@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.sim.cell import NetworkCell
 from simshuffle.studies.policies import validation as policies
-from simshuffle.studies.simulation.cell import NetworkCell
 from simshuffle.studies.testbed import predict as testbed
 from simshuffle.studies.validation import concurrent, runs, single
 from simshuffle.studies.validation.rows import Row, assignments, ends
