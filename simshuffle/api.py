@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simshuffle import comparison
 from simshuffle.comparison import Comparison
-from simshuffle.results.ranks import Kept
+from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.simulation.study import SimulationResult, request
 from simshuffle.studies.simulation.verb import RunOptions

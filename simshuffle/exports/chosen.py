@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results.ranks import sample, seconds_by_rank
+from simshuffle.results.report import sample, seconds_by_rank
 from simshuffle.results.timeline import EXCLUSIVE, PHASES
 from simshuffle.spec.library import nearest
 

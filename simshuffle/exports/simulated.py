@@ -11,7 +11,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exports.source import Source
-from simshuffle.results.ranks import iterations, seconds_by_rank
+from simshuffle.results.report import iterations, seconds_by_rank
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.recorder import EpochRecord, Recorder
 from simshuffle.sim.simulate import simulate_epochs

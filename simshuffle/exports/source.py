@@ -15,7 +15,6 @@ from simshuffle.results.table_io import stacked
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import nearest
 from simshuffle.spec.overrides import combination_name
-from simshuffle.studies.simulation.seeds import seeds_from
 from simshuffle.study.long_table import long
 from simshuffle.study.registry import read_folder
 from simshuffle.study.study import Result
@@ -139,7 +138,7 @@ def _with_seeds(
         if seeds == 1:
             yield name, (name, single)
             continue
-        for seed in seeds_from(single, seeds):
+        for seed in range(single.seed, single.seed + seeds):
             one = single.with_values({"seed": seed})
             yield f"{name} {combination_name({'seed': seed})}", (name, one)
 

@@ -15,7 +15,7 @@ from simshuffle.figures import KINDS
 from simshuffle.figures.catalogue import check_results, kind_named
 from simshuffle.figures.kinds import Given
 from simshuffle.figures.table import table_of
-from simshuffle.results.export import captioned
+from simshuffle.results.console import captioned
 from simshuffle.results.style import STYLES, in_style, signed
 from simshuffle.results.table_io import rows
 from simshuffle.study.registry import read_folder

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.results.canvas import NO_LAYOUT
-from simshuffle.results.export import latex
+from simshuffle.results.console import latex
 from simshuffle.results.folders import room_for
 from simshuffle.results.style import SIGNED, STYLE, metadata
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from simshuffle.results.export import html
+from simshuffle.results.console import html
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,8 +16,7 @@ from simshuffle.page.network_chart import network_spec
 from simshuffle.page.vega import figure
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.ranks import Kept
-from simshuffle.results.report import lasting
+from simshuffle.results.report import Kept, lasting
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable

@@ -1,5 +1,4 @@
-"""Column: what a column of a table holds, with its kind, range and a sentence, and how it is
-printed."""
+"""Column: what a column of a table holds: kind, range and a sentence, and how it is printed."""
 
 from __future__ import annotations
 

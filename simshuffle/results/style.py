@@ -1,5 +1,4 @@
-"""The styles of all figures, sized for the columns of papers or for slides, and what a figure's
-file says of itself."""
+"""The styles of figures, for columns of papers or for slides, and what a figure's file says."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The engine: a request's cells are done or found, stage by stage, and collected to a result; a
-result is read back from its folder."""
+"""Cells of a request are done or found and collected to a result, which is read from its folder."""
 
 from __future__ import annotations
 
@@ -92,10 +91,10 @@ def _unfinished(
     is."""
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     kept = {n: digest for n, digest in digests.items() if store.has(digest, cells[n].parts)}
-    if not kept and not outcomes:
-        return None
-    with suppress(SimshuffleError):
-        return _result(study, request, {**outcomes, **_gather(cells, kept, store)}, "unfinished")
+    if kept or outcomes:
+        with suppress(SimshuffleError):
+            done = {**outcomes, **_gather(cells, kept, store)}
+            return _result(study, request, done, "unfinished")
     return None
 
 

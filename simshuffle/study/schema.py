@@ -1,5 +1,4 @@
-"""Schema: the columns of a table; tables are written, read back to the last bit, and printed
-through it."""
+"""Schema: a table's columns, by which it is written, read back to the last bit, and printed."""
 
 from __future__ import annotations
 

@@ -19,9 +19,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from simshuffle.study.cell import Cell
 from simshuffle.version import __version__
+
+if TYPE_CHECKING:
+    from simshuffle.study.cell import Cell
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,6 @@ class Standing:
 TRUST = 1.0  # s of measured work that count as much as the cells' costs by estimate
 
 Progress = Callable[[Standing], None]
-
-
 Shown = Callable[[str], AbstractContextManager[Progress | None]]
 """Shows how far the cells are, which are called by the noun that it is given."""
 
@@ -128,14 +129,11 @@ class Watch:
         running = {self.cells[digest].label: part for digest, part in self.shares.items()}
         done, total = self.kept + len(self.ended), self.kept + len(self.cells)
         share = 1.0 - rest / self._whole if self._whole else 1.0
-        self.progress(Standing(done, total, share, self._seconds(rest, left), running))
-
-    def _seconds(self, rest: float, left: Mapping[str, float]) -> float:
-        """s until all is done, of which the costs ``rest`` remain, ``left`` of each cell that is
-        being done. Beside what was measured stands that a cell takes what it costs."""
+        # beside what was measured stands that a cell takes what it costs
         slowness = (TRUST + self._busy) / (TRUST + self._whole - rest)
         # one that began late, or is large, outlasts the others
-        return slowness * max(rest / self.at_once, max(left.values(), default=0.0))
+        seconds = slowness * max(rest / self.at_once, max(left.values(), default=0.0))
+        self.progress(Standing(done, total, share, seconds, running))
 
 
 FACTOR = 3.0
@@ -248,14 +246,10 @@ def duration(seconds: float) -> str:
 
 
 def _overall(noun: str, standing: Standing) -> str:
-    if standing.total == 1:
-        return f"{noun}{_left(standing)}"
-    return f"{standing.done} of {standing.total} {noun}s done{_left(standing)}"
-
-
-def _left(standing: Standing) -> str:
     # at the end what is found is still to be written
-    return f", about {duration(standing.left_s)} left" if standing.left_s else ""
+    rest = f", about {duration(standing.left_s)} left" if standing.left_s else ""
+    done = f"{standing.done} of {standing.total} {noun}s done" if standing.total > 1 else noun
+    return f"{done}{rest}"
 
 
 def _lines(noun: str) -> Progress:
@@ -297,7 +291,7 @@ def _bars(noun: str) -> Iterator[Progress]:
             for label, share in shown.items():
                 if label not in tasks:
                     tasks[label] = bars.add_task(label, total=1.0)
-                text = label if standing.total > 1 else f"{label}{_left(standing)}"
+                text = label if standing.total > 1 else _overall(label, standing)
                 bars.update(tasks[label], completed=share, description=text)
 
         yield tell

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results.console import terminal_text
-from simshuffle.results.export import captioned, html
+from simshuffle.results.console import captioned, html, terminal_text
 from simshuffle.results.folders import write_folder
 from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows

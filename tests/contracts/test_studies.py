@@ -19,7 +19,7 @@ from simshuffle.cli import main
 from simshuffle.cli.show import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
-from simshuffle.results.export import exported
+from simshuffle.results.console import exported
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.study import engine, registry
 from simshuffle.study.executors import Here, Processes

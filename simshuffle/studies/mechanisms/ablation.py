@@ -15,19 +15,23 @@ from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
-from simshuffle.studies.mechanisms.shapley import changes, contributions, on_the_way, state, word
 from simshuffle.studies.mechanisms.switches import (
     Switch,
     Values,
     assigned,
+    changes,
+    contributions,
     corners,
     differences,
     flat,
     made,
+    on_the_way,
     position,
     refused,
+    state,
     with_also,
     within,
+    word,
     written,
 )
 from simshuffle.studies.mechanisms.tables import (

@@ -1,5 +1,4 @@
-"""The search for the largest hidden exchange fraction of a variant at one world size, and for what
-ends it."""
+"""The search for the largest hidden exchange fraction of a variant, and for what ends it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Variants of an exchange, the mechanisms of each that can be removed, and the warm epoch that is
-measured."""
+"""Variants of an exchange, the mechanisms of each that can be removed, and the warm epoch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The studies behind ``simshuffle run``: every run of every scenario's sweep, simulated and
-reported; with several seeds, means and intervals are shown."""
+"""The studies behind ``simshuffle run``: every run of every scenario's sweep, with its seeds."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from simshuffle.plan.packets import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import report
 from simshuffle.results.chart import Chart
-from simshuffle.results.export import html
-from simshuffle.results.ranks import Kept
+from simshuffle.results.console import html
+from simshuffle.results.report import Kept
 from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.options import scenarios_of

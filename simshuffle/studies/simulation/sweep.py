@@ -1,5 +1,4 @@
-"""The study behind ``simshuffle sweep``: a scenario over the values of some of its keys and over
-seeds, as one table."""
+"""The study behind ``simshuffle sweep``: a scenario over values of its keys and over seeds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The figure of a sweep: a measure over one axis, a line for each combination of the
-others."""
+"""The figure of a sweep: a measure over one axis, a line for each combination of the others."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
-from simshuffle.results.ranks import ITERATION_COLUMNS
-from simshuffle.results.report import EPOCH_COLUMNS, LABELS
+from simshuffle.results.report import EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
 from simshuffle.spec.library import nearest
 from simshuffle.study.schema import Column, Schema, amount, count, real, text, unit_of

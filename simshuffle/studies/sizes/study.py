@@ -16,7 +16,6 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
-from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
@@ -173,7 +172,7 @@ def says(result: Result) -> Iterator[str]:
     awaited = {QUANTITIES[name] for name in AWAITED}
     for row in result.derived["quantiles"].to_dict("records"):
         if row["uneven"] > UNEVEN and row["quantity"] in awaited:
-            most, middle = (readable(row[k], Dimension.NBYTES, 3) for k in ("most", "median"))
+            most, middle = (QUANTILES_OF.columns[k].cell(row[k]) for k in ("most", "median"))
             yield (
                 f"{row['run']}: {row['quantity']}: one rank has {most}, half of them at most"
                 f" {middle}; the others wait for it."
