@@ -20,7 +20,7 @@ from pathlib import Path
 from simshuffle import load_scenario
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.plan.effort import effort
-from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.sim.cell import RunCell
 from simshuffle.study.store import Disk
 Fluid().finish_times(Links([1.0], [0.0]), Flows.of([[0]], [1.0]))
 scenario = load_scenario(sys.argv[1], {"sweep": {}, **json.loads(sys.argv[2])})

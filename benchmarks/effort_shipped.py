@@ -22,8 +22,8 @@ from simshuffle.network.models import make_ready
 from simshuffle.plan.effort import effort
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
+from simshuffle.sim.cell import RunCell
 from simshuffle.sim.machine import Machine, SimulatedEpoch
-from simshuffle.studies.simulation.cell import RunCell
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "data" / "effort.csv"

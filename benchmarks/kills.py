@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simshuffle.errors import SimshuffleError
-from simshuffle.study import made
 from simshuffle.study.registry import read_folder
 
 SMALL = ["--set", "epochs=1", "--set", "workload.dataset.num_samples=512"]
@@ -107,13 +106,14 @@ def content(folder: Path) -> dict[str, object]:
         if path.suffix in {".csv", ".parquet"}:
             out[name] = table(path)
         elif path.suffix not in {".png", ".pdf", ".txt"}:
-            out[name] = timeless(made.content(path)) if name == "meta.json" else made.content(path)
+            out[name] = timeless(path.read_bytes()) if name == "meta.json" else path.read_bytes()
     return out
 
 
 def timeless(meta: bytes) -> object:
-    """A ``meta.json`` without the speed of its trainings."""
+    """A ``meta.json`` without how it was made, and the speed of its trainings."""
     found = json.loads(meta)
+    found.pop("made", None)
     if "torch" in found:
         for run in found["runs"].values():
             run.pop("samples_per_s", None)

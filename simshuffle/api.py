@@ -12,10 +12,9 @@ from pathlib import Path
 
 from simshuffle import comparison
 from simshuffle.comparison import Comparison
-from simshuffle.results.ranks import Kept
+from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.study import request
+from simshuffle.studies.simulation.study import SimulationResult, request
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder

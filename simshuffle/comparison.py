@@ -14,8 +14,7 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.results import report, side_by_side
-from simshuffle.results.console import terminal_text
-from simshuffle.results.export import html
+from simshuffle.results.console import html, terminal_text
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios

@@ -21,7 +21,7 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.tokens import repeated
 from simshuffle.scenario.workload import Dataset, Workload
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.study.calibration import Calibration, calibrations
+from simshuffle.study.standing import Calibration, calibrations
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -153,7 +153,7 @@ def _request(folder: Path, result: Result) -> Request[Any]:
 
 
 def _rule(result: Result, tolerance: float | None) -> Rule:
-    now = {**versions(result.study.versions), "code": code(result.study)}
+    now = {**versions(result.study.versions), "code": code(result.study)[:12]}
     then = {**result.meta["versions"], "code": result.meta.get("code", "unknown")}
     others = tuple(
         f"{name} {then.get(name, 'unknown')} (here {now.get(name, 'none')})"

@@ -144,9 +144,9 @@ def study_progress(noun: str) -> Iterator[Progress | None]:
     if _volume.quiet:
         yield None
         return
-    from simshuffle.study import progress
+    from simshuffle.study import standing
 
-    with progress.study_progress(noun) as tell:
+    with standing.study_progress(noun) as tell:
         yield tell
 
 

@@ -71,7 +71,7 @@ def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int 
     """Print texts and tables, as a terminal shows them or in that format; ``width`` in columns
     where there is no terminal."""
     if to is not None:
-        from simshuffle.results.export import exported
+        from simshuffle.results.console import exported
 
         typer.echo(exported(parts, to), nl=False)
         return

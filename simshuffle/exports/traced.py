@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.errors import refuse
 from simshuffle.exports.source import Source, spans
-from simshuffle.results.ranks import iterations, sample, seconds_by_rank
+from simshuffle.results.report import iterations, sample, seconds_by_rank
 from simshuffle.results.timeline import EXCLUSIVE, PHASES
 from simshuffle.sim.recorder import EpochRecord, Recorder
 from simshuffle.sim.simulate import simulate_epochs

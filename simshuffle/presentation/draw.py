@@ -21,7 +21,7 @@ from simshuffle.presentation.catalogue import check_results, kind_named, table_o
 from simshuffle.presentation.of_runs import Given
 from simshuffle.results import paper
 from simshuffle.results.canvas import NO_LAYOUT
-from simshuffle.results.export import captioned, latex
+from simshuffle.results.console import captioned, latex
 from simshuffle.results.folders import room_for
 from simshuffle.results.style import SIGNED, STYLE, STYLES, in_style, metadata, signed
 from simshuffle.results.table_io import rows

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import SimshuffleError
 from simshuffle.plan.findings import warnings as unusual
-from simshuffle.results.console import new_table
-from simshuffle.results.export import html
+from simshuffle.results.console import html, new_table
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.studies.simulation import text

@@ -15,18 +15,17 @@ from simshuffle.presentation.page_parts import Section, bullets, details, paragr
 from simshuffle.presentation.page_vega import figure
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.ranks import Kept
-from simshuffle.results.report import lasting
+from simshuffle.results.report import Kept, lasting
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.intervals import Means, samples_of
-from simshuffle.studies.simulation.measure import WHOLE_EPOCH
+from simshuffle.studies.simulation.seeds import Means, samples_of
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
+from simshuffle.studies.simulation.tables import WHOLE_EPOCH
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result

@@ -29,26 +29,14 @@ NO_LAYOUT: dict[Any, Any] = {"figure.autolayout": False, "figure.constrained_lay
 """For a figure without an engine of its own."""
 
 
-def _add_font(name: str, file: str) -> None:
-    """Let matplotlib's own font be found by that name, and no other one that the machine may have.
-
-    So a figure is the same to the last byte wherever it is drawn.
-    """
-    own = FontEntry(
-        fname=str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / file),
-        name=name,
-        style="normal",
-        variant="normal",
-        weight=400,
-        stretch="normal",
-        size="scalable",
-    )
-    if all(entry.name != name for entry in fontManager.ttflist):
-        fontManager.ttflist.append(own)
-
-
-_add_font(SANS, "DejaVuSans.ttf")
-_add_font(SERIF, "STIXGeneral.ttf")
+# matplotlib's own fonts are found by these names, and no other ones that the machine may have, so
+# that a figure is the same to the last byte wherever it is drawn
+for _name, _file in ((SANS, "DejaVuSans.ttf"), (SERIF, "STIXGeneral.ttf")):
+    if all(entry.name != _name for entry in fontManager.ttflist):
+        _path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / _file
+        _look: dict[str, Any] = {"style": "normal", "variant": "normal", "stretch": "normal"}
+        _font = FontEntry(fname=str(_path), name=_name, weight=400, size="scalable", **_look)
+        fontManager.ttflist.append(_font)
 
 
 class _Figure(Figure):

@@ -26,8 +26,7 @@ other; a cell from x to x2 and from y to y2 in the colour of its value."""
 GREY = "#888888"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 """Of lines of one colour: matplotlib's '-', or points on and off."""
-LETTER = 0.025
-"""Share of an axis that a letter below it takes."""
+LETTER = 0.025  # share of an axis that a letter below it takes
 WIDE_RANGE = 8.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 

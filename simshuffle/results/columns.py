@@ -1,5 +1,4 @@
-"""Column: what a column of a table holds, with its kind, range and a sentence, and how it is
-printed."""
+"""Column: what a column of a table holds: kind, range and a sentence, and how it is printed."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ Look = str | Callable[[Any], str]
 """How a value is printed: a format such as '.3g', 'bytes' or 'percent', or a function."""
 LARGEST = 1e100
 """No number is larger, so that what is summed, squared or drawn of them stays finite."""
-MOST = 2**53
-"""No whole number is larger, for floats hold all up to it."""
+MOST = 2**53  # no whole number is larger, for floats hold all up to it
 
 
 @dataclass(frozen=True)

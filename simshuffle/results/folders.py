@@ -25,8 +25,7 @@ _TABLES = {
 _PARTS = {"runs", "plans", "timelines", "extractions", "models"}
 """Folders in a result, of files with the suffixes `_OF_PARTS`."""
 _OF_PARTS = {".json", ".parquet", ".npz", ".yaml"}
-_INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")
-"""Names of the files in `INPUTS`."""
+_INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")  # names of the files in `INPUTS`
 
 
 def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:
@@ -57,7 +56,9 @@ def _taken(folder: Path, replace: bool, known: Collection[str]) -> tuple[str, st
         return "must not be where a file system begins", "Name a folder in it."
     if not there or not any(folder.iterdir()):
         return None
-    if not _is_result(folder):
+    # the ``meta.json`` of a result has its kind, or a fingerprint
+    kind, fingerprint = (meta_of(folder).get(name, "") for name in ("kind", "fingerprint"))
+    if not isinstance(kind, str) or not (kind or re.fullmatch("[0-9a-f]{12}", str(fingerprint))):
         return "holds something else than a result", "Name a new folder."
     if foreign := _foreign(folder, known):
         shown = ", ".join(foreign[:3])
@@ -65,15 +66,6 @@ def _taken(folder: Path, replace: bool, known: Collection[str]) -> tuple[str, st
     if not replace:
         return "holds another result", "Name another folder, or use --force to replace it."
     return None
-
-
-def _is_result(folder: Path) -> bool:
-    """Whether its ``meta.json`` is that of a result: with its kind, or a fingerprint."""
-    meta = meta_of(folder)
-    kind, fingerprint = meta.get("kind", ""), meta.get("fingerprint", "")
-    return isinstance(kind, str) and (
-        bool(kind) or re.fullmatch("[0-9a-f]{12}", str(fingerprint)) is not None
-    )
 
 
 def _foreign(folder: Path, known: Collection[str]) -> list[str]:
@@ -92,25 +84,18 @@ def _foreign(folder: Path, known: Collection[str]) -> list[str]:
             return False
         if path.name.startswith(".") and ".part-" in path.name:  # of a process that was killed
             return True
-        if path.is_dir():
-            if path.name == INPUTS:
-                return all(_INPUT.fullmatch(part.name) for part in path.iterdir())
-            if path.name in known:
-                return not any(part.is_symlink() for part in path.rglob("*"))
-            return path.name in _PARTS and all(map(_of_part, path.rglob("*")))
-        return (
-            path.name in named
-            or path.name in known
-            or (twin is not None and path.with_suffix(twin).name in names)
-        )
+        if not path.is_dir():
+            drawn = twin is not None and path.with_suffix(twin).name in names
+            return drawn or path.name in named or path.name in known
+        if path.name == INPUTS:
+            return all(_INPUT.fullmatch(part.name) for part in path.iterdir())
+        parts = list(path.rglob("*"))
+        if any(part.is_symlink() for part in parts):
+            return False
+        kinds = {part.suffix for part in parts if not part.is_dir() and part.name != ".lock"}
+        return path.name in known or (path.name in _PARTS and kinds <= _OF_PARTS)
 
     return sorted(path.name for path in folder.iterdir() if not ours(path))
-
-
-def _of_part(path: Path) -> bool:
-    if path.is_symlink():
-        return False
-    return path.is_dir() or path.suffix in _OF_PARTS or path.name == ".lock"
 
 
 def _unwritable(folder: Path) -> tuple[str, str] | None:

@@ -22,8 +22,7 @@ from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, Ramp, round
 from simshuffle.results.labels import label_points
 from simshuffle.results.style import SMALL, STYLE, letters
 
-MANY = 2000
-"""Marks of a kind, beyond which they are a picture inside the figure."""
+MANY = 2000  # marks of a kind, beyond which they are a picture inside the figure
 UNSEEN = 0.004
 """Share of the longest bar below which a piece has no edge, which would be all of it."""
 _FILLS: dict[str, dict[str, Any]] = {
@@ -38,8 +37,7 @@ _DENSE: dict[str, Any] = {
     "handletextpad": 0.3,
     "columnspacing": 0.6,
 }
-NOTE_LETTERS, TITLE_LETTERS = 76, 56
-"""Letters of a line across the figure."""
+NOTE_LETTERS, TITLE_LETTERS = 76, 56  # letters of a line across the figure
 NOTE_INCHES = 0.11
 Which = Literal["x", "y"]
 
@@ -54,7 +52,12 @@ def draw(chart: Chart) -> Figure:
             _panel(ax, panel, chart)
         if chart.ramp:
             _ramp(figure, axes, chart.ramp)
-        _titles(figure, chart, note)
+        if chart.y:
+            figure.supylabel(chart.y, fontsize=STYLE["axes.labelsize"])
+        if note:
+            figure.supxlabel(note, x=0.01, ha="left", fontsize=SMALL, color="#555555")
+        elif chart.x:
+            figure.supxlabel(chart.x, fontsize=STYLE["axes.labelsize"])
         handles = [_handle(kinds, look) for kinds, look in chart.legend_keys()]
         legend_above(figure, handles, chart.legend, **(_DENSE if chart.dense else {}))
         if chart.names:
@@ -66,7 +69,6 @@ def draw(chart: Chart) -> Figure:
 
 
 def _axes(figure: Figure, chart: Chart) -> list[Axes]:
-    """Of each panel, row by row."""
     rows: list[list[Panel]] = [[]]
     for panel in chart.panels:
         if sum(each.span for each in rows[-1]) + panel.span > chart.across:
@@ -88,17 +90,6 @@ def _axes(figure: Figure, chart: Chart) -> list[Axes]:
             left += panel.span
             axes.append(ax)
     return axes
-
-
-def _titles(figure: Figure, chart: Chart, note: str) -> None:
-    """What stands beside and below all panels."""
-    size = STYLE["axes.labelsize"]
-    if chart.y:
-        figure.supylabel(chart.y, fontsize=size)
-    if note:
-        figure.supxlabel(note, x=0.01, ha="left", fontsize=SMALL, color="#555555")
-    elif chart.x:
-        figure.supxlabel(chart.x, fontsize=size)
 
 
 def _panel(ax: Axes, panel: Panel, chart: Chart) -> None:
@@ -132,7 +123,6 @@ def _panel(ax: Axes, panel: Panel, chart: Chart) -> None:
 
 
 def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
-    """Rows that look the same."""
     rows = mark.places()
     if rows.empty or mark.kind == "label" or not {"x", "y"} & set(rows):
         return
@@ -147,7 +137,6 @@ def _groups(mark: Mark, chart: Chart) -> Iterator[tuple[pd.DataFrame, Look]]:
 
 
 def _axis(ax: Axes, which: Which, of: Axis) -> None:
-    """Scale, title and ticks."""
     axis = getattr(ax, f"{which}axis")
     getattr(ax, f"set_{which}scale")("log" if of.log else "linear")
     axis.set_label_text(of.title)
@@ -169,7 +158,6 @@ def _axis(ax: Axes, which: Which, of: Axis) -> None:
 
 
 def _ends(ax: Axes, which: Which, of: Axis) -> None:
-    """The ends, after all is drawn."""
     found = getattr(ax, f"get_{which}lim")()
     low, high = min(found), max(found)
     low, high = (low if of.low is None else of.low), (high if of.high is None else of.high)
@@ -180,7 +168,6 @@ def _ends(ax: Axes, which: Which, of: Axis) -> None:
 
 
 def _face(look: Look) -> dict[str, Any]:
-    """Of a bar."""
     plain = {"facecolor": look.colour, "edgecolor": "white", "linewidth": 0.3, "alpha": look.alpha}
     own = _FILLS.get(look.fill, {})
     edge = {} if "edgecolor" in own or not own else {"edgecolor": look.colour}
@@ -314,7 +301,6 @@ _DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, _Of], None]] = {
 
 
 def _handle(kinds: set[str], look: Look) -> Patch | Line2D:
-    """What stands for marks in the legend."""
     if kinds & {"bar", "band"}:
         return Patch(label=look.label, **_face(look))
     style = {**_line(look), "label": look.label}
@@ -330,10 +316,9 @@ def _mapped(ramp: Ramp) -> matplotlib.cm.ScalarMappable:
 
 
 def _ramp(figure: Figure, axes: Sequence[Axes], ramp: Ramp) -> None:
-    place: Any = {"location": "right", "aspect": 25}
-    if ramp.below:
-        place = {"location": "bottom", "aspect": 40}
-    bar = figure.colorbar(_mapped(ramp), ax=list(axes), pad=0.02, **place)
+    place, aspect = ("bottom", 40) if ramp.below else ("right", 25)
+    look: Any = {"location": place, "aspect": aspect, "pad": 0.02}
+    bar = figure.colorbar(_mapped(ramp), ax=list(axes), **look)
     bar.set_label(ramp.title, fontsize=7)
     bar.ax.tick_params(labelsize=SMALL)
     bar.outline.set_visible(False)

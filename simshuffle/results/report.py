@@ -1,5 +1,4 @@
-"""Tables for people, from the timeline alone: epochs, the breakdown by label, and what ranks
-waited for."""
+"""Tables for people, from the timeline alone: epochs, the breakdown, and what ranks waited for."""
 
 from __future__ import annotations
 
@@ -10,7 +9,15 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.results.columns import Column, amount, count, share, text
-from simshuffle.results.timeline import EXCLUSIVE, HIDDEN, SOURCE_COLUMNS, Timeline
+from simshuffle.results.timeline import (
+    EXCLUSIVE,
+    HIDDEN,
+    PHASES,
+    SOURCE_COLUMNS,
+    Timeline,
+    phase_rows,
+    phase_table,
+)
 from simshuffle.results.waiting import waiting
 from simshuffle.spec.arrays import Floats
 
@@ -36,11 +43,9 @@ MEANINGS = {
 }
 """What a label stands for."""
 
-WHOLE = "epoch"
-"""Beside the labels: the whole epoch, to which they add up."""
+WHOLE = "epoch"  # beside the labels: the whole epoch, to which they add up
 
-COMPUTING = ("forward", "backward", "update")
-"""Phases in which the accelerator computes."""
+COMPUTING = ("forward", "backward", "update")  # phases in which the accelerator computes
 
 COUNTED = (
     "samples_moved",
@@ -122,9 +127,7 @@ def lasting(timeline: Timeline) -> pd.Series[float]:
     counts by `weights`."""
     seconds = timeline.phases["end_s"] - timeline.phases["start_s"]
     weight = weights(timeline)
-    if weight is not None:
-        seconds *= weight
-    return seconds
+    return seconds if weight is None else seconds * weight
 
 
 def phase_seconds(timeline: Timeline) -> pd.DataFrame:
@@ -275,3 +278,72 @@ def by_cause(table: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(label=table["label"].where(~waits, table["cause"]), waiting=waits)
     keys = [*keys_of(table), "label", "waiting"]
     return table.groupby(keys, observed=True, sort=False)["seconds"].sum().reset_index()
+
+
+Kept = Literal["full", "ranks", "none"]
+"""Of which ranks a timeline is kept: of all, of those that `sample` names, of none."""
+
+ITERATION_COLUMNS: dict[str, Column] = {
+    "run": text("name of the run"),
+    "epoch": count("from 1"),
+    "iteration": count("from 1; 0 for what goes before the first one and follows the last one"),
+    "phase": text("one of PHASES that a rank had in the iteration", *PHASES),
+    "mean_s": amount("s in it, mean over all ranks; a rank that had none counts as 0 s"),
+    "least_s": amount("s of the rank with the least of it"),
+    "most_s": amount("s of the rank with the most of it"),
+}
+SPREAD = 8  # ranks of the sample that lie evenly, beside the extreme ones
+
+
+def seconds_by_rank(phases: pd.DataFrame) -> Floats:
+    """Seconds in each phase, (iterations + 1, M, phases), from the phases table of one epoch of one
+    run."""
+    iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
+    # row-major in (iteration, rank, phase)
+    place = phases["iteration"].to_numpy(np.int64) * ranks
+    place += phases["rank"].to_numpy()
+    place *= len(PHASES)
+    place += pd.Categorical(phases["phase"], PHASES).codes
+    lasting = phases["end_s"].to_numpy() - phases["start_s"].to_numpy()
+    shape = (iterations, ranks, len(PHASES))
+    seconds = np.bincount(place, lasting, int(np.prod(shape)))
+    return seconds.astype(np.float64, copy=False).reshape(shape)
+
+
+def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
+    """A row for each phase in each iteration of one epoch of one run: columns `ITERATION_COLUMNS`;
+    ``seconds`` are from `seconds_by_rank`."""
+    mean, least, most = seconds.mean(axis=1), seconds.min(axis=1), seconds.max(axis=1)
+    iteration, phase = np.nonzero(most > 0)
+    first = phases.iloc[[0] * len(iteration)]
+    return pd.DataFrame(
+        {
+            "run": first["run"].array,
+            "epoch": first["epoch"].array,
+            "iteration": iteration.astype(np.int32),
+            "phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)),
+            "mean_s": mean[iteration, phase],
+            "least_s": least[iteration, phase],
+            "most_s": most[iteration, phase],
+        }
+    )
+
+
+def sample(seconds: Floats) -> list[int]:
+    """Ranks that stand for all of an epoch, given its `seconds_by_rank`: `SPREAD` that lie evenly,
+    from 0 on; and those that computed least and most, and waited for others least and most. Of
+    equal ones it is the first."""
+    of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
+    computing = sum(of_phase[name] for name in (*COMPUTING, SLOWDOWN))
+    waiting = sum(of_phase[name] for name in PHASES if name.startswith("wait_"))
+    extremes = {
+        int(of) for each in (computing, waiting) for of in (np.argmin(each), np.argmax(each))
+    }
+    ranks = seconds.shape[1]
+    return sorted({ranks * place // SPREAD for place in range(SPREAD)} | extremes)
+
+
+def no_phases() -> pd.DataFrame:
+    """The phases table without rows."""
+    rows = phase_rows(1, [PHASES[0]], np.zeros((0, 1, 2)), np.zeros((0, 1, 1)))
+    return phase_table("", [rows])

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 60
 """Rows of a table that are all shown; of a longer one, those that differ, and at most so many."""
-MOST_ASKED = 30
-"""Keys of what was asked that are shown, those that say most."""
+MOST_ASKED = 30  # keys of what was asked that are shown, those that say most
 ABSENT, SHORT = "-", 60
 """What stands for no value in a table, and letters of a value that it shows."""
 
@@ -79,7 +78,6 @@ def _side_by_side(name: str, table: pd.DataFrame, keys: Sequence[str]) -> Table:
 
 
 def _number(value: float) -> str:
-    """Four digits, or all before the point."""
     if pd.isna(value):
         return ABSENT
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

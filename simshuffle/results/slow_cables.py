@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-FULL = 0.999
-"""Share of a cable from which it is full."""
+FULL = 0.999  # share of a cable from which it is full
 
 
-SAME = "mended, the result is the same"
-"""Why a run with --mended is as this one."""
+SAME = "mended, the result is the same"  # why a run with --mended is as this one
 
 
 def slow_cables_on_the_ways(about: Mapping[str, Any]) -> str:

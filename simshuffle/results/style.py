@@ -1,5 +1,4 @@
-"""The styles of all figures, sized for the columns of papers or for slides, and what a figure's
-file says of itself."""
+"""The styles of figures, for columns of papers or for slides, and what a figure's file says."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from typing import Any
 
 from simshuffle.version import __version__
 
-COLUMN_INCHES = 3.4
-"""Width of a figure that nobody chose a style for."""
+COLUMN_INCHES = 3.4  # width of a figure that nobody chose a style for
 COLOURS = {
     "I/O": "#4477AA",
     "FW+BW": "#228833",
@@ -22,13 +20,11 @@ COLOURS = {
 }
 BRIGHT = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 """P. Tol's bright scheme, which colour-blind people can tell apart."""
-SMALL = 6.0
-"""Points of the smallest letters."""
+SMALL = 6.0  # points of the smallest letters
 SANS, SERIF = "DejaVu Sans of matplotlib", "STIXGeneral of matplotlib"
 
 
 def _sizes(text: float, label: float, tick: float, legend: float) -> dict[str, Any]:
-    """Of letters, in points."""
     return {
         "font.size": text,
         "axes.labelsize": label,
@@ -108,8 +104,6 @@ def line_height() -> float:
 
 
 class _Parameters(Mapping[str, Any]):
-    """Those of matplotlib for the style that figures are made in now."""
-
     def __getitem__(self, name: str) -> Any:
         return {**_COMMON, **_now.get()[0].rc}[name]
 
@@ -121,7 +115,8 @@ class _Parameters(Mapping[str, Any]):
 
 
 STYLE: Any = _Parameters()
-"""What every figure is made and kept with: ``matplotlib.rc_context(STYLE)``."""
+"""What every figure is made and kept with, ``matplotlib.rc_context(STYLE)``: the parameters of the
+style that figures are made in now."""
 
 
 def signed(name: str, fingerprints: Sequence[str]) -> str:
@@ -131,8 +126,7 @@ def signed(name: str, fingerprints: Sequence[str]) -> str:
     return f"{SIGNED} {__version__}, figure {name}{of}"
 
 
-SIGNED = "simshuffle"
-"""How `signed` begins."""
+SIGNED = "simshuffle"  # how `signed` begins
 
 
 _METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subject")}

@@ -1,5 +1,4 @@
-"""The results: who did what when, what crossed every link, and where every epoch's bytes came
-from."""
+"""Who did what when, what crossed every link, and where every epoch's bytes came from."""
 
 from __future__ import annotations
 

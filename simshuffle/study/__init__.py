@@ -1,2 +1,1 @@
-"""The engine of every study: cells of work, done once and kept; tables with a schema; one result
-folder."""
+"""The engine of every study: cells of work, done once and kept, and results with a schema."""

@@ -1,5 +1,4 @@
-"""Cluster: the same cells on the workers of a Dask scheduler that is there already (extra
-``cluster``)."""
+"""The same cells on the workers of a Dask scheduler that is there already (extra ``cluster``)."""
 
 from __future__ import annotations
 
@@ -11,13 +10,12 @@ from distributed import Client, as_completed
 from distributed.scheduler import KilledWorker
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.study.attempt import Lost, attempt
 from simshuffle.study.cell import Cell
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import Watch
-from simshuffle.study.store import Disk, Store
+from simshuffle.study.store import Disk, Lost, Store, attempt
 
-PATIENCE = "10 s"
-"""How long a scheduler has to answer."""
+PATIENCE = "10 s"  # how long a scheduler has to answer
 _ALONE = threading.Lock()
 """A worker of several threads does one cell at a time, for a cell's memory is that of a process."""
 
@@ -61,13 +59,10 @@ class Cluster:
         try:
             return Client(self.address, timeout=PATIENCE, set_as_default=False)
         except (OSError, ValueError) as error:
-            problem = Problem(
-                "--scheduler",
-                "must be the address of a Dask scheduler that answers",
-                self.address,
-                "Start one with 'dask scheduler', and workers with 'dask worker'.",
-            )
-            raise InputError(problem, "command line") from error
+            rule = "must be the address of a Dask scheduler that answers"
+            remedy = "Start one with 'dask scheduler', and workers with 'dask worker'."
+            problem = Problem("--scheduler", rule, self.address, remedy)
+            raise InputError(problem, COMMAND_LINE) from error
 
     def _note(self, digest: str, cell: Cell, future: object, store: Store) -> None:
         error = future.exception()  # type: ignore[attr-defined]
@@ -79,13 +74,9 @@ class Cluster:
             self.lost[digest] = failure
         elif not store.has(digest, cell.parts):
             root = str(store.root) if isinstance(store, Disk) else ""
-            problem = Problem(
-                "--out",
-                "must lie on a file system that the workers share",
-                root,
-                "Name a folder on it.",
-            )
-            raise InputError(problem, "command line")
+            rule = "must lie on a file system that the workers share"
+            problem = Problem("--out", rule, root, "Name a folder on it.")
+            raise InputError(problem, COMMAND_LINE)
 
 
 def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:

@@ -1,5 +1,4 @@
-"""What differs between a stored table and the same one done again: in which columns, in how many
-rows, by how much at most, and where."""
+"""What differs between a stored table and the same one done again: where and by how much."""
 
 from __future__ import annotations
 
@@ -12,14 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.study.long_table import LongTable, Part
+from simshuffle.study.long_table import LongTable
 from simshuffle.study.schema import Schema
 
 NOTHING = 1e-12
 """Where a tolerance applies, numbers that are no further apart are the same: differences of times
 of hours, which ought to be 0, are not exactly that."""
-SHOWN = 40
-"""Letters of a text that is shown."""
+SHOWN = 40  # letters of a text that is shown
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,11 @@ def of_tables(
             also those that differ by `NOTHING`; 0 for equal to the last bit.
     """
     found = {name: _Column(name) for name, of in schema.columns.items() if not of.measured}
-    label = _Label(schema)
     if len(stored) == len(again) and _same_order(schema.key, stored, again):
         before = 0
         for left, right in zip(stored.pieces(), again.pieces(), strict=False):
             for column in found.values():
-                column.add(left, right, before, label, tolerance)
+                column.add(left, right, before, schema, tolerance)
             before += len(left)
         return _told(file, found, len(stored))
     if not schema.key:
@@ -79,11 +76,11 @@ def of_tables(
     both = left.index[left.index.isin(right.index)]
     alone = [_alone(of, both, schema.key) for of in (left, right)]
     out = [_of_file(file, *alone if any(alone) else ("rows in one order", "in another"))]
-    parts = [LongTable((Part(of.loc[both].reset_index()),)) for of in (left, right)]
+    left, right = (of.loc[both].reset_index() for of in (left, right))
     for name in schema.key:
         del found[name]
     for column in found.values():
-        column.add(parts[0].whole(), parts[1].whole(), 0, label, tolerance)
+        column.add(left, right, 0, schema, tolerance)
     return out + _told(file, found, len(both))
 
 
@@ -95,14 +92,13 @@ def of_values(
     for key in sorted({*stored, *again}):
         a, b = (of.get(key, "nothing") for of in (stored, again))
         size: tuple[float | None, float | None] = (None, None)
+        same = a == b and type(a) is type(b)
         if isinstance(a, int | float) and isinstance(b, int | float):
             left, right = np.array([float(a)]), np.array([float(b)])
-            if not _unequal(left, right, tolerance)[0]:
-                continue
+            same = not _unequal(left, right, tolerance)[0]
             size = abs(float(a) - float(b)), float(_relative(left, right)[0])
-        elif a == b and type(a) is type(b):
-            continue
-        out.append(Difference(file, key, 0, 0, size[0], size[1], "", a, b))
+        if not same:
+            out.append(Difference(file, key, 0, 0, *size, "", a, b))
     return out
 
 
@@ -119,20 +115,15 @@ def of_files(file: str, stored: bytes | None, again: bytes | None) -> list[Diffe
 
 
 class _Column:
-    """What was found in a column so far."""
+    """What was found in a column so far: in how many rows, and what `Difference` says of the worst
+    one, from its absolute difference on."""
 
     def __init__(self, name: str) -> None:
         self.name, self.rows, self._most = name, 0, -1.0
-        self._size: tuple[float | None, float | None] = (None, None)
-        self._where, self._stored, self._again = "", None, None
+        self.worst: tuple[float | None, float | None, str, Any, Any] = (None, None, "", None, None)
 
     def add(
-        self,
-        left: pd.DataFrame,
-        right: pd.DataFrame,
-        before: int,
-        label: _Label,
-        tolerance: float,
+        self, left: pd.DataFrame, right: pd.DataFrame, before: int, schema: Schema, tolerance: float
     ) -> None:
         """Look at rows that follow ``before`` others."""
         a, b = left[self.name], right[self.name]
@@ -151,41 +142,26 @@ class _Column:
         self.rows += len(differ)
         if not len(differ) or sizes.max() <= self._most:
             return
-        self._most = float(sizes.max())
-        row = int(differ[sizes.argmax()])
-        self._where = label.of(left, row, before)
-        self._stored, self._again = _plain(a.iloc[row]), _plain(b.iloc[row])
+        self._most, row = float(sizes.max()), int(differ[sizes.argmax()])
+        size: tuple[float | None, float | None] = (None, None)
         if numbers and math.isfinite(self._most):
-            self._size = abs(float(x[row]) - float(y[row])), self._most
-        else:
-            self._size = (None, None)
-
-    def told(self, file: str, of: int) -> Difference:
-        """What was found."""
-        size, where = self._size, self._where
-        values = self._stored, self._again
-        return Difference(file, self.name, self.rows, of, size[0], size[1], where, *values)
+            size = abs(float(x[row]) - float(y[row])), self._most
+        where = _called(schema, left.iloc[row], before + row)
+        self.worst = (*size, where, _plain(a.iloc[row]), _plain(b.iloc[row]))
 
 
-class _Label:
+def _called(schema: Schema, row: pd.Series[Any], number: int) -> str:
     """How a row is called: by its key, or by its number and what stands before the first number
     that is not whole."""
-
-    def __init__(self, schema: Schema) -> None:
-        kinds = [of.kind for of in schema.columns.values()]
-        leading = kinds.index("real") if "real" in kinds else len(kinds)
-        self._keyed = bool(schema.key)
-        self._columns: Sequence[str] = schema.key or [*schema.columns][:leading]
-
-    def of(self, rows: pd.DataFrame, row: int, before: int) -> str:
-        """The name of a row; ``before`` rows stand before the first one."""
-        words = [] if self._keyed else [f"row {before + row + 1}"]
-        at = rows.iloc[row]
-        return ", ".join([*words, *(f"{name}={_shown(at[name])}" for name in self._columns)])
+    kinds = [of.kind for of in schema.columns.values()]
+    leading = [*schema.columns][: kinds.index("real") if "real" in kinds else len(kinds)]
+    words = [] if schema.key else [f"row {number + 1}"]
+    return ", ".join([*words, *(f"{name}={_shown(row[name])}" for name in schema.key or leading)])
 
 
 def _told(file: str, found: Mapping[str, _Column], of: int) -> list[Difference]:
-    return [column.told(file, of) for column in found.values() if column.rows]
+    columns = [column for column in found.values() if column.rows]
+    return [Difference(file, column.name, column.rows, of, *column.worst) for column in columns]
 
 
 def _alone(table: pd.DataFrame, both: pd.Index[Any], key: Sequence[str]) -> str:

@@ -1,5 +1,4 @@
-"""The engine: a request's cells are done or found, stage by stage, and collected to a result; a
-result is read back from its folder."""
+"""Cells of a request are done or found and collected to a result, which is read from its folder."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
 from simshuffle.results.folders import meta_of
 from simshuffle.spec.library import INPUTS
-from simshuffle.study.attempt import Lost
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here
 from simshuffle.study.long_table import LazyTables, Table
@@ -25,7 +23,7 @@ from simshuffle.study.made import MADE, made
 from simshuffle.study.schema import LARGEST, MOST, REMEDY
 from simshuffle.study.signals import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
-from simshuffle.study.store import Memory, Store
+from simshuffle.study.store import Lost, Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
 
 V = TypeVar("V")
@@ -93,10 +91,10 @@ def _unfinished(
     is."""
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     kept = {n: digest for n, digest in digests.items() if store.has(digest, cells[n].parts)}
-    if not kept and not outcomes:
-        return None
-    with suppress(SimshuffleError):
-        return _result(study, request, {**outcomes, **_gather(cells, kept, store)}, "unfinished")
+    if kept or outcomes:
+        with suppress(SimshuffleError):
+            done = {**outcomes, **_gather(cells, kept, store)}
+            return _result(study, request, done, "unfinished")
     return None
 
 
@@ -108,7 +106,7 @@ def _result(
     meta: dict[str, Any] = {
         "kind": study.kind,
         "fingerprint": fingerprint(study, request),
-        "code": code(study),
+        "code": code(study)[:12],
         "versions": versions(study.versions),
         MADE: made(),
         **request.asked,
@@ -124,7 +122,6 @@ def _result(
 
 
 def _counts(files_in: Mapping[str, Mapping[str, Any]], inputs: Mapping[str, Any]) -> dict[str, int]:
-    """How many files a result has in each of its folders."""
     places = {**files_in, **({INPUTS: inputs} if inputs else {})}
     return {place: len(files) for place, files in places.items()}
 
@@ -152,9 +149,8 @@ def _do(
         # a worker may have written an outcome of which this process has not heard
         done = kept + sum(store.has(digest, cell.parts) for digest, cell in missing.items())
         raise Interrupted(done, kept + len(missing)) from None
-    return {
-        name: executor.lost[digest] for name, digest in digests.items() if digest in executor.lost
-    }
+    lost = executor.lost
+    return {name: lost[digest] for name, digest in digests.items() if digest in lost}
 
 
 def _gather(
@@ -165,16 +161,20 @@ def _gather(
     Raises:
         SimulationError: one is damaged; the same command does it again.
     """
-    found = {name: store.get(digest, cells[name].parts) for name, digest in digests.items()}
-    damaged = [name for name, outcome in found.items() if outcome is None]
-    for name in damaged:  # has() looked at the entry alone: what it names is not as written
-        store.forget(digests[name])
+    found: dict[str, Outcome] = {}
+    damaged = []
+    for name, digest in digests.items():
+        if outcome := store.get(digest, cells[name].parts):
+            found[name] = outcome
+        else:  # has() looked at the entry alone: what it names is not as written
+            store.forget(digest)
+            damaged.append(name)
     if damaged:
         raise SimulationError(
             f"Stored outcomes are damaged: {', '.join(damaged)}. They are removed; give the same"
             " command again."
         )
-    return {name: outcome for name, outcome in found.items() if outcome is not None}
+    return found
 
 
 def _failure(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
@@ -201,7 +201,12 @@ def alone(folder: Path) -> Iterator[None]:
     path = folder.with_name(f".{folder.name}.lock")
     try:
         with path.open("w") as lock:
-            _claim(lock, path, folder)
+            if not _claimed(lock, path):
+                rule, remedy = (
+                    "another process is at work in it",
+                    "Wait until it has ended, or stop it.",
+                )
+                raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
             try:
                 yield
             finally:
@@ -212,16 +217,12 @@ def alone(folder: Path) -> Iterator[None]:
                 place.rmdir()
 
 
-def _claim(lock: IO[str], path: Path, folder: Path) -> None:
-    try:
+def _claimed(lock: IO[str], path: Path) -> bool:
+    with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # whoever held it before may have removed it after it was opened here
-        held = path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
-    except OSError:
-        held = False
-    if not held:
-        rule, remedy = "another process is at work in it", "Wait until it has ended, or stop it."
-        raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
+        return path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    return False
 
 
 def existing(study: Study[V], folder: Path, wanted: str) -> Result | None:
@@ -291,8 +292,6 @@ def read(study: Study[Any], folder: Path) -> Result:
 
 
 class _Meta(TypedDict):
-    """What every ``meta.json`` holds."""
-
     kind: str
     fingerprint: str
     code: NotRequired[str]
@@ -301,7 +300,6 @@ class _Meta(TypedDict):
 
 
 def _faults(study: Study[Any], meta: Meta) -> list[Problem]:
-    """What in ``meta.json`` is not as the study wants it."""
     problems = []
     for kind in (_Meta, study.says):
         try:
@@ -320,7 +318,6 @@ def _faults(study: Study[Any], meta: Meta) -> list[Problem]:
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers in plain values, with their dotted keys."""
     if isinstance(value, int | float):
         yield key, value
     elif isinstance(value, Mapping | list):
@@ -330,6 +327,5 @@ def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _files(folder: Path) -> dict[str, bytes | Path]:
-    """The files in ``folder``, which may be missing."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: path for path in found if path.is_file()}

@@ -1,25 +1,27 @@
-"""Executors: who does the cells. This process, or processes on all usable cores; a cluster is in
-`simshuffle.study.cluster`."""
+"""Executors: who does the cells. This process, or processes on all usable cores, forked by
+`simshuffle.study.server`; a cluster is in `simshuffle.study.cluster`."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from pickle import PicklingError
 from typing import Protocol
 
-from simshuffle.study.attempt import Lost, attempt
-from simshuffle.study.calibration import note
+import cloudpickle
+
 from simshuffle.study.cell import Cell
-from simshuffle.study.server import MOMENT, News, not_sent
-from simshuffle.study.standing import Watch
-from simshuffle.study.store import Memory, Store
-from simshuffle.study.workers import Gone, Workers
+from simshuffle.study.server import GRACE, MOMENT, News, Order, not_sent
+from simshuffle.study.standing import Watch, note
+from simshuffle.study.store import Lost, Memory, Store, attempt
 
 WORTH_PROCESSES = 1.5
 """s that processes must save by the cells' costs: about so long it takes until the first begins."""
@@ -92,7 +94,10 @@ class Processes:
             again: dict[str, int] = {}
             yield from self._together(cells, [digest], 1, store, watch, again)
             for status in again.values():
-                self._end(digest, Lost(f"its process was killed twice ({_cause(status)})"), watch)
+                cause = f"{signal.Signals(-status).name}" if status < 0 else "it ended by itself"
+                if status == -signal.SIGKILL:
+                    cause = "SIGKILL: memory may have run out"
+                self._end(digest, Lost(f"its process was killed twice ({cause})"), watch)
                 yield digest
 
     def _together(
@@ -118,7 +123,9 @@ class Processes:
                             workers.begin(digest, cells[digest], store)
                         except (PicklingError, TypeError, AttributeError) as error:
                             running.remove(digest)
-                            self._end(digest, Lost(not_sent(_reason(error))), watch)
+                            # the last line of what was raised where it was to be sent
+                            why = str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
+                            self._end(digest, Lost(not_sent(why)), watch)
                             yield digest
                     for news in workers.news(MOMENT):
                         if news.digest in running and self._heard(news, watch, died):
@@ -196,18 +203,6 @@ class Local:
         )
 
 
-def _reason(error: Exception) -> str:
-    """The last line of what was raised where the cell was to be sent."""
-    return str(error.__cause__ or error).strip('"\n ').splitlines()[-1]
-
-
-def _cause(status: int) -> str:
-    """What the exit status of a process says of its end, shortly."""
-    if status == -signal.SIGKILL:
-        return "SIGKILL: memory may have run out"
-    return f"{signal.Signals(-status).name}" if status < 0 else "it ended by itself"
-
-
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -216,16 +211,82 @@ def usable_cores() -> int:
 def available_memory() -> float:
     """Bytes that new processes can take: what the system calls available, within the limit of the
     control group; infinite where neither is told."""
-    found = [float("inf")]
+    found, group = [float("inf")], Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         values = dict(line.split(":") for line in lines)
         found.append(1024 * float(values["MemAvailable"].split()[0]))
-    group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError):  # 'max' where there is no limit
-        limit, used = (
-            float((group / name).read_text(encoding="utf-8"))
-            for name in ("memory.max", "memory.current")
-        )
-        found.append(limit - used)
+        limit = float((group / "memory.max").read_text(encoding="utf-8"))
+        found.append(limit - float((group / "memory.current").read_text(encoding="utf-8")))
     return min(found)
+
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+"""How the libraries that compute are told the number of their threads, before they are loaded."""
+SERVE = """
+import sys
+sys.path[:] = sys.argv[2:]
+from simshuffle.study.server import serve
+serve(int(sys.argv[1]))
+"""
+
+
+class Gone(Exception):
+    """The server has died, and all that it did with it."""
+
+
+class Workers:
+    """A process for each cell, which computes with one thread; use it in ``with``."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            number = theirs.fileno()
+            self._server = subprocess.Popen(  # noqa: S603 - Python itself
+                [sys.executable, "-c", SERVE, str(number), *sys.path],
+                env={**os.environ, **dict.fromkeys(ONE_THREAD, "1")},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[number],
+                start_new_session=True,  # a terminal's Ctrl-C is for the parent
+            )
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop all of them, and wait until they have ended."""
+        self._connection.close()
+        try:
+            self._server.wait(2 * GRACE)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+
+    def begin(self, digest: str, cell: Cell, store: Store) -> None:
+        """Begin a cell.
+
+        Raises:
+            Exception: the cell cannot be pickled; what, is up to its parts.
+            Gone: there is no server any more.
+        """
+        kind, work = cloudpickle.dumps(type(cell)), cloudpickle.dumps((cell, store))
+        try:
+            self._connection.send(Order(digest, kind, work))
+        except OSError as error:
+            raise Gone from error
+
+    def news(self, seconds: float) -> Iterator[News]:
+        """What is heard within that time: nothing, or all that there is by then.
+
+        Raises:
+            Gone: there is no server any more.
+        """
+        try:
+            while self._connection.poll(seconds):
+                yield self._connection.recv()
+                seconds = 0.0
+        except (EOFError, OSError) as error:
+            with suppress(ProcessLookupError):  # what it has forked
+                os.killpg(self._server.pid, 9)
+            raise Gone from error

@@ -20,14 +20,12 @@ from simshuffle.study.options import (
     plain_type,
 )
 from simshuffle.study.perform import Performance, Teller
-from simshuffle.study.progress import study_progress
+from simshuffle.study.standing import study_progress
 from simshuffle.study.study import Result
 from simshuffle.study.verb import Verb
 
-WIDTH = 92
-"""Columns of a docstring."""
-PROGRESS = "progress"
-"""The argument that no option has: whether bars show how far it is."""
+WIDTH = 92  # columns of a docstring
+PROGRESS = "progress"  # the argument that no option has: whether bars show how far it is
 
 
 def function_of(verb: Verb[Any]) -> Callable[..., Result]:
@@ -56,7 +54,6 @@ _SHOWN = inspect.Parameter(PROGRESS, inspect.Parameter.KEYWORD_ONLY, default=Tru
 
 
 def _parameter(field: Field) -> inspect.Parameter:
-    """An argument by its place or name, an option by its name."""
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if not isinstance(field.option, Argument):
         kind = inspect.Parameter.KEYWORD_ONLY

@@ -98,9 +98,8 @@ class LongTable:
 
     def distinct(self, columns: Sequence[str]) -> pd.DataFrame:
         """The rows that differ in these columns."""
-        return stacked(
-            [piece.drop_duplicates() for piece in self.pieces(columns)]
-        ).drop_duplicates()
+        pieces = [piece.drop_duplicates() for piece in self.pieces(columns)]
+        return stacked(pieces).drop_duplicates()
 
 
 Table = pd.DataFrame | LongTable
@@ -225,13 +224,9 @@ class _Folder:
 
 
 class _File:
-    """A Parquet file that is written group by group.
-
-    Args:
-        path: of the file.
-        lean: numbers are written as they are, without a dictionary of those that occur, which takes
-            20 MB while it is made and saves nothing where few times are equal.
-    """
+    """A Parquet file that is written group by group. If ``lean``, numbers are written as they are,
+    without a dictionary of those that occur, which takes 20 MB while it is made and saves nothing
+    where few times are equal."""
 
     def __init__(self, path: Path, *, lean: bool = False) -> None:
         self.path, self._lean = path, lean
@@ -242,11 +237,9 @@ class _File:
         if self._writer is None:
             schema = pa.Schema.from_pandas(group.head(0), preserve_index=False)
             named = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+            words = named if self._lean else True
             self._writer = pq.ParquetWriter(
-                self.path,
-                schema,
-                compression="zstd",
-                use_dictionary=named if self._lean else True,
+                self.path, schema, compression="zstd", use_dictionary=words
             )
         schema = self._writer.schema
         self._writer.write_table(pa.Table.from_pandas(group, schema, preserve_index=False))

@@ -3,7 +3,6 @@ so no fingerprint has it, and comparisons of two results leave it out."""
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import shlex
@@ -13,11 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from simshuffle.results.folders import meta_of
 from simshuffle.study.executors import usable_cores
 
-MADE = "made"
-"""Its key in ``meta.json``."""
+MADE = "made"  # its key in ``meta.json``
 _PATIENCE_S = 5.0
 
 
@@ -26,10 +23,9 @@ def made() -> dict[str, Any]:
     ends in '-dirty' where files in it are changed."""
     program, *words = sys.argv or [""]
     name = Path(program).name
-    command = shlex.join(["simshuffle" if name == "__main__.py" else name, *words])
     commit = _commit()
     return {
-        "command": command,
+        "command": shlex.join(["simshuffle" if name == "__main__.py" else name, *words]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **({"commit": commit} if commit else {}),
         "machine": {
@@ -63,19 +59,3 @@ def _processor() -> str:
         text = ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def contents(folder: str | Path) -> dict[str, bytes]:
-    """All files of a result folder by their names in it, without what says how it was made: two
-    results are the same if these are."""
-    folder = Path(folder)
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): content(path) for path in paths}
-
-
-def content(path: Path) -> bytes:
-    """What a file of a result folder holds; of ``meta.json`` without how it was made."""
-    if path.name != "meta.json" or not (meta := meta_of(path.parent)):
-        return path.read_bytes()
-    told = {key: value for key, value in meta.items() if key != MADE}
-    return json.dumps(told, indent=1, sort_keys=True).encode()

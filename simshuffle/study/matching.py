@@ -11,20 +11,16 @@ import pandas as pd
 
 MOST_TRIED = 200 * 200
 """Pairs of runs that are looked at; of more, only those of one name are compared."""
-MOST_NAMED = 5
-"""Keys that a sentence names; the rest are counted."""
+MOST_NAMED = 5  # keys that a sentence names; the rest are counted
 STRATEGY = "workload.exchange.kind"
 _FIRST = (
     *("cluster.name", "world_size", "workload.dataset.", "workload.model.", STRATEGY),
     *("epochs", "seed", "seeds", "workload.", ""),
 )
 """What keys begin with, in the order in which their differences are told."""
-_NOT_ASKED = {"name", "description"}
 
-Flat = Mapping[str, Any]
-"""Values by dotted key."""
-Asked = Mapping[str, Flat]
-"""What was asked of each run, by its name."""
+Flat = Mapping[str, Any]  # values by dotted key
+Asked = Mapping[str, Flat]  # what was asked of each run, by its name
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:
@@ -69,7 +65,7 @@ def _keys_apart(a: Flat, b: Flat) -> list[str]:
     apart = [
         key
         for key in dict.fromkeys([*a, *b])
-        if key not in _NOT_ASKED and (key in a, a.get(key)) != (key in b, b.get(key))
+        if key not in {"name", "description"} and (key in a, a.get(key)) != (key in b, b.get(key))
     ]
     return sorted(apart, key=lambda key: _order(key, a.get(key), b.get(key)))
 
@@ -88,11 +84,8 @@ def _of_a_number(key: str, *values: Any) -> bool:
 
 
 def _order(key: str, *values: Any) -> tuple[bool, int]:
-    return _of_a_number(key, *values), _place(key)
-
-
-def _place(key: str) -> int:
-    return next(place for place, start in enumerate(_FIRST) if key.startswith(start))
+    place = next(place for place, start in enumerate(_FIRST) if key.startswith(start))
+    return _of_a_number(key, *values), place
 
 
 def matching(a: Asked, b: Asked, pairs: Mapping[str, str]) -> list[str]:

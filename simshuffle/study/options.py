@@ -21,8 +21,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 from simshuffle.errors import InputError, Problem
 
 COMMAND_LINE = "command line"
-Completion = Callable[[str], list[str]]
-"""Words that complete one that is begun."""
+Completion = Callable[[str], list[str]]  # words that complete one that is begun
 OptionsT = TypeVar("OptionsT", bound="Options")
 
 
@@ -59,7 +58,6 @@ def words(*known: str, place: str = "") -> Completion:
 
 
 def _kinds(union: Any) -> Iterator[str]:
-    """Kinds of the records of a union."""
     fields = getattr(union, "model_fields", None)
     if fields is not None:
         yield from get_args(fields["kind"].annotation)
@@ -159,7 +157,8 @@ class Field:
     @property
     def flag(self) -> str:
         """The first name of the option, such as '--world-size'."""
-        return self.option.flag.split()[0] if self.option.flag else f"--{dashed(self.name)}"
+        named = self.name.strip("_").replace("_", "-")
+        return self.option.flag.split()[0] if self.option.flag else f"--{named}"
 
     @property
     def needed(self) -> bool:
@@ -167,13 +166,8 @@ class Field:
         return self.default is dataclasses.MISSING
 
 
-def dashed(name: str) -> str:
-    """The name of a field as the command line has it."""
-    return name.strip("_").replace("_", "-")
-
-
 def fields_of(record: type[Options]) -> tuple[Field, ...]:
-    """The fields of a record: arguments first, then its own options, then the shared ones."""
+    """The fields of a record: arguments, its own options, the scenario's --set, the shared ones."""
     hints = get_type_hints(record, include_extras=True)
     found = []
     for field in dataclasses.fields(record):
@@ -183,16 +177,11 @@ def fields_of(record: type[Options]) -> tuple[Field, ...]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         found.append(Field(field.name, kind, option, default))
-    return tuple(sorted(found, key=_rank))
 
+    def rank(field: Field) -> tuple[bool, bool, bool]:
+        return not isinstance(field.option, Argument), field.name in SHARED, field.name == "set"
 
-def _rank(field: Field) -> int:
-    """Arguments, options, the scenario's --set, what all verbs share."""
-    if isinstance(field.option, Argument):
-        return 0
-    if field.name in SHARED:
-        return 3
-    return 2 if field.name == "set" else 1
+    return tuple(sorted(found, key=rank))
 
 
 def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
@@ -212,37 +201,32 @@ def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> Op
     try:
         made: OptionsT = TypeAdapter(record).validate_python(dict(values))
     except ValidationError as error:
-        problems = [_refused(fields[str(of["loc"][0])], of) for of in error.errors()]
+        problems = []
+        for of in error.errors():
+            rule = of["msg"].removeprefix("Input ").removeprefix("Value error, ")
+            problems.append(_refused(fields[str(of["loc"][0])], rule, of["input"]))
         raise as_asked(InputError(problems, COMMAND_LINE), source) from None
     if problems := [of for field in fields.values() for of in _problems(field, made)]:
         raise as_asked(InputError(problems, COMMAND_LINE), source)
     return made
 
 
-def _refused(field: Field, of: Any) -> Problem:
-    """What pydantic says of a value: ``of`` is one of its errors."""
-    rule = of["msg"].removeprefix("Input ").removeprefix("Value error, ")
+def _refused(field: Field, rule: str, value: Any) -> Problem:
+    """A value of a field that does not obey ``rule``, or is none of its choices."""
     remedy = "Give a value that obeys the rule."
-    if field.option.choices:
-        rule, remedy = _choice(field.option)
-    return Problem(field.flag, rule, repr(of["input"])[:60], remedy)
-
-
-def _choice(option: Option) -> tuple[str, str]:
-    """Rule and remedy of an option that is one of a few words."""
-    return f"must be {' or '.join(option.choices)}", "Write one of them, or leave it out."
+    if choices := field.option.choices:
+        rule, remedy = f"must be {' or '.join(choices)}", "Write one of them, or leave it out."
+    return Problem(field.flag, rule, repr(value)[:60], remedy)
 
 
 def _problems(field: Field, made: Options) -> Iterator[Problem]:
-    """What is wrong with the value of a field: its range and its choices."""
     option, given = field.option, getattr(made, field.name)
+    low, high = option.low, option.high
     for value in given if isinstance(given, list | tuple) else [given]:
         if value is None:
             continue
         if option.choices and value not in option.choices:
-            rule, remedy = _choice(option)
-            yield Problem(field.flag, rule, repr(value)[:60], remedy)
-        low, high = option.low, option.high
+            yield _refused(field, "", value)
         if (low is not None and not value >= low) or (high is not None and not value <= high):
             rule = f"must be at least {low:g}" if high is None else f"must be {low:g} to {high:g}"
             yield Problem(field.flag, rule, repr(value)[:60], "Give a value in that range.")

@@ -28,10 +28,6 @@ BY_NAME = {"run", "train"}
 """Verbs whose folders are called by the name of the scenario or study alone."""
 
 
-def _silent(text: str) -> None:
-    """Says nothing."""
-
-
 @dataclass(frozen=True)
 class Teller:
     """Who is told what happens meanwhile; nobody by default.
@@ -42,8 +38,8 @@ class Teller:
         progress: shows how far the cells are, which are called by the noun that it is given.
     """
 
-    say: Tell = _silent
-    detail: Tell = _silent
+    say: Tell = lambda text: None
+    detail: Tell = lambda text: None
     progress: Shown = lambda noun: nullcontext(None)
 
 
@@ -80,17 +76,13 @@ class Performance:
             Stopped: some of it is kept.
         """
         before = _teller.set(self.teller)
+        # the folder is held while something is measured for it
+        out = self.options.out if self.verb.measures else None
         try:
-            with self._held(self.options.out):
+            with engine.alone(out) if out else nullcontext():
                 return self.of(*self.verb.request(self.options))
         finally:
             _teller.reset(before)
-
-    def _held(self, folder: Path | None) -> AbstractContextManager[None]:
-        """The folder is held while something is measured for it."""
-        if folder is None or not self.verb.measures:
-            return nullcontext()
-        return engine.alone(folder)
 
     def of(self, study: Study[Any], request: Request[Any]) -> tuple[Result, Path | None]:
         """The same of a request that is made already."""

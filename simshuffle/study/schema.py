@@ -1,5 +1,4 @@
-"""Schema: the columns of a table; tables are written, read back to the last bit, and printed
-through it."""
+"""Schema: a table's columns, by which it is written, read back to the last bit, and printed."""
 
 from __future__ import annotations
 
@@ -160,40 +159,26 @@ class Schema:
         except InputError:
             raise
         except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
-            raise InputError(
-                Problem(path.name, "cannot be read", _line(error), REMEDY), str(path.parent)
-            ) from None
+            problem = Problem(path.name, "cannot be read", str(error).partition("\n")[0], REMEDY)
+            raise InputError(problem, str(path.parent)) from None
         self.check(table, path.name)
         return table
 
     def _csv(self, path: Path) -> pd.DataFrame:
-        kinds = {"text": pa.string(), "real": pa.float64(), "flag": pa.bool_()}
-        whole = {"count": pa.int64()}
+        kinds = {"text": pa.string(), "real": pa.float64(), "flag": pa.bool_(), "count": pa.int64()}
+        # whole numbers of which some may be empty are read as floats
         types = {
-            name: (kinds | whole).get(column.kind if not column.empty else _optional(column.kind))
+            name: kinds["real" if column.empty and column.kind == "count" else column.kind]
             for name, column in self.columns.items()
         }
-        convert = pc.ConvertOptions(
-            column_types={name: kind for name, kind in types.items() if kind is not None},
-            strings_can_be_null=False,
-        )
+        convert = pc.ConvertOptions(column_types=types, strings_can_be_null=False)
         parse = pc.ParseOptions(newlines_in_values=True)
-        table: pd.DataFrame = pc.read_csv(
-            path, convert_options=convert, parse_options=parse
-        ).to_pandas()
+        found = pc.read_csv(path, convert_options=convert, parse_options=parse)
+        table: pd.DataFrame = found.to_pandas()
         return table
 
 
 REMEDY = "Give a folder that simshuffle wrote and nobody changed, or make the result again."
-
-
-def _optional(kind: Kind) -> str:
-    """How a column is read whose places may be empty: whole numbers as floats."""
-    return "real" if kind == "count" else kind
-
-
-def _line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _sample(values: pd.Series[Any]) -> str:

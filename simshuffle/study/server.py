@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 from simshuffle.study.signals import interrupt
 
-MOMENT = 0.25
-"""s between two reports of progress, at most that often from one cell."""
+MOMENT = 0.25  # s between two reports of progress, at most that often from one cell
 GRACE = 3.0
 """s that processes have to remove what they have half-written when they are stopped."""
 
@@ -52,16 +51,13 @@ class News:
     value: Any
 
 
-@dataclass(frozen=True)
-class _Process:
-    digest: str
-    number: int
+_Processes = dict[Connection, tuple[str, int]]  # the cell of each, and the number of the process
 
 
 def serve(descriptor: int) -> None:
     """Do what is ordered on the connection of that file descriptor, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
-    parent, processes = Connection(descriptor), dict[Connection, _Process]()
+    parent, processes = Connection(descriptor), _Processes()
     try:
         while True:
             for ready in wait([parent, *processes]):
@@ -73,8 +69,7 @@ def serve(descriptor: int) -> None:
         _stop(processes)
 
 
-def _begin(order: Order, parent: Connection, processes: dict[Connection, _Process]) -> None:
-    """Fork a process that does what is ordered."""
+def _begin(order: Order, parent: Connection, processes: _Processes) -> None:
     with suppress(Exception):  # what cannot be loaded here cannot be there, which says so
         pickle.loads(order.kind).make_ready()  # noqa: S301 - from the parent alone
     ours, theirs = Pipe(duplex=False)
@@ -91,24 +86,22 @@ def _begin(order: Order, parent: Connection, processes: dict[Connection, _Proces
         finally:
             os._exit(1)
     theirs.close()
-    processes[ours] = _Process(order.digest, number)
+    processes[ours] = order.digest, number
 
 
-def _hear(ours: Connection, parent: Connection, processes: dict[Connection, _Process]) -> None:
-    """Tell the parent what a process tells, or that it has died."""
+def _hear(ours: Connection, parent: Connection, processes: _Processes) -> None:
     try:
         parent.send_bytes(ours.recv_bytes())
     except (EOFError, ConnectionResetError):
         ours.close()
-        process = processes.pop(ours)
-        status = os.waitstatus_to_exitcode(os.waitpid(process.number, 0)[1])
+        digest, number = processes.pop(ours)
+        status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
         if status:
-            parent.send(News(process.digest, "died", status))
+            parent.send(News(digest, "died", status))
 
 
-def _stop(processes: dict[Connection, _Process]) -> None:
-    """End all processes, and this one."""
-    left = {process.number for process in processes.values()}
+def _stop(processes: _Processes) -> None:
+    left = {number for _, number in processes.values()}
     for number in left:
         os.kill(number, signal.SIGTERM)
     deadline = monotonic() + GRACE
@@ -122,7 +115,7 @@ def _stop(processes: dict[Connection, _Process]) -> None:
 
 def _work(order: Order, server: Connection) -> None:
     """Do a cell, in a process of its own, which ends with it."""
-    from simshuffle.study.attempt import Lost, attempt  # noqa: PLC0415 - where it is needed
+    from simshuffle.study.store import Lost, attempt  # noqa: PLC0415 - where it is needed
 
     last = [0.0]
 

@@ -1,5 +1,4 @@
-"""Signals for as long as something lasts: what asks this process to stop is Ctrl-C, or has no
-effect."""
+"""What asks this process to stop is Ctrl-C, or has no effect, for as long as something lasts."""
 
 from __future__ import annotations
 

@@ -1,14 +1,30 @@
-"""Standing: how far a study is, and how long it will still take."""
+"""Standing: how far a study is and how long it will still take, as bars on a terminal or in a
+notebook, and elsewhere as a line now and then.
+
+How much longer than by their costs cells took on this machine is in a small file in the user's
+cache folder. Nothing rests on it but what is said of times to come. So a file that cannot be read
+or written is none, and of two processes that write at once one is forgotten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from simshuffle.study.calibration import Calibration, calibrations
-from simshuffle.study.cell import Cell
+from simshuffle.version import __version__
+
+if TYPE_CHECKING:
+    from simshuffle.study.cell import Cell
 
 
 @dataclass(frozen=True)
@@ -24,12 +40,9 @@ class Standing:
     running: Mapping[str, float]  # share done of each cell that is being done, by its label
 
 
-TRUST = 1.0
-"""s of measured work that count as much as the cells' costs by estimate."""
+TRUST = 1.0  # s of measured work that count as much as the cells' costs by estimate
 
 Progress = Callable[[Standing], None]
-
-
 Shown = Callable[[str], AbstractContextManager[Progress | None]]
 """Shows how far the cells are, which are called by the noun that it is given."""
 
@@ -101,7 +114,6 @@ class Watch:
         self._begun.pop(digest, None)
 
     def _count(self) -> None:
-        """Count the time that processes were busy since the last time."""
         now = monotonic()
         self._busy += (now - self._last) * len(self.shares)
         self._last = now
@@ -117,11 +129,169 @@ class Watch:
         running = {self.cells[digest].label: part for digest, part in self.shares.items()}
         done, total = self.kept + len(self.ended), self.kept + len(self.cells)
         share = 1.0 - rest / self._whole if self._whole else 1.0
-        self.progress(Standing(done, total, share, self._seconds(rest, left), running))
-
-    def _seconds(self, rest: float, left: Mapping[str, float]) -> float:
-        """s until all is done, of which the costs ``rest`` remain, ``left`` of each cell that is
-        being done. Beside what was measured stands that a cell takes what it costs."""
+        # beside what was measured stands that a cell takes what it costs
         slowness = (TRUST + self._busy) / (TRUST + self._whole - rest)
         # one that began late, or is large, outlasts the others
-        return slowness * max(rest / self.at_once, max(left.values(), default=0.0))
+        seconds = slowness * max(rest / self.at_once, max(left.values(), default=0.0))
+        self.progress(Standing(done, total, share, seconds, running))
+
+
+FACTOR = 3.0
+"""Factor of which 9 of 10 costs are right on a machine like the one on which they were fitted
+(docs/data/effort.csv)."""
+SURE = 0.9  # share of the cells for which a factor is claimed
+KEPT = 20  # cells of a kind that are remembered
+FEWEST = 3  # cells of a kind from which on they count
+WORTH = 0.3
+"""s that a cell must cost or take at least: less is mostly the clock's, and the system's."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What cells of a kind take."""
+
+    factor: float = 1.0  # the median of what they took, over their costs
+    within: float = FACTOR  # 9 of 10 take as long by that factor, or less than it off
+    count: int = 0  # cells that this rests on; 0 if none of that kind are known
+
+    @classmethod
+    def of(cls, ratios: list[float]) -> Calibration:
+        """From what cells took over their costs."""
+        if len(ratios) < FEWEST:
+            return cls()
+        factor = statistics.median(ratios)
+        off = sorted(max(ratio / factor, factor / ratio) for ratio in ratios)
+        within = off[math.ceil(SURE * len(off)) - 1]
+        # a few say little of how much the next one may be off
+        share = len(off) / KEPT
+        return cls(factor, max(within, FACTOR ** (1.0 - share), 1.5), len(ratios))
+
+
+def file() -> Path:
+    """Where they are kept."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "simshuffle" / "calibration.json"
+
+
+def calibrations() -> Mapping[str, Calibration]:
+    """What is known of cells on this machine, by their kind."""
+    return {kind: Calibration.of(ratios) for kind, ratios in _read().items()}
+
+
+def note(found: Iterable[tuple[str, float, float]]) -> None:
+    """Remember cells: kind, cost and what it took (s)."""
+    known = _read()
+    news = [
+        (kind, took / cost)
+        for kind, cost, took in found
+        if min(cost, took) > 0 and max(cost, took) >= WORTH
+    ]
+    if not news:
+        return
+    for kind, ratio in news:
+        known[kind] = [*known.get(kind, []), ratio][-KEPT:]
+    with suppress(OSError, RuntimeError):
+        path = file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        number, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(number, "w", encoding="utf-8") as text:
+            json.dump({"version": __version__, "ratios": known}, text)
+        Path(name).replace(path)
+
+
+def _read() -> dict[str, list[float]]:
+    """What cells took over their costs, by their kind; nothing where the file is not there, or not
+    such a file, or of another version, whose costs may be others."""
+    with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
+        content = json.loads(file().read_text(encoding="utf-8"))
+        if content["version"] == __version__:
+            return {
+                str(kind): [float(ratio) for ratio in ratios if 0 < float(ratio) < math.inf][-KEPT:]
+                for kind, ratios in content["ratios"].items()
+            }
+    return {}
+
+
+FIRST_LINE = 5.0
+"""s until the first line where there is no terminal: what is done by then needs none."""
+A_LINE_EVERY = 30.0
+"""s between two lines where there is no terminal, such as in the log of a batch job."""
+MOST_BARS = 16  # cells that have a bar of their own, on a machine of many cores
+
+
+@contextmanager
+def study_progress(noun: str) -> Iterator[Progress]:
+    """Tells how far the cells of a study are, which are called ``noun``, such as 'run'."""
+    if sys.stderr.isatty() or _in_notebook():
+        with _bars(noun) as bars:
+            yield bars
+    else:
+        yield _lines(noun)
+
+
+def _in_notebook() -> bool:
+    """Whether Python runs in a notebook, whose standard error is no terminal and shows bars."""
+    if "IPython" not in sys.modules:
+        return False
+    from rich.console import Console  # noqa: PLC0415 - where something is shown
+
+    return Console().is_jupyter
+
+
+def duration(seconds: float) -> str:
+    """A duration in words: '40 s', '12 min', '3.4 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _overall(noun: str, standing: Standing) -> str:
+    # at the end what is found is still to be written
+    rest = f", about {duration(standing.left_s)} left" if standing.left_s else ""
+    done = f"{standing.done} of {standing.total} {noun}s done" if standing.total > 1 else noun
+    return f"{done}{rest}"
+
+
+def _lines(noun: str) -> Progress:
+    following = [monotonic() + FIRST_LINE]
+
+    def tell(standing: Standing) -> None:
+        if monotonic() >= following[0]:
+            following[0] = monotonic() + A_LINE_EVERY
+            running = ", ".join(f"{name} {share:.0%}" for name, share in standing.running.items())
+            text = f"{standing.share:.0%}: {_overall(noun, standing)}"
+            sys.stderr.write(f"{text} ({running})\n" if running else f"{text}\n")
+
+    return tell
+
+
+@contextmanager
+def _bars(noun: str) -> Iterator[Progress]:
+    from rich import progress as rich  # noqa: PLC0415 - where something is shown
+    from rich.console import Console  # noqa: PLC0415
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.TextColumn("{task.percentage:>3.0f} %"),
+        rich.TimeElapsedColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, rich.TaskID] = {}
+
+        def tell(standing: Standing) -> None:
+            if standing.total > 1:
+                if "" not in tasks:
+                    tasks[""] = bars.add_task(noun, total=1.0)
+                text = _overall(noun, standing)
+                bars.update(tasks[""], completed=standing.share, description=text)
+            shown = dict(list(standing.running.items())[:MOST_BARS])
+            for label in [label for label in tasks if label and label not in shown]:
+                bars.remove_task(tasks.pop(label))
+            for label, share in shown.items():
+                if label not in tasks:
+                    tasks[label] = bars.add_task(label, total=1.0)
+                text = label if standing.total > 1 else _overall(label, standing)
+                bars.update(tasks[label], completed=share, description=text)
+
+        yield tell

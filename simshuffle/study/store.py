@@ -1,5 +1,5 @@
 """Store: outcomes of cells by their digest, each there whole or not at all, as JSON, Parquet and
-plain files; never as pickles."""
+plain files, never as pickles; and a cell is done, whose outcome is kept, or it is said why not."""
 
 from __future__ import annotations
 
@@ -12,30 +12,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from simshuffle.study.cell import Outcome
+from simshuffle.errors import SimshuffleError
+from simshuffle.study.cell import Cell, Outcome, Tell
 from simshuffle.study.long_table import LazyTables, LongTable, Part, long, write_parquet
 
 TABLE = ".parquet"
 CELLS = ".cells"
 """Folder of the outcomes of cells, beside the result folders that rest on them."""
-
-
-class Store(Protocol):
-    """Where outcomes are kept."""
-
-    def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """Whether there is an outcome with those tables and files."""
-
-    def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """The outcome with those of its tables and files; None if it is not there or damaged."""
-
-    def put(self, digest: str, outcome: Outcome) -> None:
-        """Keep an outcome; a second one of the same digest replaces the first."""
-
-    def forget(self, digest: str) -> None:
-        """Remove an outcome, if it is there."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +30,19 @@ class Memory:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """As for `Store`."""
+        """Whether there is an outcome with those tables and files."""
         return digest in self.outcomes
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """As for `Store`."""
+        """The outcome with those of its tables and files; None if it is not there or damaged."""
         return self.outcomes.get(digest)
 
     def put(self, digest: str, outcome: Outcome) -> None:
-        """As for `Store`."""
+        """Keep an outcome; a second one of the same digest replaces the first."""
         self.outcomes[digest] = outcome
 
     def forget(self, digest: str) -> None:
-        """As for `Store`."""
+        """Remove an outcome, if it is there."""
         self.outcomes.pop(digest, None)
 
 
@@ -73,13 +58,13 @@ class Disk:
     root: Path
 
     def has(self, digest: str, parts: frozenset[str]) -> bool:
-        """As for `Store`."""
+        """As for `Memory`."""
         if not parts:
             return self._entry(digest).is_file()
         return (entry := self._read(digest)) is not None and parts <= set(entry["files"])
 
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
-        """As for `Store`."""
+        """As for `Memory`."""
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
             return None
@@ -99,7 +84,7 @@ class Disk:
         return Outcome(entry["values"], LazyTables(tables), files)
 
     def put(self, digest: str, outcome: Outcome) -> None:
-        """As for `Store`."""
+        """As for `Memory`."""
         entry, folder = self._entry(digest), self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, str] = {}
@@ -107,11 +92,18 @@ class Disk:
             draft = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
             try:
                 for name in outcome.tables:
-                    _write_table(long(outcome.tables, name), draft / f"{name}{TABLE}")
+                    table, path = long(outcome.tables, name), draft / f"{name}{TABLE}"
+                    if table.file is None:
+                        write_parquet(table.pieces(), path)
+                    else:
+                        write_file(table.file, path)
                 for name, content in outcome.files.items():
                     write_file(content, draft / name)
                 files = {path.name: _sha256(path) for path in sorted(draft.iterdir())}
-                _replace_folder(draft, folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                # if another process has put the same outcome there meanwhile, that one stays
+                with suppress(OSError):
+                    draft.rename(folder)
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
         body = {"values": outcome.values, "files": files}
@@ -125,7 +117,7 @@ class Disk:
                 draft_entry.unlink()
 
     def forget(self, digest: str) -> None:
-        """As for `Store`."""
+        """As for `Memory`."""
         self._entry(digest).unlink(missing_ok=True)
         shutil.rmtree(self._folder(digest), ignore_errors=True)
 
@@ -151,6 +143,9 @@ class Disk:
         return entry
 
 
+Store = Memory | Disk  # where outcomes are kept
+
+
 def write_file(content: bytes | Path, path: Path) -> None:
     """Write ``path``: those bytes, or the same file as another one; a copy of it where the file
     system has no links."""
@@ -163,21 +158,6 @@ def write_file(content: bytes | Path, path: Path) -> None:
         shutil.copyfile(content, path)
 
 
-def _write_table(table: LongTable, path: Path) -> None:
-    if table.file is None:
-        write_parquet(table.pieces(), path)
-    else:
-        write_file(table.file, path)
-
-
-def _replace_folder(draft: Path, folder: Path) -> None:
-    """Rename ``draft`` to ``folder``; what was there is removed."""
-    shutil.rmtree(folder, ignore_errors=True)
-    # another process may have put the same outcome there in the meantime: then that one stays
-    with suppress(OSError):
-        draft.rename(folder)
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -185,3 +165,24 @@ def _digest(text: str) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A cell without an outcome."""
+
+    why: str  # a sentence for people
+    error: SimshuffleError | None = None  # what the cell raised; None where its process died
+
+
+def attempt(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
+    """Do a cell and keep its outcome; None, or why there is none."""
+    try:
+        store.put(digest, cell.run(tell))
+    except SimshuffleError as error:
+        return Lost(str(error), error)
+    except OSError:
+        raise  # the disk is full, or the store cannot be written: no other cell would fare better
+    except Exception as error:  # noqa: BLE001 - whatever a cell raises, the others go on
+        return Lost(f"{type(error).__name__}: {error}")
+    return None

@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results.console import terminal_text
-from simshuffle.results.export import captioned, html
+from simshuffle.results.console import captioned, html, terminal_text
 from simshuffle.results.folders import write_folder
 from simshuffle.results.style import signed
 from simshuffle.results.table_io import rows
 from simshuffle.spec.library import INPUTS
-from simshuffle.study.cell import Cell, Outcome
-from simshuffle.study.digest import code_digest
+from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, long, unloaded
 from simshuffle.study.schema import Column, Schema
 from simshuffle.study.store import write_file
@@ -37,17 +35,14 @@ if TYPE_CHECKING:
 
     from simshuffle.results.chart import Chart
 
-LINE = 100
-"""Columns of a verdict on a terminal."""
+LINE = 100  # columns of a verdict on a terminal
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
-Outcomes = Mapping[str, Outcome]
-"""Outcomes by the names of their cells."""
+Outcomes = Mapping[str, Outcome]  # outcomes by the names of their cells
 Stage = Callable[[V, Outcomes], Mapping[str, Cell]]
 """The cells of a stage by name, from what is asked and the outcomes of the stages before it."""
-Files = Mapping[str, bytes | Path]
-"""Files by name: their contents, or where they are."""
+Files = Mapping[str, bytes | Path]  # files by name: their contents, or where they are
 
 
 @dataclass(frozen=True)
@@ -124,8 +119,7 @@ class Study(Generic[V]):
     @property
     def files(self) -> tuple[str, ...]:
         """Names of all files of a folder but the figures."""
-        derived = {name: made.schema for name, made in self.derived.items()}
-        names = (f"{name}{schema.suffix}" for name, schema in {**self.stored, **derived}.items())
+        names = (f"{name}{schema.suffix}" for name, schema in self._schemas.items())
         return ("meta.json", "columns.json", *self.documents, *names, *self.texts)
 
     @property
@@ -135,12 +129,15 @@ class Study(Generic[V]):
 
     def schemas(self, meta: Meta) -> dict[str, Schema]:
         """The schema of every table by name, the stored ones first."""
-        derived = {name: made.schema for name, made in self.derived.items()}
         leading = dict(self.leading(meta))
         return {
             name: replace(schema, columns={**leading, **schema.columns})
-            for name, schema in {**self.stored, **derived}.items()
+            for name, schema in self._schemas.items()
         }
+
+    @property
+    def _schemas(self) -> dict[str, Schema]:
+        return {**self.stored, **{name: made.schema for name, made in self.derived.items()}}
 
 
 @dataclass(frozen=True)
@@ -164,17 +161,14 @@ class Request(Generic[V]):
 
 def fingerprint(study: Study[V], request: Request[V]) -> str:
     """Twelve hexadecimal digits that stand for what is asked and the code that decides it."""
-    what = [study.kind, dict(request.documents), dict(request.asked), _code(study)]
+    what = [study.kind, dict(request.documents), dict(request.asked), code(study)]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _code(study: Study[Any]) -> str:
-    return code_digest(*(study.decides or (study.collect.__module__,)))
-
-
 def code(study: Study[Any]) -> str:
-    """Twelve hexadecimal digits that stand for the code that decides the results of a study."""
-    return _code(study)[:12]
+    """What stands for the code that decides the results of a study; ``meta.json`` has the first
+    twelve digits."""
+    return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
@@ -233,8 +227,7 @@ class Result:
             if draw:
                 self.draw(draft)
 
-        known = self.study.names
-        return write_folder(Path(folder), fill, replace=replace, known=known)
+        return write_folder(Path(folder), fill, replace=replace, known=self.study.names)
 
     def _fill(self, folder: Path) -> None:
         for name, text in self.documents.items():
@@ -288,7 +281,7 @@ class Result:
 
         figures = self.study.figures(self)
         if not name and len(figures) == 1:
-            return paper.draw(next(iter(figures.values())))
+            (name,) = figures
         if name not in figures:
             remedy = f"There are {', '.join(figures)}." if figures else "There are none."
             raise InputError(Problem("name", "no such figure", repr(name), remedy), "figure")

@@ -26,8 +26,7 @@ from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study import engine
 from simshuffle.study.executors import Executor, Local
-from simshuffle.study.progress import study_progress
-from simshuffle.study.standing import Progress
+from simshuffle.study.standing import Progress, study_progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
 from simshuffle.train.batch_norm import mode_of

@@ -19,15 +19,15 @@ from simshuffle.cli import main
 from simshuffle.cli.show import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
-from simshuffle.results.export import exported
+from simshuffle.results.console import exported
 from simshuffle.results.style import COLUMN_INCHES
 from simshuffle.study import engine, registry
 from simshuffle.study.executors import Here, Processes
-from simshuffle.study.made import contents as content
 from simshuffle.study.registry import kinds, read_folder, study_of
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, Study, fingerprint
+from tests.contents import contents as content
 from tests.drawn import faults, laid_out
 from tests.studies_tiny import TINY
 

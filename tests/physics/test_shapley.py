@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.studies.mechanisms.shapley import contributions, on_the_way, shapley, state, word
+from simshuffle.studies.mechanisms.switches import contributions, on_the_way, shapley, state, word
 from simshuffle.studies.mechanisms.tables import ALL
 
 

@@ -30,8 +30,8 @@ from simshuffle.studies.calibrate.study import Calibration, fitted, request
 from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.simulation.text import notes
-from simshuffle.study.made import contents
 from tests.calibrated import calibrate
+from tests.contents import contents
 from tests.drawn import laid_out
 
 DATA = Path(__file__).parent.parent / "data" / "calibrate"

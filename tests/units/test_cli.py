@@ -21,7 +21,7 @@ from simshuffle.cli import main
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.library import shipped_names
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.study.made import contents as content
+from tests.contents import contents as content
 
 FILES = {
     "scenario.yaml",
@@ -458,7 +458,7 @@ def test_a_result_is_written_and_read_whatever_the_encoding_of_the_locale(tmp_pa
 
 
 def test_the_public_names_are_the_same_whatever_was_imported_first(tmp_path):
-    first = ["simshuffle", "simshuffle.cli", "simshuffle.studies.simulation.result"]
+    first = ["simshuffle", "simshuffle.cli", "simshuffle.studies.simulation.study"]
     first += ["simshuffle.api", "simshuffle.results.style"]
     code = """
 import importlib, sys

@@ -20,8 +20,8 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.study import engine
 from simshuffle.study.executors import Here
-from simshuffle.study.made import contents as content
 from simshuffle.study.store import Disk
+from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
 
 pytest.importorskip("distributed")

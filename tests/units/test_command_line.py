@@ -18,7 +18,7 @@ from simshuffle.cli.common import reset_volume, set_volume, share_progress, stud
 from simshuffle.cli.help import MOVED
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
-from simshuffle.study import progress
+from simshuffle.study import standing
 from simshuffle.study.standing import Standing
 
 GROUPS = {
@@ -72,7 +72,7 @@ def nothing_is_done(monkeypatch):
     def reached(*_, **__):
         raise Reached
 
-    for name in ("engine.run", "progress.study_progress"):
+    for name in ("engine.run", "standing.study_progress"):
         module, function = name.split(".")
         target = importlib.import_module(f"simshuffle.study.{module}")
         monkeypatch.setattr(target, function, reached)
@@ -303,7 +303,7 @@ def test_quiet_shows_no_progress(usual):
 def clock(monkeypatch):
     """The clock of the progress, which a test sets: [s]."""
     now = [0.0]
-    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    monkeypatch.setattr(standing, "monotonic", lambda: now[0])
     return now
 
 
@@ -323,7 +323,7 @@ def test_what_is_no_study_tells_its_share_too(clock, capsys):
         report(0.0)
         clock[0] = 31.0
         report(0.5)
-    assert capsys.readouterr().err == "50%: replay (replay 50%)\n"
+    assert capsys.readouterr().err == "50%: replay, about 31 s left (replay 50%)\n"
 
 
 # --------------------------------------------------------------------------------------- completion

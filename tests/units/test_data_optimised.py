@@ -49,9 +49,8 @@ from simshuffle.studies.filtering.tables import (
 )
 from simshuffle.studies.filtering.text import report
 from simshuffle.study import engine
-from simshuffle.study.attempt import Lost
 from simshuffle.study.executors import Here
-from simshuffle.study.store import Disk
+from simshuffle.study.store import Disk, Lost
 from simshuffle.train.data import Digits
 from simshuffle.train.emulate import initial_model
 from tests.drawn import laid_out

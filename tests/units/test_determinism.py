@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.study.made import contents
+from tests.contents import contents
 
 VALUES = {
     "cluster": "small-fat-tree",

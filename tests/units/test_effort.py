@@ -13,7 +13,7 @@ import pytest
 from simshuffle.plan.effort import effort, expected_iterations
 from simshuffle.scenario.scenario import all_runs, load_scenarios
 from simshuffle.sim.simulate import simulate
-from simshuffle.study.calibration import FACTOR, SURE
+from simshuffle.study.standing import FACTOR, SURE
 
 ROOT = Path(__file__).parent.parent.parent
 with (ROOT / "docs" / "data" / "effort.csv").open(newline="", encoding="utf-8") as file:

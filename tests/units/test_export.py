@@ -19,8 +19,7 @@ from simshuffle.api import run
 from simshuffle.cli import main
 from simshuffle.cli.results import LabelsOption
 from simshuffle.cli.show import To
-from simshuffle.results.console import new_table
-from simshuffle.results.export import FORMATS, exported
+from simshuffle.results.console import FORMATS, exported, new_table
 from simshuffle.results.report import Booking
 from simshuffle.study.study import Result
 from tests.small import small

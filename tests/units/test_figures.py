@@ -11,10 +11,10 @@ from matplotlib.transforms import Bbox
 
 from simshuffle.results.canvas import save
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, key
-from simshuffle.results.placement import Wanted, overlap, placed
+from simshuffle.results.labels import Wanted, overlap, placed
 from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.calibrate.figures import residuals_chart
-from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
+from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.time_to_accuracy.figures import figures, frontier_chart
 from simshuffle.studies.time_to_accuracy.tables import Tables

@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetWriter
 
 from simshuffle.cli import main
 from simshuffle.results import canvas as plots
-from simshuffle.study.made import contents as content
+from tests.contents import contents as content
 
 ARGUMENTS = [
     "quickstart",
@@ -86,10 +86,10 @@ def test_ctrl_c_while_simulating_ends_with_130_and_leaves_nothing(out, tmp_path)
     assert list(tmp_path.rglob("*")) == []
 
 
-@pytest.mark.parametrize("where", ["cell.simulate_epochs", "study.all_runs"])
+@pytest.mark.parametrize("where", ["sim.cell.simulate_epochs", "studies.simulation.study.all_runs"])
 def test_an_interrupt_before_writing_leaves_nothing(where, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(f"simshuffle.studies.simulation.{where}", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(f"simshuffle.{where}", raising(KeyboardInterrupt()))
     assert main(["run", *ARGUMENTS, "--out", "mine"]) == 130
     assert "Traceback" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -13,17 +13,18 @@ import pytest
 
 import simshuffle
 from simshuffle.errors import InputError
-from simshuffle.results import ranks, report
+from simshuffle.results import report
 from simshuffle.results.timeline import PHASES, Timeline
+from simshuffle.sim import cell
 from simshuffle.sim.simulate import simulate, simulate_epochs
-from simshuffle.studies.simulation import cell, study
+from simshuffle.studies.simulation import study
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine, long_table
 from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk
 from simshuffle.verify import verify
 
-KINDS: tuple[ranks.Kept, ...] = ("full", "ranks", "none")
+KINDS: tuple[report.Kept, ...] = ("full", "ranks", "none")
 
 
 def scenario(**values: Any) -> simshuffle.Scenario:
@@ -74,13 +75,13 @@ def test_the_sample_has_ranks_that_lie_evenly_and_the_extreme_ones() -> None:
     seconds[1, 51, PHASES.index("wait_exchange")] = 0.5
     seconds[1, 52, PHASES.index("wait_allreduce")] = 0.5
     seconds[1, 7, PHASES.index("io")] = 9.0
-    assert ranks.sample(seconds) == [0, 10, 20, 30, 33, 34, 40, 50, 51, 52, 60, 70]
-    assert ranks.sample(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
+    assert report.sample(seconds) == [0, 10, 20, 30, 33, 34, 40, 50, 51, 52, 60, 70]
+    assert report.sample(np.ones((2, 3, len(PHASES)))) == [0, 1, 2]
 
 
 def test_means_by_iteration_add_up_to_the_seconds_of_the_epoch(timeline: Timeline) -> None:
     phases = timeline.phases
-    table = ranks.iterations(phases, ranks.seconds_by_rank(phases))
+    table = report.iterations(phases, report.seconds_by_rank(phases))
     sums = table.groupby("phase", observed=False)["mean_s"].sum()
     whole = report.phase_seconds(timeline).iloc[0]
     for phase in PHASES:
@@ -115,7 +116,7 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
             done.extend(cells)
             return super().do(cells, store, watch)
 
-    def run(kind: ranks.Kept) -> int:
+    def run(kind: report.Kept) -> int:
         before = len(done)
         asked = study.request(RunOptions(scenario=scenario(), timeline=kind))
         engine.run(*asked, Counting(), store)
@@ -127,7 +128,9 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
 
 
 @pytest.mark.parametrize("kind", ["ranks", "none"])
-def test_a_result_with_a_part_of_the_timeline_is_verified(kind: ranks.Kept, tmp_path: Path) -> None:
+def test_a_result_with_a_part_of_the_timeline_is_verified(
+    kind: report.Kept, tmp_path: Path
+) -> None:
     folder = simshuffle.run(scenario(), timeline=kind).save(tmp_path / "r", draw=False)
     assert verify(folder).same
     meta = json.loads((folder / "meta.json").read_text())
@@ -156,7 +159,7 @@ def test_what_is_printed_says_what_is_kept() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_is_not_held_while_the_next_one_is_simulated(
-    kind: ranks.Kept, monkeypatch: pytest.MonkeyPatch
+    kind: report.Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_table, "ROWS_AT_ONCE", 100)
     held: list[Any] = []

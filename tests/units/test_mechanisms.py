@@ -12,8 +12,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.studies.mechanisms import ablation, hiding, search
 from simshuffle.studies.mechanisms.ablation import STUDY
-from simshuffle.studies.mechanisms.shapley import contributions
-from simshuffle.studies.mechanisms.switches import differences, flat
+from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.study import engine

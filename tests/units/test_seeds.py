@@ -19,15 +19,14 @@ from simshuffle.errors import InputError
 from simshuffle.results import report
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.intervals import means
-from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.study import STUDY, request
+from simshuffle.studies.simulation.seeds import means
+from simshuffle.studies.simulation.study import STUDY, SimulationResult, request
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
-from simshuffle.study.made import contents
 from simshuffle.study.registry import read_folder
 from simshuffle.study.store import Disk
 from simshuffle.study.study import fingerprint
+from tests.contents import contents
 from tests.drawn import laid_out
 from tests.small import small
 
@@ -119,7 +118,7 @@ def test_scenarios_draw_from_their_own_seed_on() -> None:
     a = scenario(sweep={}, seed=2, name="a")
     b = scenario(sweep={}, seed=9, name="b", world_size=2)
     _, asked = request(RunOptions(scenario=[a, b], seeds=2))
-    found = [tuple(lead.values()) for _, lead in asked.values.cells()]
+    found = [(run, *seed.values()) for _, run, seed in asked.values.cells()]
     assert found == [("local @4", 2), ("local @4", 3), ("local @2", 9), ("local @2", 10)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.results.timeline import PHASES, Timeline, concatenate, phase_rows, phase_table
 from simshuffle.study import executors
-from simshuffle.study.made import contents
+from tests.contents import contents
 
 SMALL = [
     *("--set", "workload.dataset.num_samples=1600", "--set", "epochs=1"),

@@ -23,19 +23,20 @@ from simshuffle.exchange.recording import write_plans
 from simshuffle.results.table_io import read_csv
 from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.cell import RunCell
 from simshuffle.studies.mechanisms import hiding
 from simshuffle.studies.mechanisms.verb import HidingOptions
 from simshuffle.studies.simulation import study, sweep
-from simshuffle.studies.simulation.cell import RunCell
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Processes
-from simshuffle.study.made import MADE, contents, made
+from simshuffle.study.made import MADE, made
 from simshuffle.study.registry import study_of
 from simshuffle.study.study import Request, fingerprint
 from simshuffle.verify import verify
 from tests import trained
+from tests.contents import contents
 from tests.small import small
 
 SIZE = {"workload__dataset__num_samples": 40, "workload__local_batch_size": 2, "epochs": 1}

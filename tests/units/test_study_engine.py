@@ -20,14 +20,19 @@ import pytest
 
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
-from simshuffle.study.cell import Outcome, Tell, digest_of
-from simshuffle.study.digest import ROOT, code_digest
-from simshuffle.study.executors import Here, Local, Processes, available_memory, usable_cores
-from simshuffle.study.made import contents as content
+from simshuffle.study.cell import ROOT, Outcome, Tell, code_digest, digest_of
+from simshuffle.study.executors import (
+    ONE_THREAD,
+    Here,
+    Local,
+    Processes,
+    available_memory,
+    usable_cores,
+)
 from simshuffle.study.standing import TRUST, Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
-from simshuffle.study.workers import ONE_THREAD
+from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
 
 PATIENCE = 120.0
@@ -423,11 +428,11 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     for name, source in sources.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(source)
-    monkeypatch.setattr("simshuffle.study.digest.ROOT", root)
+    monkeypatch.setattr("simshuffle.study.cell.ROOT", root)
 
     def digest() -> str:
         for function in ("code_digest", "_imported", "_files"):
-            getattr(sys.modules["simshuffle.study.digest"], function).cache_clear()
+            getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
         return code_digest("simshuffle.sim.run")
 
     before = digest()
@@ -440,7 +445,7 @@ def test_the_code_of_a_module_is_what_it_imports_and_nothing_else(tmp_path, monk
     assert digest() == before
     monkeypatch.undo()
     for function in ("code_digest", "_imported", "_files"):
-        getattr(sys.modules["simshuffle.study.digest"], function).cache_clear()
+        getattr(sys.modules["simshuffle.study.cell"], function).cache_clear()
     assert ROOT.name == "simshuffle"
 
 

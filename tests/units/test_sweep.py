@@ -4,7 +4,7 @@ import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.studies.simulation import sweep
-from simshuffle.studies.simulation.measure import measure_name
+from simshuffle.studies.simulation.tables import measure_name
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from tests.drawn import laid_out

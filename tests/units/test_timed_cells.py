@@ -6,11 +6,10 @@ import math
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.study import calibration
-from simshuffle.study.calibration import FACTOR, KEPT, Calibration, calibrations, note
+from simshuffle.study import standing
 from simshuffle.study.cell import digest_of
 from simshuffle.study.executors import Local
-from simshuffle.study.standing import Standing, Watch
+from simshuffle.study.standing import FACTOR, KEPT, Calibration, Standing, Watch, calibrations, note
 from simshuffle.study.store import Disk, Memory
 from tests.toy import Square
 
@@ -70,7 +69,7 @@ def test_what_takes_no_time_is_not_noted(kept):
 )
 def test_a_file_that_is_damaged_is_none(kept, text):
     kept.parent.mkdir()
-    kept.write_bytes(text.replace("VERSION", json.dumps(calibration.__version__)).encode("latin1"))
+    kept.write_bytes(text.replace("VERSION", json.dumps(standing.__version__)).encode("latin1"))
     assert calibrations().get("a", Calibration()) == Calibration()
     note([("a", 1.0, 2.0)] * 3)
     assert calibrations()["a"].factor == 2.0
@@ -146,8 +145,8 @@ def test_check_says_what_its_estimate_rests_on(kept, capsys):
 
 def test_a_run_calibrates_the_next_check(kept, capsys, tmp_path, monkeypatch):
     """As a user does it; whatever the run took."""
-    monkeypatch.setattr(calibration, "WORTH", 0.0)
-    monkeypatch.setattr(calibration, "FEWEST", 1)  # of cells that count
+    monkeypatch.setattr(standing, "WORTH", 0.0)
+    monkeypatch.setattr(standing, "FEWEST", 1)  # of cells that count
     monkeypatch.chdir(tmp_path)
     words = ["quickstart", "--set", "sweep={}", "--set", "world_size=16"]
     assert main(["run", *words, "--quiet"]) == 0

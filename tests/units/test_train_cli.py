@@ -24,10 +24,9 @@ from simshuffle.studies.filtering.cells import ExtractionCell, RetrainingCell
 from simshuffle.studies.training.study import STUDY as KIND
 from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
-from simshuffle.study.attempt import Lost
 from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
-from simshuffle.study.store import Disk
+from simshuffle.study.store import Disk, Lost
 from simshuffle.train.cell import RunCell
 from simshuffle.train.own_cell import OwnCell
 

@@ -450,7 +450,7 @@ def test_interrupted_nothing_is_left(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simshuffle.studies.simulation.cell.simulate", stop)
+    monkeypatch.setattr("simshuffle.sim.cell.simulate", stop)
     command = [
         "tta",
         str(made),

@@ -12,9 +12,9 @@ from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.findings import USUAL, Usual, warnings
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.sim.cell import RunCell
 from simshuffle.spec.library import CATALOG, shipped, shipped_names
 from simshuffle.spec.units import UnitError, parse_quantity
-from simshuffle.studies.simulation.cell import RunCell
 from tests.small import small
 
 RUNS = ["global-pfs @64", "local @64", "partial-0.1 streamlined @64"]

@@ -20,10 +20,10 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.results.table_io import read_csv
 from simshuffle.study import engine
-from simshuffle.study.made import contents
 from simshuffle.study.registry import kinds, study_of
 from simshuffle.study.study import Request, Study
 from simshuffle.verify import TOLERANCE, Verification, verify
+from tests.contents import contents
 from tests.units.test_data_optimised import RAW
 
 SHUFFLING = {

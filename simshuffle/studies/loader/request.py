@@ -18,7 +18,7 @@ from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import FileOrder, LoaderCell, Shape
 from simshuffle.studies.loader.study import store_of
-from simshuffle.study.options import COMMAND_LINE, dashed, own_values
+from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.study import Request
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     }
     shape, problems = validated(values, Shape)
     if shape is None or problems:
-        flags = (f"--{dashed(of.path).removesuffix('-nbytes')}" for of in problems)
+        flags = (f"--{of.path.replace("_", "-").removesuffix('-nbytes')}" for of in problems)
         wrong = [replace(of, path=flag) for of, flag in zip(problems, flags, strict=True)]
         raise InputError(wrong, COMMAND_LINE)
     shape.check()

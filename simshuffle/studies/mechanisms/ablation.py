@@ -11,24 +11,27 @@ import pandas as pd
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.results.chart import Chart
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
-from simshuffle.studies.mechanisms.shapley import changes, contributions, on_the_way, state, word
 from simshuffle.studies.mechanisms.switches import (
     Switch,
     Values,
     assigned,
+    changes,
+    contributions,
     corners,
     differences,
     flat,
     made,
+    on_the_way,
     position,
     refused,
+    state,
     with_also,
     within,
+    word,
     written,
 )
 from simshuffle.studies.mechanisms.tables import (
@@ -39,7 +42,7 @@ from simshuffle.studies.mechanisms.tables import (
     CONTRIBUTIONS,
     LABELS,
 )
-from simshuffle.studies.mechanisms.warm import WarmCell, prepared
+from simshuffle.studies.mechanisms.variants import WarmCell, prepared
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
@@ -100,20 +103,15 @@ def request(options: AblationOptions) -> Request[Ablation]:
     bases = {"start": values, "end": position(switches, values, (True,) * len(switches))}
     alone = _alone(bases, switches, options.alone, fraction)
     of = Ablation(first, last, switches, states, alone, options.seeds)
-    asked = {
-        "start": options.start,
-        "end": options.end,
-        "also": [f"{key}={written(value)}" for key, value in options.also],
-        "alone": [f"{key}={written(value)}" for key, value in options.alone],
-        "seeds": options.seeds,
-    }
+    asked = {name: getattr(options, name) for name in ("start", "end", "seeds")}
+    for name, given in (("also", options.also), ("alone", options.alone)):
+        asked[name] = [f"{key}={written(value)}" for key, value in given]
     document, files = stored([first, last])
     about, documents = f"{len(list(of.runs()))} simulations.", {"scenario.yaml": document}
     return Request(scenario.name, of, documents, {"asked": asked}, files, about)
 
 
 def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:
-    """``scenario`` with the exchange that an option names."""
     _, _, arguments = reference.partition(":")
     fraction = scenario.workload.exchange.fraction
     if fraction and not any(item.startswith("exchange_fraction=") for item in arguments.split(",")):
@@ -191,33 +189,22 @@ def _collect(of: Ablation, outcomes: Outcomes) -> Tables:
     for table, what, _ in of.runs():
         seconds = outcomes[_name(what)].values
         rows[table] += [(*what, label, seconds[label]) for label in LABELS]
-    ends = zip(BASES, (of.start, of.end), strict=True)
-    rows["ends"] = [_end(place, scenario, of) for place, scenario in ends]
+    reached = flat(of.end.workload.exchange)
+    more = any(reached[switch.key] != switch.end for switch in of.switches)
+    rows["ends"] = [
+        (place, end.label(), end.world_size, end.workload.exchange.fraction, more)
+        for place, end in zip(BASES, (of.start, of.end), strict=True)
+    ]
     rows["switches"] = [(s.key, written(s.start), written(s.end)) for s in of.switches]
     return {name: schema.framed(rows[name]) for name, schema in ABLATION.items()}
 
 
-def _end(place: str, scenario: Scenario, of: Ablation) -> tuple[Any, ...]:
-    """A row of the table `ends`."""
-    reached = flat(of.end.workload.exchange)
-    more = any(reached[switch.key] != switch.end for switch in of.switches)
-    return place, scenario.label(), scenario.world_size, scenario.workload.exchange.fraction, more
-
-
-def _contributions(result: Result) -> pd.DataFrame:
-    return contributions(result.tables["switches"], result.tables["runs"])
-
-
-def _changes(result: Result) -> pd.DataFrame:
-    return changes(*(result.tables[name] for name in ("switches", "runs", "alone")))
-
-
-def _figures(result: Result) -> dict[str, Chart]:
-    return {"waterfall": waterfall_chart(result.all_tables)}
+def _tables(result: Result, count: int) -> list[pd.DataFrame]:
+    """The first of the tables that others follow from."""
+    return [result.tables[name] for name in ("switches", "runs", "alone")[:count]]
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Tables that lack rows which others speak of."""
     runs, alone, ends = (result.tables[name] for name in ("runs", "alone", "ends"))
     switches = set(result.tables["switches"]["switch"])
     words, seeds = set(runs["state"]), set(runs["seed"])
@@ -256,10 +243,10 @@ STUDY: Study[Ablation] = Study(
     stored=ABLATION,
     documents=("scenario.yaml",),
     derived={
-        "contributions": Derived(CONTRIBUTIONS, _contributions),
-        "changes": Derived(CHANGES, _changes),
+        "contributions": Derived(CONTRIBUTIONS, lambda of: contributions(*_tables(of, 2))),
+        "changes": Derived(CHANGES, lambda of: changes(*_tables(of, 3))),
     },
-    figures=_figures,
+    figures=lambda result: {"waterfall": waterfall_chart(result.all_tables)},
     parts=lambda result: text.of_ablation(result.all_tables),
     faults=_faults,
     again="simshuffle.studies.mechanisms.verb:ablation_again",

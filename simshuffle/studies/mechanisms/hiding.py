@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange.sending import SendingStrategy
-from simshuffle.results.chart import Chart
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import nearest
 from simshuffle.studies.mechanisms import text
-from simshuffle.studies.mechanisms.hiding_figures import hiding_chart
+from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.tables import HIDING
-from simshuffle.studies.mechanisms.variants import OWN, VARIANTS, WIRE, without
-from simshuffle.studies.mechanisms.warm import WarmCell, prepared
+from simshuffle.studies.mechanisms.variants import OWN, VARIANTS, WIRE, WarmCell, prepared, without
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
@@ -28,8 +26,7 @@ from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
 if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.verb import HidingOptions
 
-SIZES = tuple(64 << power for power in range(7))
-"""World sizes by default: 64 to 4096."""
+SIZES = tuple(64 << power for power in range(7))  # world sizes by default: 64 to 4096
 
 
 @dataclass(frozen=True)
@@ -57,10 +54,8 @@ def request(options: HidingOptions) -> Request[Hiding]:
 
 
 def _sized(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
-    """The scenario for each world size, smallest first.
-
-    These are those given, or all of `SIZES` that fit the machine and the data set, or where none
-    does, the scenario's own.
+    """The scenario for each world size, smallest first: those given, or all of `SIZES` that fit the
+    machine and the data set, or where none does, the scenario's own.
 
     Raises:
         ScenarioError: a world size does not fit, or is 1.
@@ -102,7 +97,6 @@ def _variants(scenario: Scenario, names: Sequence[str]) -> list[str]:
 
 
 def _baselines(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
-    """The epochs without exchange."""
     return {
         _baseline(single): WarmCell(without(single).to_dict(), _baseline(single))
         for single in of.scenarios
@@ -116,9 +110,10 @@ def _baseline(scenario: Scenario) -> str:
 def _searches(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
     """A search for every scenario and variant, in the order of the tables."""
     cells = [
-        SearchCell(single.to_dict(), variant, of.tolerance, baseline.values[WHOLE])
+        SearchCell(
+            single.to_dict(), variant, of.tolerance, outcomes[_baseline(single)].values[WHOLE]
+        )
         for single in of.scenarios
-        for baseline in [outcomes[_baseline(single)]]
         for variant in of.variants
     ]
     return {cell.label: cell for cell in cells}
@@ -126,19 +121,12 @@ def _searches(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
 
 def _collect(of: Hiding, outcomes: Outcomes) -> Tables:
     found = [outcomes[name].values for name in _searches(of, outcomes)]
-    rows = {
-        "limits": [values["limit"] for values in found],
-        "points": [point for values in found for point in values["points"]],
-    }
-    return {name: schema.framed(rows[name]) for name, schema in HIDING.items()}
-
-
-def _figures(result: Result) -> dict[str, Chart]:
-    return {"hiding": hiding_chart(result.tables)}
+    points = [point for values in found for point in values["points"]]
+    limits = HIDING["limits"].framed([values["limit"] for values in found])
+    return {"limits": limits, "points": HIDING["points"].framed(points)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Tables that lack rows which others speak of."""
     limits, points = result.tables["limits"], result.tables["points"]
     size = limits["way"].nunique() * limits["world_size"].nunique()
     if not len(limits) == size > 0:
@@ -162,7 +150,7 @@ STUDY: Study[Hiding] = Study(
     collect=_collect,
     stored=HIDING,
     documents=("scenario.yaml",),
-    figures=_figures,
+    figures=lambda result: {"hiding": hiding_chart(result.tables)},
     verdict=lambda result: text.hidden(result.tables),
     parts=lambda result: text.of_hiding(result.tables),
     faults=_faults,

@@ -1,5 +1,4 @@
-"""The search for the largest hidden exchange fraction of a variant at one world size, and for what
-ends it."""
+"""The search for the largest hidden exchange fraction of a variant, and for what ends it."""
 
 from __future__ import annotations
 
@@ -13,21 +12,22 @@ import pandas as pd
 
 from simshuffle.errors import ScenarioError
 from simshuffle.results.report import WHOLE
-from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.cell import NetworkCell, RunCell
 from simshuffle.studies.mechanisms.variants import (
     ALL_IN_MEMORY,
+    EPOCHS,
     HOST_WORK,
     READS,
     WIRE,
     coarse,
     exchanging,
     fraction_of,
+    seconds,
+    warm_epoch,
     without,
     work,
 )
-from simshuffle.studies.mechanisms.warm import EPOCHS, seconds, warm_epoch
-from simshuffle.studies.simulation.cell import NetworkCell, RunCell
 from simshuffle.study.cell import Outcome, Tell
 
 FIRST, STRIDE = 4, 16
@@ -157,10 +157,8 @@ def _most(cell: SearchCell) -> int:
 
 
 class _Point(NamedTuple):
-    """A simulation of a search."""
-
     over_s: float  # that it takes longer than the epoch without exchange
-    cables: pd.DataFrame  # from `_cables`
+    cables: pd.DataFrame  # tier, capacity and bytes of the cables in that epoch, by link
     reads: bool  # whether SSDs are read
 
 
@@ -187,7 +185,10 @@ class _Points:
             spent = seconds(timeline)[WHOLE]
             over = spent - self._baseline(removed)
             reads = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
-            self._known[key] = _Point(over, _cables(timeline), reads)
+            links = timeline.links[timeline.links["epoch"] == EPOCHS]
+            cables = links[links["tier"].astype(str).str.contains(">")]
+            cables = cables.set_index(cables["link"].astype(str))
+            self._known[key] = _Point(over, cables[["tier", "capacity", "nbytes"]], reads)
             row = {
                 "way": cell.variant,
                 "world_size": cell.scenario.world_size,
@@ -245,10 +246,3 @@ class _Points:
         nbytes = own["nbytes"] - idle["nbytes"].reindex(own.index, fill_value=0.0)
         needed = nbytes / own["capacity"]
         return str(own["tier"].iloc[int(needed.argmax())])
-
-
-def _cables(timeline: Timeline) -> pd.DataFrame:
-    """Tier, capacity and bytes of the cables in the epoch that is measured, by link."""
-    links = timeline.links[timeline.links["epoch"] == EPOCHS]
-    cables = links[links["tier"].astype(str).str.contains(">")]
-    return cables.set_index(cables["link"].astype(str))[["tier", "capacity", "nbytes"]]

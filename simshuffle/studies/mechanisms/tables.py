@@ -9,8 +9,7 @@ from simshuffle.study.schema import Schema, amount, count, flag, real, share, te
 
 BASES = ("start", "end")
 LABELS = (report.WHOLE, *report.LABELS)
-ALL = "all"
-"""In the place of a switch: all of them."""
+ALL = "all"  # in the place of a switch: all of them
 _LABEL = text(
     "'epoch' for the whole epoch, or one of the papers' labels, which add up to it", *LABELS
 )
@@ -63,8 +62,7 @@ ABLATION = {
         key=("key", "value", "base", "seed", "label"),
     ),
 }
-CHANGE = "+.3f"
-"""How seconds that a switch changes are printed."""
+CHANGE = "+.3f"  # how seconds that a switch changes are printed
 CONTRIBUTIONS = Schema(
     {
         "switch": text(f"key that is switched; '{ALL}' for all of them"),

@@ -12,8 +12,7 @@ from simshuffle.studies.mechanisms.tables import ALONE, ENDS, NAMES, REMOVALS, S
 from simshuffle.study.study import Tables
 
 SHOWN = ("EXCHANGE", "GE+WU", "IMPT", "I/O")
-LEAST = 5e-4
-"""Changes in s that are printed as 0."""
+LEAST = 5e-4  # changes in s that are printed as 0
 
 
 def of_ablation(tables: Tables) -> Iterator[str | Table]:
@@ -42,7 +41,6 @@ def of_ablation(tables: Tables) -> Iterator[str | Table]:
 
 
 def _steps(switches: pd.DataFrame, found: pd.DataFrame) -> Iterator[Table]:
-    """What every switch changes: the epoch, and the labels."""
     values = (switches["start"] + " → " + switches["end"]).set_axis(switches["switch"])
     by_label = found.pivot(index="switch", columns="label", values="mean_s")
     epochs = found[found["label"] == WHOLE].join(by_label, on="switch")
@@ -65,7 +63,6 @@ def _alone(of_value: pd.DataFrame) -> Table:
 
 
 def _range(table: pd.DataFrame) -> pd.Series[str]:
-    """From the lowest to the highest of the seeds."""
     low, high = (table[name].map("{:+.3f}".format) for name in ("min_s", "max_s"))
     return low + " to " + high
 

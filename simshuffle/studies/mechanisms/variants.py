@@ -1,4 +1,4 @@
-"""Variants of an exchange, and the mechanisms of each that can be removed."""
+"""Variants of an exchange, the mechanisms of each that can be removed, and the warm epoch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import AUTHORS
 from simshuffle.plan.host_work import host_work
+from simshuffle.results import report
+from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.cell import RunCell
+from simshuffle.sim.simulate import simulate
+from simshuffle.study.cell import Outcome, Tell
 
 NOTHING = "0 s"
 WORK = ("read", "decode", "pickle", "zero_buffer", "draw", "write", "remove")
 """Keys of a schedule that are host work of sending, and of receiving (write)."""
-INSTANT = 1e18
-"""Bytes/s from which on writing is instant."""
+INSTANT = 1e18  # bytes/s from which on writing is instant
 INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
 ALL_IN_MEMORY = dict.fromkeys(
     ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
@@ -37,15 +41,9 @@ permutation for every iteration.
 
 Importance is always lagging, for its measurement is no exchange.
 """
-OWN = "own"
-"""That of the scenario itself."""
-BARRIERS, HOST_WORK, WRITES, WIRE, WAITING = (
-    "barriers",
-    "host work",
-    "storage writes",
-    "wire",
-    "no overlap",
-)
+OWN = "own"  # that of the scenario itself
+BARRIERS, HOST_WORK, WRITES = "barriers", "host work", "storage writes"
+WIRE, WAITING = "wire", "no overlap"
 READS = "storage reads"
 """Not of the exchange alone: what was received is read like all else, and may drive other samples
 out of the page cache."""
@@ -103,7 +101,7 @@ def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
     charged = _costs(scenario)
     costs = {key: value for key, value in charged.items() if value > small * max(charged.values())}
     parts: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}
-    whole: dict[str, Any] = {key: value for part in parts.values() for key, value in part.items()}
+    whole = {f"{_KEY}.{key}": NOTHING for key in costs}
     return {HOST_WORK: whole, **parts} if parts else {}
 
 
@@ -129,3 +127,42 @@ def _weightless(scenario: Scenario) -> dict[str, Any]:
     costs = _costs(scenario)
     kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")}
     return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}
+
+
+EPOCHS = 2
+"""Epochs of every run. The first is cold and only planned; the second, which is simulated and
+measured, is like all that follow."""
+
+
+class WarmCell(RunCell):
+    """The second epoch of a scenario from `prepared`, alone: what `seconds` says of it."""
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """As for `Cell`: none."""
+        return frozenset()
+
+    def run(self, tell: Tell) -> Outcome:
+        """As for `Cell`."""
+        return Outcome(seconds(warm_epoch(self.scenario, tell)))
+
+
+def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
+    """The second epoch alone, of a scenario from `prepared`."""
+    return simulate(scenario, progress=tell, first_epoch=EPOCHS)
+
+
+def seconds(timeline: Timeline) -> dict[str, float]:
+    """Seconds of the second epoch: of the whole, and of each of the papers' labels (mean over
+    ranks; they add up to the whole)."""
+    epochs = report.epochs(timeline)
+    parts = report.booked(report.breakdown(timeline))
+    parts = parts[parts["epoch"] == EPOCHS]
+    of_label = zip(parts["label"].astype(str), parts["seconds"].tolist(), strict=True)
+    whole = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])
+    return {report.WHOLE: whole, **dict.fromkeys(report.LABELS, 0.0), **dict(of_label)}
+
+
+def prepared(scenario: Scenario) -> Scenario:
+    """``scenario`` without sweep and of two epochs."""
+    return scenario.model_copy(update={"sweep": {}, "epochs": EPOCHS})

@@ -1,5 +1,4 @@
-"""What ``simshuffle study ablate`` and ``study hiding`` are asked: which mechanisms of an exchange
-cost how much, and how much of it an epoch can hide."""
+"""What ``simshuffle study ablate`` and ``study hiding`` are asked."""
 
 from __future__ import annotations
 

@@ -18,15 +18,13 @@ from simshuffle.studies.simulation.text import number
 BAR, THIN = 0.66, 0.16
 """Widths of a bar, and of those of hidden work on both sides of it, of one row."""
 ROW_INCHES = 0.24
-NAME = 22
-"""Characters of a line of a run's name."""
+NAME = 22  # characters of a line of a run's name
 LONG = 3.0
 """Bars that many times as long as the longest of the others get a panel of their own."""
 TIMES = [s * 10**power for power in range(7) for s in (1, 1.5, 2, 3, 4, 5, 6, 8)]
 """How much wider such a panel may be drawn than the other."""
 SHADE = Look("", "#000000", alpha=0.15)
-VISIBLE = 0.004
-"""Share of the longest bar below which nothing can be seen."""
+VISIBLE = 0.004  # share of the longest bar below which nothing can be seen
 WHISKER = Look("", "#000000", size=4, width=1.0)
 BEHIND = {
     "exchange": (0.5, "exchange hidden\nbehind other work", COLOURS["EXCHANGE"]),
@@ -158,7 +156,6 @@ def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
-    """The bars of a panel: their pieces, what is hidden, the interval, and their length."""
     names, places = _in_groups(rows)
     rows = rows.assign(y=places, x=rows["end"] + rows["half"], text=rows["end"].map(_seconds))
     longest = float(rows["x"].max())

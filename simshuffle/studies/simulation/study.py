@@ -1,11 +1,11 @@
-"""The studies behind ``simshuffle run``: every run of every scenario's sweep, simulated and
-reported; with several seeds, means and intervals are shown."""
+"""The studies behind ``simshuffle run``: every run of every scenario's sweep, with its seeds."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NotRequired, get_args
 
 import pandas as pd
@@ -16,17 +16,25 @@ from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import report
 from simshuffle.results.chart import Chart
-from simshuffle.results.ranks import Kept
+from simshuffle.results.console import html
+from simshuffle.results.report import Kept
 from simshuffle.results.table_io import rows
+from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.options import scenarios_of
 from simshuffle.scenario.scenario import Scenario, all_runs, stored
+from simshuffle.sim.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation import text
-from simshuffle.studies.simulation.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.intervals import Means, lengths, means, measures, summary
-from simshuffle.studies.simulation.result import SimulationResult
-from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
+from simshuffle.studies.simulation.seeds import (
+    Means,
+    check_seeds,
+    lengths,
+    means,
+    measures,
+    seeds_from,
+    summary,
+)
 from simshuffle.studies.simulation.tables import STORED, STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.study.cell import Cell, Outcome
@@ -40,11 +48,10 @@ if TYPE_CHECKING:
 
     from simshuffle.studies.simulation.verb import RunOptions
 
+
 EVERY_INTERVAL = "summary.csv has that of every measure."
-ROWS_OF_A_RANK = 8
-"""Phases of an iteration, about."""
-MOST_ROWS = 3e6
-"""Of a timeline that is kept of all ranks if nobody says so."""
+ROWS_OF_A_RANK = 8  # phases of an iteration, about
+MOST_ROWS = 3e6  # of a timeline that is kept of all ranks if nobody says so
 USUAL = {"labels": "cause", "timeline": "full", "seeds": 1}
 """What ``meta.json`` does not name."""
 
@@ -58,15 +65,13 @@ class Runs:
     timeline: Kept = "full"  # the ranks of which the timeline is kept
     seeds: int = 1  # of each run
 
-    def cells(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The name of each cell, and the first columns of its tables: the run, and of several seeds
-        the seed. The seeds of a run are one after another."""
+    def cells(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """The name of each cell, its run, and of several seeds the seed, which is a column of its
+        tables then. The seeds of a run are one after another."""
         for run, single in self.scenarios.items():
-            for seed in seeds_from(single, self.seeds):
-                if self.seeds == 1:
-                    yield run, {"run": run}
-                else:
-                    yield f"{run} {combination_name({'seed': seed})}", {"run": run, "seed": seed}
+            for number in seeds_from(single, self.seeds):
+                seed = {"seed": number} if self.seeds > 1 else {}
+                yield f"{run} {combination_name(seed)}".rstrip(), run, seed
 
 
 def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
@@ -108,17 +113,13 @@ def _rows(single: Scenario) -> int:
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
     plain = {run: single.to_dict() for run, single in runs.scenarios.items()}
     return {
-        name: RunCell({**plain[lead["run"]], **_seed(lead)}, name, timeline=runs.timeline)
-        for name, lead in runs.cells()
+        name: RunCell({**plain[run], **seed}, name, timeline=runs.timeline)
+        for name, run, seed in runs.cells()
     }
 
 
-def _seed(lead: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in lead.items() if name == "seed"}
-
-
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
-    cells = [(lead, outcomes[name]) for name, lead in runs.cells()]
+    cells = [({"run": run, **seed}, outcomes[name]) for name, run, seed in runs.cells()]
     epochs = reported(cells, "epochs")
     order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
@@ -133,10 +134,9 @@ def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
 def _named(
     cells: Sequence[tuple[Mapping[str, Any], Outcome]], table: str, runs: Runs
 ) -> Iterator[LongTable]:
-    """A table of each cell, behind its first columns."""
     for lead, outcome in cells:
-        run = {"run": pd.Categorical([lead["run"]], list(runs.scenarios))}
-        first = pd.DataFrame({**run, **_seed(lead)}, index=[0])
+        run = pd.Categorical([lead["run"]], list(runs.scenarios))
+        first = pd.DataFrame({**lead, "run": run}, index=[0])
         yield kept_of(outcome, table, runs.timeline).behind(first)
 
 
@@ -144,8 +144,8 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     """Of each run; of several seeds the times are means, and the seed is the first."""
     epochs = means(tables["epochs"], tables["breakdown"]).epochs
     of_runs: dict[str, Any] = {}
-    for name, lead in runs.cells():
-        if (run := lead["run"]) not in of_runs:
+    for name, run, _ in runs.cells():
+        if run not in of_runs:
             times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
             times["staging_s"] = times["staging_s"][0]
             of_runs[run] = {**outcomes[name].values["facts"], **times}
@@ -232,7 +232,6 @@ def _compared(result: Result) -> Tables:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Tables that speak of different epochs, and runs of which ``meta.json`` says nothing."""
     epochs = _epochs_in(result, "epochs")
     for name, schema in result.study.stored.items():
         nothing = name == "timeline" and timeline_of(result.meta) == "none"
@@ -247,8 +246,9 @@ def _faults(result: Result) -> Iterator[Problem]:
     if own.apply(tuple).nunique() != 1:
         rule = "must have the same labels with an empty cause for every epoch"
         yield Problem("breakdown.csv", rule, "different ones", REMEDY)
-    if (seeds := result.meta.get("seeds")) is None:
+    if "seed" not in result.tables["epochs"]:
         return
+    seeds = result.meta.get("seeds", 0)
     there = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
     if seeds < 2 or (there != seeds).any():
         rule = "must be the number of seeds of every epoch in epochs.csv, at least 2"
@@ -271,21 +271,47 @@ class _Run(TypedDict):
 
 
 class _Says(TypedDict):
-    """What ``meta.json`` holds of a simulation."""
-
     runs: dict[str, _Run]
     labels: NotRequired[report.Booking]
     timeline: NotRequired[Kept]
-
-
-class _OverSeeds(_Says):
-    """The same of several seeds."""
-
-    seeds: int
+    seeds: NotRequired[int]  # there, where there are several
 
 
 def _summary(result: Result) -> pd.DataFrame:
     return summary(measures(result.tables["epochs"], result.tables["breakdown"]), ["run"])
+
+
+class SimulationResult(Result):
+    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`. Of several
+    seeds each has a column ``seed`` after the run.
+
+    ``meta`` has versions, fingerprint, and for each run its hosts, storage per host, staging time
+    and samples/s; of several seeds these two are means.
+    """
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it: all that a terminal shows."""
+        return html(self.parts())
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Who did what when, what crossed every link, and where every epoch's bytes came from."""
+        return Timeline(self.tables["timeline"], self.tables["links"], self.tables["sources"])
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """A row for every epoch of every run: columns `simshuffle.results.report.EPOCH_COLUMNS`."""
+        return self.tables["epochs"]
+
+    @property
+    def breakdown(self) -> pd.DataFrame:
+        """Seconds of every epoch by label and cause: see `simshuffle.results.report.breakdown`."""
+        return self.tables["breakdown"]
+
+    @property
+    def scenario_yaml(self) -> str:
+        """The resolved scenarios."""
+        return self.documents["scenario.yaml"]
 
 
 STUDY: Study[Runs] = Study(
@@ -313,5 +339,4 @@ OVER_SEEDS = replace(
     kind="simulation_over_seeds",
     stored=STORED_OVER_SEEDS,
     derived={"summary": Derived(SUMMARY_OVER_SEEDS, _summary)},
-    says=_OverSeeds,
 )

@@ -1,5 +1,4 @@
-"""The study behind ``simshuffle sweep``: a scenario over the values of some of its keys and over
-seeds, as one table."""
+"""The study behind ``simshuffle sweep``: a scenario over values of its keys and over seeds."""
 
 from __future__ import annotations
 
@@ -19,23 +18,32 @@ from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.reading import exchange_located
 from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
+from simshuffle.sim.cell import RunCell, reported
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.simulation import text, verdict
-from simshuffle.studies.simulation.cell import RunCell, reported
-from simshuffle.studies.simulation.intervals import (
+from simshuffle.studies.simulation.seeds import (
+    check_seeds,
     lengths,
+    mean_epochs,
     measures,
     over_seeds,
     samples_of,
+    seeds_from,
     summary,
 )
-from simshuffle.studies.simulation.measure import measure_name, measure_problems
-from simshuffle.studies.simulation.seeds import check_seeds, seeds_from
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.simulation.tables import SUMMARY, SWEEP, Axis, axis_columns, label_column
+from simshuffle.studies.simulation.tables import (
+    SUMMARY,
+    SWEEP,
+    Axis,
+    axis_columns,
+    label_column,
+    measure_name,
+    measure_problems,
+)
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,8 +51,7 @@ if TYPE_CHECKING:
     from simshuffle.studies.simulation.verb import SweepOptions
 
 EXCHANGE = "workload.exchange"
-MOST_ROWS = 60
-"""Rows of the table on a terminal; the file has all."""
+MOST_ROWS = 60  # rows of the table on a terminal; the file has all
 
 
 @dataclass(frozen=True)
@@ -81,7 +88,11 @@ def request(options: SweepOptions) -> Request[Sweep]:
     if "seed" not in axes:
         drawn = seeds_from(base, options.seeds)
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
-    numbers = frozenset(name for key, name in names.items() if all(map(_is_number, axes[key])))
+    numbers = frozenset(
+        name
+        for key, name in names.items()
+        if all(isinstance(of, int | float) and not isinstance(of, bool) for of in axes[key])
+    )
     sweep = Sweep(base, combinations, names, numbers, options.label)
     document, files = stored([scenario.model_copy(update={"sweep": axes})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
@@ -109,10 +120,6 @@ def _names(keys: Sequence[str]) -> dict[str, str]:
     return {
         key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
     }
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_names(axes: Mapping[str, Sequence[Any]]) -> None:
@@ -143,14 +150,7 @@ def _check_label(label: str, known: set[str]) -> None:
 
 
 def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
-    documents = _documents(sweep)
-    return {
-        name: RunCell(document, name, with_tables=False) for name, document in documents.items()
-    }
-
-
-def _documents(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
-    """The resolved scenario of each combination as plain values, by its name.
+    """A run of each combination, by its name.
 
     Thousands of scenarios take long to check, so each value is checked once, by itself, where all
     of them are valid by themselves. A combination that is not valid then fails where it is
@@ -162,7 +162,7 @@ def _documents(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
     """
     base = sweep.base.to_dict()
     values = _resolved(sweep)
-    documents: dict[str, Mapping[str, Any]] = {}
+    cells: dict[str, Cell] = {}
     problems: list[Problem] = []
     for number, combination in enumerate(sweep.combinations):
         if problems and number >= MOST_TRIED:
@@ -173,10 +173,11 @@ def _documents(sweep: Sweep) -> dict[str, Mapping[str, Any]]:
             axes = _axes(sweep)
             problems += [which_value(problem, axes, combination) for problem in error.problems]
             continue
-        documents[combination_name(combination)] = document
+        name = combination_name(combination)
+        cells[name] = RunCell(document, name, with_tables=False)
     if problems:
         raise InputError(list(dict.fromkeys(problems)), sweep.base.name)
-    return documents
+    return cells
 
 
 def _axes(sweep: Sweep) -> dict[str, list[Any]]:
@@ -255,20 +256,15 @@ def _collect(sweep: Sweep, outcomes: Outcomes) -> Tables:
 
 
 def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """The first columns of the rows of a combination: its label, its values, its seed."""
     axes = {
         name: combination[key] if name in sweep.numbers else short(combination[key])
         for key, name in sweep.axes.items()
     }
     seed = combination["seed"]
-    label = sweep.label.format(**axes, seed=seed) or _label(outcome.values["label"], axes)
-    return {"label": label, **axes, "seed": seed}
-
-
-def _label(run: str, axes: Mapping[str, Any]) -> str:
-    """The name of a run, without what it says already."""
-    said = {"world_size", "exchange_fraction", "exchange"}
-    return f"{run} {combination_name(axes, said)}".rstrip()
+    # the name of a run says some of its values already
+    others = combination_name(axes, {"world_size", "exchange_fraction", "exchange"})
+    own = f"{outcome.values['label']} {others}".rstrip()
+    return {"label": sweep.label.format(**axes, seed=seed) or own, **axes, "seed": seed}
 
 
 def _summary(result: Result) -> pd.DataFrame:
@@ -313,7 +309,9 @@ def _parts(result: Result) -> Iterable[str | Table]:
         table.add_column(measure_name(measure), justify="right")
     for key, row in wide.head(MOST_ROWS).iterrows():
         label = key[0] if isinstance(key, tuple) else key
-        cells = [text.spread(*_reach(row, measure)) for measure in shown]
+        halves = [(row["high", measure] - row["low", measure]) / 2 for measure in shown]
+        means = [row["mean", measure] for measure in shown]
+        cells = map(text.spread, means, halves)
         table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
     notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]
     notes += [text.about_interval(over_seeds(seeds))] if seeds > 1 else []
@@ -322,24 +320,12 @@ def _parts(result: Result) -> Iterable[str | Table]:
     return [table, *notes]
 
 
-def _reach(row: pd.Series[Any], measure: str) -> tuple[float, float]:
-    """The mean, and half its interval."""
-    return row["mean", measure], (row["high", measure] - row["low", measure]) / 2
-
-
 def _verdict(result: Result) -> Iterable[str]:
-    """That on the runs, as on those of `simshuffle.studies.simulation.study`."""
     table = result.tables["sweep"].rename(columns={"label": "run"})
     if table.duplicated(["run", "epoch", "seed"]).any():
         return []  # a label of one's own, which does not tell runs apart
-    whole = result.derived["summary"].query("measure == 'epoch_s'").set_index(["label", "epoch"])
-    half = (whole["high"] - whole["mean"]).fillna(0.0)
-    first = table.drop_duplicates(["run", "epoch"])
-    measured = ["epoch_s", "samples_per_s", "staging_s"]
-    mean = table.groupby(["run", "epoch"], sort=False)[measured].mean().reset_index(drop=True)
-    epochs = first.reset_index(drop=True)
-    epochs[measured] = mean
-    return verdict.of_sweep(epochs, half, int(whole["seeds"].max()))
+    epochs, half, seeds = mean_epochs(table)
+    return verdict.of_sweep(epochs, half["epoch_s"], seeds)
 
 
 def _compared(result: Result) -> Tables:
@@ -356,23 +342,13 @@ def _compared(result: Result) -> Tables:
     return {"rates": rates, "seconds": table.set_index([*keys[:-1], "label"])}
 
 
-def _leading(meta: Meta) -> dict[str, Any]:
-    return axis_columns(meta["axes"])
-
-
 class _Says(TypedDict):
-    """What ``meta.json`` holds of a sweep."""
-
     axes: list[Axis]
     zip: bool
     seeds: int
     label: str
     measure: str
     lost: dict[str, str]
-
-
-def _faults(result: Result) -> list[Problem]:
-    return measure_problems(result.meta["measure"], "meta.json: measure")
 
 
 STUDY: Study[Sweep] = Study(
@@ -383,14 +359,14 @@ STUDY: Study[Sweep] = Study(
     stored={"sweep": SWEEP},
     documents=("scenario.yaml",),
     derived={"summary": Derived(SUMMARY, _summary)},
-    leading=_leading,
+    leading=lambda meta: axis_columns(meta["axes"]),
     figures=_figures,
     one_figure=True,
     verdict=_verdict,
     parts=_parts,
     compared=_compared,
     says=_Says,
-    faults=_faults,
+    faults=lambda result: measure_problems(result.meta["measure"], "meta.json: measure"),
     again="simshuffle.studies.simulation.verb:sweep_again",
     partial=True,
 )

@@ -1,5 +1,4 @@
-"""The figure of a sweep: a measure over one axis, a line for each combination of the
-others."""
+"""The figure of a sweep: a measure over one axis, a line for each combination of the others."""
 
 from __future__ import annotations
 
@@ -23,21 +22,19 @@ from simshuffle.results.chart import (
     log_axis,
 )
 from simshuffle.results.style import BRIGHT
-from simshuffle.studies.simulation.measure import WHOLE_EPOCH, measure_name
+from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.text import number
 
 MARKERS = "osD^vP*X"
-MOST_LINES = 12
-"""Lines of one figure; more cannot be told apart."""
+MOST_LINES = 12  # lines of one figure; more cannot be told apart
 NARROW = 0.9
 """Share of the largest value that the smallest is at least where an axis leaves out 0, so that
 lines can be told apart."""
 NEAR = 0.01
 """Share of the axis by which curves are apart at most where they lie on each other: half a
 marker."""
-MOSTLY = 0.5
-"""Share of the points from which on a curve lies on another for the most part."""
+MOSTLY = 0.5  # share of the points from which on a curve lies on another for the most part
 RINGS = 3
 """Curves that are seen as rings around the points of those that lie on them, at most."""
 IDEAL = Look("ideal (dotted)", "#555555", dash=":", width=0.8)
@@ -93,12 +90,12 @@ def sweep_chart(
     if ideal:
         looks = {"ideal": IDEAL, **looks}
     about = f"{measure_name(measure).capitalize()} of the last epoch."
-    note = " ".join([*_lengths(samples), _seeds(rows), *_cut(y), *_on_each_other(rows, close)])
+    cut = [] if y.log or y.low is not None else ["The axis leaves out 0."]
+    note = " ".join([*_lengths(samples), _seeds(rows), *cut, *_on_each_other(rows, close)])
     return Chart([panel], 2.3, looks, about, note=note)
 
 
 def _lengths(samples: Iterable[float]) -> list[str]:
-    """How many samples an epoch has."""
     ends = sorted({round(count) for count in samples})
     if not ends:
         return []
@@ -106,12 +103,7 @@ def _lengths(samples: Iterable[float]) -> list[str]:
     return [f"An epoch has {some} samples."]
 
 
-def _cut(y: Axis) -> list[str]:
-    return [] if y.log or y.low is not None else ["The axis leaves out 0."]
-
-
 def _seeds(rows: pd.DataFrame) -> str:
-    """What points and their intervals are of."""
     least, most = int(rows["seeds"].min()), int(rows["seeds"].max())
     if most == 1:
         return "One seed, so no intervals."
@@ -172,7 +164,6 @@ def _across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
 
 
 def _lines(table: pd.DataFrame, axes: Sequence[Swept], across: str) -> dict[str, pd.DataFrame]:
-    """The rows of each combination of the other axes, by the name of its line."""
     names = [axis["name"] for axis in axes if axis["name"] != across]
     groups = list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
     return {
@@ -202,7 +193,6 @@ def _text(name: str, value: Any) -> str:
 def _placed(
     rows: pd.DataFrame, name: str, across: str, values: Sequence[Any], numbers: bool
 ) -> pd.DataFrame:
-    """One line: over numbers, or over the places of texts."""
     x = rows[across] if numbers else rows[across].map(values.index) if across else 0.0
     tips = [
         f"{label}: {number(mean)}" for label, mean in zip(rows["label"], rows["mean"], strict=True)
@@ -211,7 +201,6 @@ def _placed(
 
 
 def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
-    """A dotted line for each, from its first point on."""
     first = rows.groupby("look", sort=False)[["x", "y"]].transform("first")
     ends = rows.assign(y=first["y"] * first["x"] / rows["x"])
     thin = {"label": "", "marker": "", "dash": ":", "width": 0.8}
@@ -223,7 +212,6 @@ def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
 
 
 def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
-    """The axis of the measure."""
     top, least = float(rows["high"].fillna(rows["mean"]).max()), float(rows["mean"].min())
     bottom = float(rows["low"].fillna(rows["mean"]).min())
     if ideal:
@@ -240,7 +228,6 @@ def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
 
 
 def _below(axis: Swept | None, values: Sequence[Any]) -> Axis:
-    """The axis from left to right."""
     if axis is None:
         return Axis(ticks={})
     title = {"world_size": "GPUs"}.get(axis["name"], axis["key"])

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from typing_extensions import TypedDict
 
-from simshuffle.results.ranks import ITERATION_COLUMNS
-from simshuffle.results.report import EPOCH_COLUMNS, LABELS
+from simshuffle.errors import Problem
+from simshuffle.results.report import EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
-from simshuffle.study.schema import Column, Schema, amount, count, real, text
+from simshuffle.spec.library import nearest
+from simshuffle.study.schema import Column, Schema, amount, count, real, text, unit_of
 
 BREAKDOWN_COLUMNS = {
     "run": text("name of the run"),
@@ -38,7 +39,6 @@ _SEED = count("of all that is drawn")
 
 
 def _seeded(schema: Schema) -> Schema:
-    """A table of several seeds: the seed follows the run."""
     (run, of_run), *others = schema.columns.items()
     key = (run, "seed", *schema.key[1:]) if schema.key else ()
     return replace(schema, columns={run: of_run, "seed": _SEED, **dict(others)}, key=key)
@@ -102,3 +102,34 @@ SUMMARY_OVER_SEEDS = Schema(
         "measure": text("a column of epochs.csv, or a label of the breakdown: wait_ for waiting"),
     }
 )
+
+
+WHOLE_EPOCH = "epoch_s"
+PER = {"iterations": "iteration", "world_size": "GPU"}
+"""Columns that a measure may be divided by, and what each counts."""
+
+
+def measure_problems(measure: str, where: str = "--measure") -> list[Problem]:
+    """What is wrong with a measure that stands ``where``; nothing if there is such a one."""
+    name, slash, per = measure.partition("/")
+    known = [column for column in SWEEP.columns if column not in {*NOT_MEASURED, *PER}]
+    problems = []
+    if name not in known:
+        rule, remedy = "must begin with a measure of sweep.parquet", nearest(name, known)
+        problems.append(Problem(where, rule, repr(name), remedy))
+    if slash and per not in PER:
+        rule = "may be divided only by a number of something"
+        problems.append(Problem(where, rule, repr(per), f"Use {', '.join(PER)}."))
+    return problems
+
+
+def measure_name(measure: str) -> str:
+    """What stands beside the axis: 'allreduce_exposed_s/iterations' becomes 'allreduce exposed per
+    iteration (s)'."""
+    name, _, per = measure.partition("/")
+    if name == WHOLE_EPOCH:
+        return f"time per {PER.get(per, 'epoch')} (s)"
+    unit = unit_of(name)
+    words = name.removesuffix("_per_s").removesuffix("_s").replace("_", " ")
+    whole = f"{words} per {PER[per]}" if per else words
+    return f"{whole} ({unit})" if unit else whole

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.ranks import Kept
+from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.intervals import Means
+from simshuffle.studies.simulation.seeds import Means
 from simshuffle.studies.simulation.tables import STORED
 from simshuffle.study.study import Result, Tables
 
@@ -44,10 +44,9 @@ def bytes_tables(of: Means) -> list[Table]:
     over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
     shown = of.epochs.assign(epoch=of.epochs["epoch"].map(_epoch))
     if of.half is not None:
-        keys = zip(of.epochs["run"].astype(str), of.epochs["epoch"], strict=True)
-        speeds = zip(of.epochs["samples_per_s"], keys, strict=True)
         half = of.half["samples_per_s"]
-        shown["samples_per_s"] = [spread(speed, half[key]) for speed, key in speeds]
+        rates = zip(*(of.epochs[name] for name in ("run", "epoch", "samples_per_s")), strict=True)
+        shown["samples_per_s"] = [spread(rate, half[str(run), epoch]) for run, epoch, rate in rates]
     listing = STORED["epochs"].listing
     title = f"Throughput, accelerator utilisation (AU), and bytes read by source{over}"
     read = [name for name in SOURCES if of.epochs[name].any()]
@@ -84,23 +83,19 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
         heads = ["\n".join(report.part_name(of, waits).rsplit(" ", 1)) for waits, of in both]
         columns = {head: [kind] for head, kind in zip(heads, both, strict=True)}
         behind = list(BEHIND.values())
-    epochs = [((str(row["run"]), int(row["epoch"])), row) for row in of.epochs.to_dict("records")]
-    values = {
-        head: [sum(seconds.get((*key, *kind), 0.0) for kind in own) for key, _ in epochs]
+    keys = list(zip(of.epochs["run"].astype(str), of.epochs["epoch"].tolist(), strict=True))
+    values: dict[str, Sequence[float]] = {
+        head: [sum(seconds.get((*key, *kind), 0.0) for kind in own) for key in keys]
         for head, own in columns.items()
     }
-    values |= {
-        f"{name}\nhidden": [report.hidden(row, name) for _, row in epochs] for name in behind
-    }
-    half = of.epoch_half
-    reach = [0.0 if half is None else float(half[key]) for key, _ in epochs]
-    exact = [half is None or (each == 0 and of.seeds == 1) for each in reach]
-    totals = [
-        number(row["epoch_s"]) if alone else spread(row["epoch_s"], each)
-        for (_, row), each, alone in zip(epochs, reach, exact, strict=True)
-    ]
+    values |= {f"{name}\nhidden": report.hidden(of.epochs, name).tolist() for name in behind}
+    totals = []
+    for key, whole in zip(keys, of.epochs["epoch_s"].tolist(), strict=True):
+        reach = None if of.epoch_half is None else float(of.epoch_half[key])
+        exact = reach is None or (reach == 0 and of.seeds == 1)
+        totals.append(number(whole) if exact else spread(whole, reach or 0.0))
     title = f"Seconds per epoch, mean over {over}{about}"
-    lead = {"run": [key[0] for key, _ in epochs], "epoch": [_epoch(key[1]) for key, _ in epochs]}
+    lead = {"run": [run for run, _ in keys], "epoch": [_epoch(epoch) for _, epoch in keys]}
     return _table(title, {**lead, "total": totals}, values)
 
 
@@ -117,10 +112,9 @@ def labels_table(of: Means) -> Table:
             hidden = report.hidden(row, BEHIND[label]) if label in BEHIND else 0.0
             if any(values := (own, *split, hidden)):
                 rows.append((run, label, _epoch(epoch), *values))
-    heads = ("run", "label", "epoch", "own work", "waiting", "slowed by it", "hidden")
-    columns: dict[str, Any] = {name: [row[n] for row in rows] for n, name in enumerate(heads)}
-    lead = {name: columns.pop(name) for name in heads[:3]}
-    return _table(title, lead, columns)
+    lead, heads = ("run", "label", "epoch"), ("own work", "waiting", "slowed by it", "hidden")
+    columns: Any = dict(zip((*lead, *heads), zip(*rows, strict=True), strict=True))
+    return _table(title, {name: columns.pop(name) for name in lead}, columns)
 
 
 def _table(
@@ -136,12 +130,11 @@ def _table(
     return table
 
 
-def _seconds(parts: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+def _seconds(parts: pd.DataFrame) -> dict[Any, float]:
     """Of the breakdown as it is shown, by run, epoch, whether it is waiting, and label."""
-    keys = zip(
-        parts["run"].astype(str), parts["epoch"], parts["waiting"], parts["label"], strict=True
-    )
-    return dict(zip(keys, parts["seconds"], strict=True))
+    table = parts.astype({"run": str}).set_index(["run", "epoch", "waiting", "label"])
+    seconds: dict[Any, float] = table["seconds"].to_dict()
+    return seconds
 
 
 def spread(mean: float, half: float) -> str:

@@ -12,23 +12,17 @@ import pandas as pd
 
 from simshuffle.results import report
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.intervals import means
+from simshuffle.studies.simulation.seeds import means
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
 Row = Mapping[Any, Any]
-MOST_NAMED = 5
-"""Runs of a comparison that are named; of more, the fastest and the slowest."""
-ALIKE = 0.0005
-"""Times that differ by less than this share are called equal."""
-NOTABLE = 0.02
-"""From this share on it is said what makes the difference."""
-TIMES = 1.5
-"""From here on a run takes so many times as long; below, so many percent longer."""
-COLD = 0.2
-"""A cold epoch, or a staging, that takes this share of an epoch more is told."""
-BINDS = 0.8
-"""A resource that is busy for this share of an epoch binds it."""
+MOST_NAMED = 5  # runs of a comparison that are named; of more, the fastest and the slowest
+ALIKE = 0.0005  # times that differ by less than this share are called equal
+NOTABLE = 0.02  # from this share on it is said what makes the difference
+TIMES = 1.5  # from here on a run takes so many times as long; below, so many percent longer
+COLD = 0.2  # a cold epoch, or a staging, that takes this share of an epoch more is told
+BINDS = 0.8  # a resource that is busy for this share of an epoch binds it
 DOES = {
     "I/O": "reading",
     "FW+BW": "the forward and backward pass",
@@ -93,7 +87,8 @@ def compared(epochs: pd.DataFrame, half: pd.Series[float] | None) -> list[Compar
     last = last.drop_duplicates("run", keep="last")
     places = pd.MultiIndex.from_frame(last[["run", "epoch"]])
     of_run = [0.0] * len(last) if half is None else half.reindex(places).fillna(0.0).to_numpy()
-    last = last.assign(half=of_run, short=list(map(_short, last["run"], last["world_size"])))
+    pairs = zip(last["run"], last["world_size"], strict=True)
+    last = last.assign(half=of_run, short=[run.replace(f" @{ranks}", "") for run, ranks in pairs])
     groups = []
     for ranks, of_ranks in last.groupby("world_size", sort=True):
         samples = (of_ranks["samples_per_s"] * of_ranks["epoch_s"]).round()
@@ -101,10 +96,6 @@ def compared(epochs: pd.DataFrame, half: pd.Series[float] | None) -> list[Compar
         rows = of_ranks.assign(**longest).sort_values("epoch_s", kind="stable", ignore_index=True)
         groups.append(Compared(int(str(ranks)), rows, samples.nunique() == 1))
     return groups
-
-
-def _short(run: str, ranks: int) -> str:
-    return run.replace(f" @{ranks}", "")
 
 
 # ------------------------------------------------------------------------------------- the fastest

@@ -7,8 +7,7 @@ import pandas as pd
 
 from simshuffle.results.chart import DASHES, Axis, Chart, Look, Mark, Panel
 
-BINS = 24
-"""Equal ranges of bytes, from the fewest to the most of any rank."""
+BINS = 24  # equal ranges of bytes, from the fewest to the most of any rank
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE")
 PREFIXES = ("", "k", "M", "G", "T", "P")
 

@@ -16,7 +16,6 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
-from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE
@@ -34,8 +33,7 @@ QUANTITIES = {
 """Bytes of a rank in an epoch, and what they are called."""
 QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
 HEADS = {"low": "5 %", "high": "95 %"}
-UNEVEN = 0.1
-"""From such a share above the mean on, the rank with most is worth a sentence."""
+UNEVEN = 0.1  # from such a share above the mean on, the rank with most is worth a sentence
 AWAITED = ("read", "sent", "received")
 """What takes a rank longer if it has more of it, so that others wait for it."""
 _RUN = text("name of the run", head="run")
@@ -157,7 +155,6 @@ def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
 
 
 def _quantiles(result: Result) -> pd.DataFrame:
-    """Quantiles over the ranks of every run."""
     rows = []
     for run, table in result.tables["ranks"].groupby("run", sort=False):
         for name, meaning in QUANTITIES.items():
@@ -175,7 +172,7 @@ def says(result: Result) -> Iterator[str]:
     awaited = {QUANTITIES[name] for name in AWAITED}
     for row in result.derived["quantiles"].to_dict("records"):
         if row["uneven"] > UNEVEN and row["quantity"] in awaited:
-            most, middle = (readable(row[k], Dimension.NBYTES, 3) for k in ("most", "median"))
+            most, middle = (QUANTILES_OF.columns[k].cell(row[k]) for k in ("most", "median"))
             yield (
                 f"{row['run']}: {row['quantity']}: one rank has {most}, half of them at most"
                 f" {middle}; the others wait for it."

@@ -14,7 +14,7 @@ from simshuffle.exchange import Recorded
 from simshuffle.exchange.recording import read_plans
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
-from simshuffle.studies.simulation.cell import RunCell
+from simshuffle.sim.cell import RunCell
 from simshuffle.studies.time_to_accuracy.tables import LABELS, SIMULATED_COLUMNS
 from simshuffle.study.cell import Outcome, Tell
 

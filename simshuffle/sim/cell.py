@@ -20,8 +20,8 @@ from simshuffle.plan.findings import extrapolated
 from simshuffle.plan.holding import counted, held_in
 from simshuffle.plan.slow_cables import SlowCables
 from simshuffle.plan.wiring import routing
-from simshuffle.results import ranks, report
-from simshuffle.results.ranks import Kept
+from simshuffle.results import report
+from simshuffle.results.report import Kept
 from simshuffle.results.table_io import stacked
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.inputs import by_content
@@ -190,14 +190,14 @@ class _Tables:
 
     def add(self, timeline: Timeline) -> None:
         """Add those of an epoch."""
-        phases, seconds = timeline.phases, ranks.seconds_by_rank(timeline.phases)
+        phases, seconds = timeline.phases, report.seconds_by_rank(timeline.phases)
         for name, growing in self._growing.items():
             if name == "timeline":
                 table = phases
             elif name == "timeline_of_ranks":
-                table = phases[phases["rank"].isin(ranks.sample(seconds))]
+                table = phases[phases["rank"].isin(report.sample(seconds))]
             elif name == "iterations":
-                table = ranks.iterations(phases, seconds)
+                table = report.iterations(phases, seconds)
             else:
                 table = getattr(timeline, name)
             growing.add(table.drop(columns="run"))
@@ -212,7 +212,7 @@ def kept_of(outcome: Outcome, table: str, timeline: Kept) -> LongTable:
     if table != "timeline":
         return long(outcome.tables, table)
     names = TIMELINES[timeline][:1]
-    empty = LongTable((Part(ranks.no_phases().drop(columns="run")),))
+    empty = LongTable((Part(report.no_phases().drop(columns="run")),))
     return long(outcome.tables, names[0]) if names else empty
 
 
