@@ -155,8 +155,8 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     }
     shape, problems = validated(values, Shape)
     if shape is None or problems:
-        flags = (f"--{of.path.replace("_", "-").removesuffix('-nbytes')}" for of in problems)
-        wrong = [replace(of, path=flag) for of, flag in zip(problems, flags, strict=True)]
+        named = (of.path.replace("_", "-").removesuffix("-nbytes") for of in problems)
+        wrong = [replace(of, path=f"--{flag}") for of, flag in zip(problems, named, strict=True)]
         raise InputError(wrong, COMMAND_LINE)
     shape.check()
     return shape
