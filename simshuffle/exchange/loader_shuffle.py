@@ -131,7 +131,6 @@ class LoaderShuffle(Strategy):
             stored[order.sample[rows]],
             np.arange(context.world_size + 1) * each,
             worker=order.worker[rows].astype(np.int32),
-            repeats=True,
         )
 
     def readers(self, context: ShardsContext) -> Readers:

@@ -87,10 +87,8 @@ def empty_plan(world_size: int) -> ExchangePlan:
 
 @dataclass(frozen=True)
 class Shards:
-    """Who trains on what in one epoch, in which order.
-
-    A sample may be there several times, or not at all, where the order is a library's (`repeats`).
-    """
+    """Who trains on what in one epoch, in which order. Where that is a library's, a sample may be
+    there several times, or not at all."""
 
     # (N,) int32, sample numbers: those of rank 0 in its order of the epoch, then those of rank 1,
     # ...; a library's order may have a few more
@@ -99,7 +97,6 @@ class Shards:
     # the worker of the rank that loads each, as long as ``order``; None where samples are not
     # divided among workers beforehand
     worker: Ints | None = None
-    repeats: bool = False  # whether samples may be missing or there several times
 
     @property
     def sizes(self) -> Ints:

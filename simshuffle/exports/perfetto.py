@@ -157,12 +157,11 @@ class _Trace:
         """Write an epoch, with its messages if they are known and wanted; ``last`` if no other one
         begins where it ends."""
         begin, end = (nanoseconds(when - self._zero) for when in (epoch.begin, epoch.end))
-        facts = {}
-        for key, value in epoch.window.items():
-            plain = value.item() if hasattr(value, "item") else value
-            if key not in {"run", "seed"}:
-                known = not isinstance(plain, float) or np.isfinite(plain)  # JSON has no others
-                facts[key] = plain if known else None
+        facts = {
+            key: None if isinstance(value, float) and not np.isfinite(value) else value  # as JSON
+            for key, value in epoch.window.items()
+            if key not in {"run", "seed"}
+        }
         args = json.dumps({**facts, "about": "; ".join(_said(epoch))})
         tid = self._thread(self.cluster, "epochs", 0, self.cluster)
         name = quoted([f"epoch {epoch.epoch}"])

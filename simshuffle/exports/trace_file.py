@@ -9,7 +9,7 @@ import heapq
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import repeat
 from pathlib import Path
 from typing import Any, TextIO
@@ -145,20 +145,15 @@ class TraceFile:
 def trace_file(path: Path) -> Iterator[TraceFile]:
     """A new file, compressed if its name ends in '.gz'; the caller calls `TraceFile.finish`. The
     same events give the same bytes."""
-    with path.open("wb") as raw:
-        if path.suffix != ".gz":
-            yield from _into(raw)
-            return
-        with gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as packed:
-            yield from _into(packed)
-
-
-def _into(binary: Any) -> Iterator[TraceFile]:
-    file = io.TextIOWrapper(binary, encoding="ascii", newline="\n", write_through=False)
-    file.write('{"traceEvents":[')
-    yield TraceFile(file)
-    file.flush()
-    file.detach()
+    with ExitStack() as opened:
+        binary: Any = opened.enter_context(path.open("wb"))
+        if path.suffix == ".gz":
+            binary = opened.enter_context(gzip.GzipFile("", "wb", LEVEL, binary, mtime=0))
+        file = io.TextIOWrapper(binary, encoding="ascii", newline="\n")
+        file.write('{"traceEvents":[')
+        yield TraceFile(file)
+        file.flush()
+        file.detach()
 
 
 def lanes(begin: Ints64, end: Ints64) -> Ints64:

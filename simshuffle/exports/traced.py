@@ -3,7 +3,7 @@ alone; and the ranks, by number or by what they are like."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class TracedEpoch:
 
     epoch: int  # from 1
     phases: pd.DataFrame  # columns `simshuffle.results.timeline.PHASE_COLUMNS`
-    window: dict[str, Any]  # its row of the sources table: what was simulated of it
+    window: dict[Hashable, Any]  # its row of the sources table: what was simulated of it
     record: EpochRecord | None  # its messages and links; None if they are not known
     same: str  # how it compares with what is stored, as a text
 
@@ -71,7 +71,7 @@ def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedE
         epoch = int(timeline.sources["epoch"].iloc[0])
         if epoch in source.epochs:
             same = "" if source.result is None else _checked(source, timeline.phases, epoch)
-            window = _row(timeline.sources)
+            window = timeline.sources.to_dict("records")[0]
             yield TracedEpoch(epoch, timeline.phases, window, recorder.record, same)
         if epoch == last:
             return
@@ -91,12 +91,8 @@ def stored(source: Source) -> Iterator[TracedEpoch]:
         if phases.empty:
             rule, remedy = "needs a timeline, which the result does not have", "Leave it out."
             refuse("--messages", rule, "none", remedy, source.reference)
-        window = _row(source.stored("sources", epoch))
+        window = source.stored("sources", epoch).to_dict("records")[0]
         yield TracedEpoch(epoch, phases, window, None, "read from the result, not simulated again")
-
-
-def _row(table: pd.DataFrame) -> dict[str, Any]:
-    return {str(name): table[name].iloc[0] for name in table.columns}
 
 
 def _length(source: Source) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -49,16 +49,12 @@ def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints64 | None =
     else:
         first = np.concatenate([[0], np.cumsum(-(-data.samples // block))])
         of_place = first[shard] + (place - data.begin[shard]) // block
-    nbytes = np.bincount(of_place, _sample_nbytes(data)).astype(np.int64)
+    # whole bytes of each sample; together those of the shard
+    within, many = place - data.begin[shard], data.samples[shard]
+    whole = np.rint(data.nbytes).astype(np.int64)[shard]
+    sizes = (within + 1) * whole // many - within * whole // many
+    nbytes = np.bincount(of_place, sizes).astype(np.int64)
     return Pieces(of_place if places is None else of_place[places], nbytes)
-
-
-def _sample_nbytes(data: ShardedSet) -> Ints64:
-    """(N,) whole bytes of each sample; together those of the shard."""
-    shard = data.shard_of(np.arange(data.size))
-    place = np.arange(data.size) - data.begin[shard]
-    whole, many = np.rint(data.nbytes).astype(np.int64)[shard], data.samples[shard]
-    return (place + 1) * whole // many - place * whole // many
 
 
 def in_time(order: EpochOrder, readers: Readers) -> Ints64:
@@ -125,14 +121,11 @@ class Caches:
             else:
                 missed[here], one = each.epoch(piece[here])
             found.append(one)
-        return missed, Fetched(
-            samples=sum(one.samples for one in found),
-            hits=sum(one.hits for one in found),
-            requests=sum(one.requests for one in found),
-            nbytes=sum(one.nbytes for one in found),
-            evictions=sum(one.evictions for one in found),
-            held_nbytes=max(one.held_nbytes for one in found),
-        )
+        # of all nodes: sums, but for the last column, the most that one held
+        whole = np.array([astuple(one) for one in found])
+        whole[0, :-1] = whole[:, :-1].sum(axis=0)
+        whole[0, -1] = whole[:, -1].max()
+        return missed, Fetched(*whole[0].tolist())
 
 
 class _Node:

@@ -80,7 +80,7 @@ class Levanter(Order):
             need_smaller("era_length", self.era_length, data)
         if self.shuffle == "block":
             need_smaller("window_blocks", self.window_blocks * self.io_block_size, data)
-        order = {"full": self._full, "era": self._eras, "block": self._windows}[self.shuffle](
+        order = {"full": permutation, "era": self._eras, "block": self._windows}[self.shuffle](
             data.size, key_of(seed)
         )
         place = np.arange(data.size)
@@ -88,9 +88,6 @@ class Levanter(Order):
         ends = np.cumsum(np.bincount(rank, minlength=readers.world_size))
         parts = np.split(order[np.argsort(rank, kind="stable")], ends[:-1])
         return handed_out_by_ranks(parts)
-
-    def _full(self, size: int, key: Key) -> Ints64:
-        return permutation(size, key)
 
     def _eras(self, size: int, key: Key) -> Ints64:
         starts = range(0, size, self.era_length)

@@ -50,13 +50,11 @@ def companions(
     Where a sample is handed out more than once, the first time counts. A random order gives (b - 1)
     / (N - 1) for groups of b of N samples.
     """
-    sample, first = np.unique(before.sample, return_index=True)
-    group = group_before[first]
-    pairs = _pairs(np.unique(group, return_counts=True)[1])
-    other, second = np.unique(after.sample, return_index=True)
-    _, here, there = np.intersect1d(sample, other, assume_unique=True, return_indices=True)
-    _, left = np.unique(group[here], return_inverse=True)
-    _, right = np.unique(group_after[second][there], return_inverse=True)
+    first = np.unique(before.sample, return_index=True)[1]
+    pairs = _pairs(np.unique(group_before[first], return_counts=True)[1])
+    _, here, there = np.intersect1d(before.sample, after.sample, return_indices=True)
+    _, left = np.unique(group_before[here], return_inverse=True)
+    _, right = np.unique(group_after[there], return_inverse=True)
     again = _pairs(np.unique(left * (len(right) + 1) + right, return_counts=True)[1])
     return again / pairs if pairs else 0.0
 
@@ -68,14 +66,9 @@ def _pairs(counts: Ints64) -> int:
 def moves(before: EpochOrder, after: EpochOrder, readers: Readers) -> float:
     """Share of the samples that both epochs have which are on another node than an epoch before;
     the first time counts. A random order gives 1 - 1 / nodes."""
-    left, first = np.unique(before.sample, return_index=True)
-    right, second = np.unique(after.sample, return_index=True)
-    _, here, there = np.intersect1d(left, right, assume_unique=True, return_indices=True)
-    node = [
-        of.rank[rows] // readers.ranks
-        for of, rows in ((before, first[here]), (after, second[there]))
-    ]
-    return float((node[0] != node[1]).mean()) if len(here) else 0.0
+    _, here, there = np.intersect1d(before.sample, after.sample, return_indices=True)
+    moved = before.rank[here] // readers.ranks != after.rank[there] // readers.ranks
+    return float(moved.mean()) if len(here) else 0.0
 
 
 def divergence(labels: Ints64, group: Ints64) -> float:

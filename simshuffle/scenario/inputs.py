@@ -3,7 +3,6 @@ their contents, so that nothing depends on where they were."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,14 @@ def by_content(value: Any) -> Any:
 
 def files(value: Any) -> dict[str, Path]:
     """The files that plain values name, by their names in the folder `INPUTS`."""
-    return {Path(_place(record)).name: Path(record["path"]) for record in _records(value)}
-
-
-def _records(value: Any) -> Iterator[dict[str, Any]]:
-    """The records that name a file."""
-    if isinstance(value, dict) and _names_a_file(value):
-        yield value
-    if isinstance(value, dict | list):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _records(inner)
+    found = {}
+    if isinstance(value, dict):
+        if _names_a_file(value):
+            found[Path(_place(value)).name] = Path(value["path"])
+        value = list(value.values())
+    for inner in value if isinstance(value, list) else ():
+        found |= files(inner)
+    return found
 
 
 def _names_a_file(record: dict[Any, Any]) -> bool:

@@ -110,17 +110,15 @@ class Scenario(Spec):
         """
         return self.combinations(self.sweep)
 
-    def combinations(
-        self, axes: Mapping[str, Sequence[Any]], zipped: bool = False
-    ) -> dict[str, Scenario]:
-        """A run without sweep for each combination of the values of dotted keys, by its name;
-        arguments as of `simshuffle.spec.overrides.grid`. Raises an InputError if the axes make no
-        grid, a combination is not valid, or two have one name."""
+    def combinations(self, axes: Mapping[str, Sequence[Any]]) -> dict[str, Scenario]:
+        """A run without sweep for each combination of the values of dotted keys, by its name.
+        Raises an InputError if the axes make no grid, a combination is not valid, or two have one
+        name."""
         base = self.model_copy(update={"sweep": {}})
         plain = base.to_dict()
         out: dict[str, Scenario] = {}
         problems: list[Problem] = []
-        for number, values in enumerate(grid(axes, zipped)):
+        for number, values in enumerate(grid(axes)):
             if problems and number >= MOST_TRIED:
                 break
             try:

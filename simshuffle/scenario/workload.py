@@ -136,7 +136,7 @@ class Dataset(Sourced):
         return {"samples_per_file": values.get("num_samples"), **values}
 
     @model_validator(mode="after")
-    def _size_is_known_once(self) -> Dataset:
+    def _sizes_fit(self) -> Dataset:
         if self.sample_size is None and self.tokens is None:
             raise full_problem("sample_size", "is required", "", "Add it, or tokens.")
         if self.sample_size is not None and self.tokens is not None:
@@ -146,10 +146,6 @@ class Dataset(Sourced):
             rule = "must be 1 where a sample is pieces of documents in random order"
             remedy = "Leave it out, or set tokens.shuffled: sequences."
             raise full_problem("samples_per_request", rule, str(self.samples_per_request), remedy)
-        return self
-
-    @model_validator(mode="after")
-    def _requests_stay_in_a_file(self) -> Dataset:
         if self.samples_per_request > self.samples_per_file:
             raise ValueError("samples_per_request must not exceed samples_per_file")
         return self

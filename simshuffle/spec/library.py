@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from yaml.composer import Composer
+from yaml.composer import ComposerError
 
 from simshuffle.errors import Problem, ScenarioError
 
@@ -108,71 +108,63 @@ class _Refused(yaml.constructor.ConstructorError):
         self.remedy = remedy
 
 
-if TYPE_CHECKING or not yaml.__with_libyaml__:
+if TYPE_CHECKING or not yaml.__with_libyaml__:  # noqa: SIM108 - mypy needs a class
     _Parsed = yaml.SafeLoader
 else:
-
-    class _Parsed(Composer, yaml.CSafeLoader):
-        """The same in a fifth of the time, with nodes still composed here, where they are
-        counted."""
-
-        def __init__(self, text: str) -> None:
-            Composer.__init__(self)
-            yaml.CSafeLoader.__init__(self, text)
+    _Parsed = yaml.CSafeLoader
 
 
 class _Loader(_Parsed):
-    """Safe YAML of bounded size, which refuses a key written twice.
+    """Safe YAML, which refuses a key written twice."""
+
+
+def _check_bounds(text: str) -> None:
+    """Refuse YAML of too many values, too deep, or that hold themselves.
 
     An alias is the same node again: nodes are few even where the values are too many to walk
-    through. So values are counted as if written out, and nothing is constructed of too many.
+    through. So values are counted as if written out, before anything is constructed.
     """
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.sizes: dict[yaml.Node, tuple[int, int]] = {}
-        self.count = 0
-        self.depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        if self.check_event(yaml.AliasEvent):
-            same = super().compose_node(parent, index)
-            if same not in self.sizes:
-                raise _Refused("a value must not hold itself", "an alias", mark, "Leave it out.")
-            count, depth = self.sizes[same]
-            self._grow(count, depth, mark)
-            return same
-        before = self.count
-        self._grow(1, 1, mark)
-        self.depth += 1
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        if node is not None:
-            depth = 1 + max((self.sizes[part][1] for part in _parts(node)), default=0)
-            self.sizes[node] = (self.count - before, depth)
-        return node
-
-    def _grow(self, count: int, depth: int, mark: Any) -> None:
-        self.count += count
-        if self.count > MAX_YAML_VALUES:
-            rule = (
-                f"must hold at most {MAX_YAML_VALUES} keys and values, an alias counted as all that"
-                " it stands for"
-            )
-            raise _Refused(rule, "more of them", mark, "Leave aliases out, or split the file.")
-        if self.depth + depth > MAX_YAML_DEPTH:
-            rule = f"must have at most {MAX_YAML_DEPTH} values within one another"
-            raise _Refused(rule, "more of them", mark, "Nest less.")
-
-
-def _parts(node: yaml.Node) -> list[yaml.Node]:
-    """The nodes that ``node`` holds: elements, or keys and values."""
-    if isinstance(node, yaml.SequenceNode):
-        return list(node.value)
-    if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    return []
+    count = 0
+    sizes: dict[str | None, tuple[int, int]] = {}  # values and depth of what an anchor names
+    # of each node that is open: its anchor, the values before it, the depth of what is in it
+    nodes: list[tuple[str | None, int, int]] = []
+    for event in yaml.parse(text, _Parsed):
+        values = depth = 1
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.DocumentStartEvent):
+            sizes.clear()
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, before, inside = nodes.pop()
+            values, depth = count - before, inside + 1
+        elif not isinstance(event, yaml.NodeEvent):
+            continue
+        else:
+            if isinstance(event, yaml.AliasEvent):
+                if any(anchor == of for of, _, _ in nodes):
+                    rule, found = "a value must not hold itself", "an alias"
+                    raise _Refused(rule, found, event.start_mark, "Leave it out.")
+                if anchor not in sizes:
+                    mark: Any = event.start_mark  # of the parser in C or the other
+                    raise ComposerError(None, None, f"found undefined alias {anchor!r}", mark)
+                values, depth = sizes[anchor]
+            count += values
+            if count > MAX_YAML_VALUES:
+                rule = (
+                    f"must hold at most {MAX_YAML_VALUES} keys and values, an alias counted as all"
+                    " that it stands for"
+                )
+                remedy = "Leave aliases out, or split the file."
+                raise _Refused(rule, "more of them", event.start_mark, remedy)
+            if len(nodes) + depth > MAX_YAML_DEPTH:
+                rule = f"must have at most {MAX_YAML_DEPTH} values within one another"
+                raise _Refused(rule, "more of them", event.start_mark, "Nest less.")
+            if isinstance(event, yaml.CollectionStartEvent):
+                nodes.append((anchor, count - 1, 0))
+                continue
+        sizes[anchor] = values, depth
+        if nodes:
+            of, before, inside = nodes[-1]
+            nodes[-1] = of, before, max(inside, depth)
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -254,6 +246,7 @@ def documents(text: str, source: str) -> list[Any]:
         if len(text) > MAX_YAML_LENGTH:
             rule = f"must have at most {MAX_YAML_LENGTH} characters"
             raise _Refused(rule, "more of them", None, "Split it into several files.")
+        _check_bounds(text)
         return list(yaml.load_all(text, _Loader))
     except _Refused as error:
         problem = _yaml_problem(error, error.rule, error.remedy)

@@ -313,14 +313,6 @@ def test_a_record_is_set_before_what_is_in_it_whatever_their_order():
         ]
 
 
-def test_combinations_may_be_taken_side_by_side():
-    axes = {"world_size": [4, 8], "seed": [3, 4]}
-    assert list(BASE.combinations(axes, zipped=True)) == [
-        "partial-0.1 streamlined @4 seed=3",
-        "partial-0.1 streamlined @8 seed=4",
-    ]
-
-
 def test_a_sweep_of_too_many_runs_is_refused_when_it_is_read():
     sweep = {f"workload.loader.{key}": list(range(1, 400)) for key in ("workers", "prefetch")}
     with pytest.raises(ScenarioError, match=r"sweep: must make at most 100000 combinations"):
