@@ -20,8 +20,7 @@ from simshuffle.studies.oracle.figures import (
 )
 from simshuffle.studies.oracle.tables import MEMORY
 from simshuffle.studies.time_to_accuracy.figures import named, places_across, time_unit
-from simshuffle.studies.training.figures import in_percent
-from simshuffle.studies.training.looks import look_of, strategies
+from simshuffle.studies.training.figures import in_percent, look_of, strategies
 
 Table = Callable[[Sequence[Given]], pd.DataFrame]
 INTERVAL = Look(colour=GREY, width=0.9)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from simshuffle.errors import InputError, refuse
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
@@ -25,6 +26,8 @@ from simshuffle.plan.placement import placed
 from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
+from simshuffle.spec.library import find, read_yaml
+from simshuffle.spec.validation import validated
 
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
@@ -299,3 +302,23 @@ class Resources:
     def slot_of(self, rank: int) -> int:
         """The PCIe slot of a rank's GPU."""
         return int(self.gpu_of[rank]) * self.cluster.host.pcie_slots // self.cluster.host.gpus
+
+
+def places_on(machine: str, world_size: int) -> Places:
+    """Where so many ranks are on a machine, given by its file or name.
+
+    Raises:
+        InputError: there is none, it cannot be read, or it has fewer GPUs than there are ranks.
+    """
+    path = find(machine, "topologies")
+    documents = read_yaml(path)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        rule = "must hold the mapping of one cluster"
+        refuse("", rule, str(path), "See topologies/.", str(path))
+    cluster, problems = validated(documents[0], Cluster)
+    if cluster is None or problems:
+        raise InputError(problems, str(path))
+    if world_size > cluster.num_gpus:
+        rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
+    return Resources(cluster, world_size, np.random.default_rng(0)).places

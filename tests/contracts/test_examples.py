@@ -12,7 +12,7 @@ from simshuffle.routing import ForwardingTables, Routing
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.studies.loader.asking import defaults
 from simshuffle.studies.loader.shape import Shape
-from simshuffle.studies.training.looks import COLOURS, MARKERS, look_of
+from simshuffle.studies.training.figures import COLOURS, MARKERS, look_of
 from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
 from simshuffle.topology import Topology
 from tests.examples import (

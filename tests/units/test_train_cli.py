@@ -28,8 +28,7 @@ from simshuffle.study.attempt import Lost
 from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
 from simshuffle.study.store import Disk
-from simshuffle.train.cell import RunCell
-from simshuffle.train.own_cell import OwnCell
+from simshuffle.train.cell import OwnCell, RunCell
 
 STUDY = {
     "name": "small",

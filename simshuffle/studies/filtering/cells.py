@@ -23,7 +23,6 @@ from sklearn.manifold import TSNE
 from torch import nn
 
 from simshuffle.errors import InputError, Problem, SimulationError, refuse
-from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
 from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
 from simshuffle.study.cell import Outcome, Tell
@@ -131,15 +130,7 @@ def weights_of(extractor: Extractor) -> list[int] | None:
 
 def ordinary_run(data: Data, how: Extractor | Retraining, seed: int) -> Run:
     """The training of ``how`` with one rank, so batch norm goes over the whole batch."""
-    exchange = GlobalShuffle(kind="global_shuffle")
-    return Run(
-        data=data,
-        model=how.model,
-        exchange=exchange,
-        world_size=1,
-        training=how.training,
-        seed=seed,
-    )
+    return Run.alone(data, how.model, how.training, seed)
 
 
 def trained(
