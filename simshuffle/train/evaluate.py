@@ -25,14 +25,8 @@ statistics, so few must do; the mean strays by an eighth of what single samples 
 
 class ClassMeans:
     """The mean embedding of each class, by rank: of normalised embeddings of training samples as
-    they are, without augmentation, in eval mode.
-
-    Args:
-        network: that embeds; with the statistics of every rank.
-        train: the training samples.
-        order: (N,), in which they are taken: of every class the first `SAMPLES_OF_A_CLASS`.
-        temperature: that cosines are divided by.
-    """
+    they are, without augmentation, in eval mode; of every class the first `SAMPLES_OF_A_CLASS` in
+    ``order`` (N,). Cosines to it are divided by the temperature."""
 
     def __init__(
         self, network: RankedNetwork, train: Source, order: Ints, temperature: float
@@ -211,10 +205,8 @@ def own_score(
             ranks = slice(first, min(first + network.rows_at_once, network.world_size))
             count = max(1, network.rows_at_once // (ranks.stop - first))
             for begin in range(0, len(samples), count):
-                part, valid = (
-                    samples[begin : begin + count, ranks],
-                    counted[begin : begin + count, ranks].ravel(),
-                )
+                part = samples[begin : begin + count, ranks]
+                valid = counted[begin : begin + count, ranks].ravel()
                 logits, targets = network.outputs(test, first, part)
                 logits = logits if means is None else means.logits(logits, first, part.shape[1])
                 losses = network.loss(logits, targets)

@@ -78,20 +78,22 @@ class Shuffled:
         progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
         return self.training.learning_rate_at(progress, self.world_size)
 
+    def shards_context(self) -> ShardsContext:
+        """What decides who trains on what in the coming epoch."""
+        epoch = self.epochs_done + 1
+        return ShardsContext(
+            self.owner,
+            self.world_size,
+            epoch,
+            self.rng("shuffle", epoch),
+            self.seed,
+            self.training.local_batch_size,
+            ranks_per_host=None if self.places is None else self.places.ranks_per_host,
+        )
+
     def next_shards(self) -> Shards:
         """Who trains on what in the coming epoch."""
-        epoch = self.epochs_done + 1
-        return self.strategy.epoch_shards(
-            ShardsContext(
-                self.owner,
-                self.world_size,
-                epoch,
-                self.rng("shuffle", epoch),
-                self.seed,
-                self.training.local_batch_size,
-                ranks_per_host=None if self.places is None else self.places.ranks_per_host,
-            )
-        )
+        return self.strategy.epoch_shards(self.shards_context())
 
     def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
         """What is exchanged after the coming epoch."""

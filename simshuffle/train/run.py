@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.exchange import GlobalShuffle, LoaderShuffle, Places, ShardsContext, TrainedExchange
+from simshuffle.exchange import GlobalShuffle, LoaderShuffle, Places, TrainedExchange
 from simshuffle.plan.resources import places_on
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
@@ -89,17 +89,9 @@ def check_order(run: Run, num_samples: int) -> None:
     places = run.places()
     if not isinstance(run.exchange, LoaderShuffle):
         return
+    shuffled = run.shuffled(num_samples)
+    shuffled.owner, shuffled.places = np.broadcast_to(np.int32(0), num_samples), places
     try:
-        run.exchange.check(
-            ShardsContext(
-                np.broadcast_to(np.int32(0), num_samples),
-                run.world_size,
-                1,
-                run.rng("shuffle", 1),
-                run.seed,
-                run.training.local_batch_size,
-                ranks_per_host=None if places is None else places.ranks_per_host,
-            )
-        )
+        run.exchange.check(shuffled.shards_context())
     except InputError as error:
         raise InputError([of.below("exchange") for of in error.problems], "run") from None

@@ -175,11 +175,8 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested mappings as one with dotted keys."""
     out: dict[str, Any] = {}
     for key, value in values.items():
-        out |= (
-            _flat(value, f"{before}{key}.")
-            if isinstance(value, dict)
-            else {f"{before}{key}": value}
-        )
+        whole = f"{before}{key}"
+        out |= _flat(value, f"{whole}.") if isinstance(value, dict) else {whole: value}
     return out
 
 

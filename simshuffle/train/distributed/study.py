@@ -48,16 +48,6 @@ class RankCell(PlainCell):
         return self.emulated.label
 
     @property
-    def cost(self) -> float:
-        """As for `Cell`."""
-        return self.emulated.cost
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`."""
-        return self.emulated.memory
-
-    @property
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
         return self.emulated.parts | {TIMELINE}
