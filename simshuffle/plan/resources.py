@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simshuffle.errors import InputError, refuse
 from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
@@ -24,6 +25,8 @@ from simshuffle.plan.wiring import Domains, names_of, numbered, placed, wiring
 from simshuffle.routing.router import reach
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
+from simshuffle.spec.library import find, read_yaml
+from simshuffle.spec.validation import validated
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
@@ -305,3 +308,23 @@ class Resources:
     def slot_of(self, rank: int) -> int:
         """The PCIe slot of a rank's GPU."""
         return int(self.gpu_of[rank]) * self.cluster.host.pcie_slots // self.cluster.host.gpus
+
+
+def places_on(machine: str, world_size: int) -> Places:
+    """Where so many ranks are on a machine, given by its file or name.
+
+    Raises:
+        InputError: there is none, it cannot be read, or it has fewer GPUs than there are ranks.
+    """
+    path = find(machine, "topologies")
+    documents = read_yaml(path)
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        rule = "must hold the mapping of one cluster"
+        refuse("", rule, str(path), "See topologies/.", str(path))
+    cluster, problems = validated(documents[0], Cluster)
+    if cluster is None or problems:
+        raise InputError(problems, str(path))
+    if world_size > cluster.num_gpus:
+        rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
+        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
+    return Resources(cluster, world_size, np.random.default_rng(0)).places

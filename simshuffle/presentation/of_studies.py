@@ -34,8 +34,7 @@ from simshuffle.studies.simulation.study import timeline_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES
 from simshuffle.studies.time_to_accuracy.drawing import places_across, time_unit
 from simshuffle.studies.time_to_accuracy.frontier import named
-from simshuffle.studies.training.figures import in_percent
-from simshuffle.studies.training.looks import look_of, strategies
+from simshuffle.studies.training.figures import in_percent, look_of, strategies
 from simshuffle.study.long_table import long
 
 INTERVAL = Look(colour=GREY, width=0.9)

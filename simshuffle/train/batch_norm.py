@@ -73,9 +73,8 @@ class _ByRank(OtherNorm):
         mine = slice(ranks.first, ranks.first + ranks.count)
         factor = self._count_batch(mine)
         keeps = not self.training or self.track_running_stats
-        wide = input.reshape(
-            ranks.rows // ranks.count, ranks.count * input.shape[1], *input.shape[2:]
-        )
+        channels = ranks.count * input.shape[1]
+        wide = input.reshape(ranks.rows // ranks.count, channels, *input.shape[2:])
         output = F.batch_norm(
             wide,
             self.running_mean[mine].view(-1) if keeps and self.running_mean is not None else None,
@@ -197,13 +196,9 @@ def check_materialised(model: nn.Module) -> None:
     Raises:
         InputError: it has; names all of them.
     """
+    rule, remedy = "has no weights yet", "Give the model one batch before it is trained."
     lazy = [
-        Problem(
-            path or "(model)",
-            "has no weights yet",
-            type(layer).__name__,
-            "Give the model one batch before it is trained.",
-        )
+        Problem(path or "(model)", rule, type(layer).__name__, remedy)
         for path, layer in model.named_modules()
         if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params()  # type: ignore[misc]
     ]
@@ -212,13 +207,12 @@ def check_materialised(model: nn.Module) -> None:
 
 
 def _keeps_statistics(layer: nn.Module) -> bool:
-    tracked = any(
-        getattr(layer, name, None) is not None for name in ("running_mean", "running_var")
-    )
-    untracked_but_mixing = isinstance(layer, _NormBase) and not isinstance(
-        layer, nn.modules.instancenorm._InstanceNorm
-    )
-    return tracked or untracked_but_mixing
+    names = ("running_mean", "running_var")
+    if any(getattr(layer, name, None) is not None for name in names):
+        return True
+    # untracked, but it mixes samples
+    alone = nn.modules.instancenorm._InstanceNorm
+    return isinstance(layer, _NormBase) and not isinstance(layer, alone)
 
 
 def pooled(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,10 +242,8 @@ def _reduce(layer: Any, rank: int | None) -> None:
         if rank is None:
             layer.running_mean, layer.running_var = pooled(layer.running_mean, layer.running_var)
         else:
-            layer.running_mean, layer.running_var = (
-                layer.running_mean[rank].clone(),
-                layer.running_var[rank].clone(),
-            )
+            layer.running_mean = layer.running_mean[rank].clone()
+            layer.running_var = layer.running_var[rank].clone()
         layer.num_batches_tracked = layer.num_batches_tracked[rank or 0].clone()
     layer.__class__ = layer.ordinary
     del layer.ranks, layer.path, layer.ordinary

@@ -1,22 +1,34 @@
-"""One training run as a cell."""
+"""One training run as a cell: of a study's file, or of what the caller gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from torch import nn
+from torch.utils.data import Dataset
 
 from simshuffle.studies.training.tables import PLANS, TABLES, outcome_of
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell, digest_of
 from simshuffle.study.store import TABLE
-from simshuffle.train.emulate import Materials, device_named, materials_of, trained
-from simshuffle.train.optimizer import load_optimizers
+from simshuffle.train.emulate import (
+    Materials,
+    device_named,
+    materials_of,
+    trained,
+    with_first_weights,
+)
+from simshuffle.train.loss import Loss
+from simshuffle.train.network import torch_dtype
+from simshuffle.train.optimizer import OptimizerFactory, load_optimizers
 from simshuffle.train.run import Run
+from simshuffle.train.source import DatasetSource
 
 SECONDS_PER_SAMPLE = 5e-5
 """s of one core for a sample of an epoch and its share of the evaluations, with a small network
@@ -84,6 +96,67 @@ class RunCell(TorchCell):
             InputError: there are no such data, or the network cannot take them.
         """
         return materials_of(self.training_run, device)
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What the caller gives."""
+
+    # makes the network; called once for each run, with torch's generator at its seed
+    model: Callable[[], nn.Module]
+    # train, test: map-style data sets of pairs (input, target)
+    train: Dataset[Any]
+    test: Dataset[Any]
+    loss: Loss  # of each sample
+    optimizer: OptimizerFactory | None  # of the network's parameters; SGD if None
+
+    def sources(
+        self, dtype: torch.dtype, device: torch.device
+    ) -> tuple[DatasetSource, DatasetSource]:
+        """The samples for training and for testing, on ``device``.
+
+        Raises:
+            InputError: as of `DatasetSource`.
+        """
+        train = DatasetSource(self.train, dtype=dtype, device=device, name="train")
+        return train, DatasetSource(self.test, dtype=dtype, device=device, name="test")
+
+
+@dataclass(frozen=True)
+class OwnCell(RunCell):
+    """A run of what the caller gives. It is known again by its ``mark``."""
+
+    own: Own  # model, data, loss and optimiser
+    mark: str  # stands for them, as far as can be seen from outside: see `mark_of`
+
+    @property
+    def key(self) -> Any:
+        """As for `Cell`. Code is not in it; the version of the study's model stands for that."""
+        return [*super().key, self.mark]
+
+    @property
+    def memory(self) -> float:
+        """As for `Cell`: every process has data of its own."""
+        return super().memory + 2 * (held(self.own.train) + held(self.own.test))
+
+    def materials(self, device: torch.device) -> Materials:
+        """As for `RunCell`: what the caller gives."""
+        run, own = self.training_run, self.own
+        return Materials(
+            with_first_weights(run, own.model),
+            *own.sources(torch_dtype(run.training), device),
+            run.data.label,
+            run.model.label,
+            own.loss,
+            own.optimizer,
+        )
+
+
+def held(data: Dataset[Any]) -> float:
+    """Bytes of the tensors and arrays that a data set holds; 0 where its samples lie elsewhere."""
+    found = getattr(data, "__dict__", {}).values()
+    parts = [part for value in found for part in (value if isinstance(value, tuple) else (value,))]
+    return float(sum(part.nbytes for part in parts if isinstance(part, torch.Tensor | np.ndarray)))
 
 
 Kind = TypeVar("Kind", bound=Cell)

@@ -18,38 +18,26 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
-from simshuffle.exchange import Strategy
 from simshuffle.spec.rng import stream
-from simshuffle.train.iterations import local_batches
+from simshuffle.train.iterations import Shuffled
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.samples import Augmentation
-from simshuffle.train.training import Contrastive, Training
+from simshuffle.train.training import Contrastive
 
 Ints = NDArray[np.integer]
 
 
 class Views:
-    """Two views of every sample in every epoch, the same whoever asks: an emulated rank, a real one
-    that holds the sample, in whatever batch. Draws of an epoch are made for all samples together
-    and take twice the memory of the samples.
-
-    Args:
-        augmentation: how a view is made of a sample.
-        count: N, samples.
-        seed: of the run.
-    """
+    """Two views of every one of ``count`` samples in every epoch, the same whoever asks: an
+    emulated rank, a real one that holds the sample, in whatever batch. Draws of an epoch are made
+    for all samples together and take twice the memory of the samples."""
 
     def __init__(self, augmentation: Augmentation, count: int, seed: int) -> None:
         self._how, self._count, self._seed, self._epoch = augmentation, count, seed, 0
 
     def pair(self, inputs: torch.Tensor, samples: Ints, epoch: int) -> torch.Tensor:
-        """The first views of all samples, and then the second: (2 n, *shape).
-
-        Args:
-            inputs: (n, *shape), as the network would get them.
-            samples: their numbers, (n,).
-            epoch: from 1.
-        """
+        """The first views of all samples, and then the second: (2 n, *shape); of inputs (n, *shape)
+        as the network would get them, the samples' numbers (n,), and the epoch, from 1."""
         if epoch != self._epoch:
             self._draw(epoch)
         which = torch.from_numpy(np.asarray(samples, np.int64))
@@ -120,32 +108,20 @@ class Contrast:
 
 
 def contrast_of(
-    training: Training,
-    augmentation: Augmentation | None,
-    *,
-    world_size: int,
-    count: int,
-    strategy: Strategy,
-    seed: int = 0,
-    loss: Loss = cross_entropy,
+    run: Shuffled, augmentation: Augmentation | None, loss: Loss = cross_entropy
 ) -> Contrast | None:
     """What a contrastive training needs; None of other trainings.
 
     Args:
-        training: how the network is trained.
+        run: who has which sample.
         augmentation: how views are made of the samples; None if the data have none.
-        world_size: M.
-        count: N, training samples.
-        strategy: of the exchange.
-        seed: of the run.
         loss: of the caller's, if it gives one.
 
     Raises:
-        InputError: as of `local_batches`; or the training is contrastive, and a local batch has no
-            negatives, there are no views, the caller gives another loss, or the exchange needs the
-            importance of samples.
+        InputError: the training is contrastive, and a local batch has no negatives, there are no
+            views, the caller gives another loss, or the exchange needs the importance of samples.
     """
-    how, sizes = training.loss, local_batches(count, world_size, training)
+    how, sizes = run.training.loss, run.batch_sizes
     if not isinstance(how, Contrastive):
         return None
     if loss is not cross_entropy:
@@ -155,18 +131,17 @@ def contrast_of(
         rule = "contrastive needs two views of each sample, and these data have none"
         remedy = "Use procedural data, or loss: cross_entropy."
         refuse("training.loss", rule, how.kind, remedy, "training")
-    if strategy.needs_importance:
+    if run.strategy.needs_importance:
         rule = (
             "cannot go by importance with a contrastive loss: a sample's loss is not its own there,"
             " but depends on its negatives"
         )
         remedy = "Use partial_local_shuffle, or loss: cross_entropy."
-        refuse("exchange", rule, strategy.kind, remedy, "training")
-    if min(sizes) * (world_size if how.negatives == "gathered" else 1) < 2:
+        refuse("exchange", rule, run.strategy.kind, remedy, "training")
+    if min(sizes) * (run.world_size if how.negatives == "gathered" else 1) < 2:
         which = "local_batch_size" if max(sizes) == 1 else "the last local batch"
         rule = f"leaves a sample without negatives: {which} holds one sample"
         remedy = "Use another local_batch_size, drop_last: true, or negatives: gathered."
-        refuse(
-            "training.local_batch_size", rule, str(training.local_batch_size), remedy, "training"
-        )
-    return Contrast(how, Views(augmentation, count, seed))
+        size = str(run.training.local_batch_size)
+        refuse("training.local_batch_size", rule, size, remedy, "training")
+    return Contrast(how, Views(augmentation, run.num_samples, run.seed))

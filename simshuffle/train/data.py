@@ -105,20 +105,10 @@ class Procedural(Spec):
         """
         pixels = self.channels * self.image_size**2
         remedy = "Lower num_samples, test_samples, channels or image_size."
-        check_memory(
-            4 * pixels * (self.num_samples + self.test_samples),
-            MOST_NBYTES,
-            "num_samples",
-            "data",
-            remedy,
-        )
-        check_memory(
-            8 * pixels * self.classes * self.prototypes,
-            MOST_NBYTES,
-            "classes",
-            "data",
-            "Lower classes or prototypes.",
-        )
+        nbytes = 4 * pixels * (self.num_samples + self.test_samples)
+        check_memory(nbytes, MOST_NBYTES, "num_samples", "data", remedy)
+        nbytes, remedy = 8 * pixels * self.classes * self.prototypes, "Lower classes or prototypes."
+        check_memory(nbytes, MOST_NBYTES, "classes", "data", remedy)
         templates = self._templates(stream(self.seed, "procedural templates"))
         rng, count = stream(self.seed, "procedural train"), self.num_samples
         labels = long_tailed_labels(count, self.classes, self.imbalance, rng)
@@ -126,12 +116,8 @@ class Procedural(Spec):
         rng = stream(self.seed, "procedural test")
         labels = balanced_labels(self.test_samples, self.classes, rng)
         test = self._samples(templates, labels, None, rng)
-        labels = with_wrong_labels(
-            train.targets,
-            self.classes,
-            self.label_noise,
-            stream(self.seed, "procedural wrong labels"),
-        )
+        rng = stream(self.seed, "procedural wrong labels")
+        labels = with_wrong_labels(train.targets, self.classes, self.label_noise, rng)
         shape = (self.channels, self.image_size, self.image_size)
         views = Augmentation(shape, self.shift, self.contrast, self.noise)
         labelled = Samples(train.inputs, labels)

@@ -98,10 +98,7 @@ class Cifar100(Spec):
         folder = _folder(
             self.path, "cifar-100-binary", ["train.bin", "test.bin"], "CIFAR-100 binary version"
         )
-        train, test = (
-            _rows(folder / "train.bin", 2, 20, 100),
-            _rows(folder / "test.bin", 2, 20, 100),
-        )
+        train, test = (_rows(folder / f"{name}.bin", 2, 20, 100) for name in ("train", "test"))
         _check_count(folder / "train.bin", len(train), TRAIN_TO_TEST * len(test))
         column, classes = (1, 100) if self.labels == "fine" else (0, 20)
         return _training_set("CIFAR-100", train, test, column, classes, self.num_samples, self.seed)
@@ -128,12 +125,8 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise InputError(
-            Problem(
-                "data.path", f"{path.name} must be readable", str(error), "Check its permissions."
-            ),
-            str(path),
-        ) from None
+        rule, remedy = f"{path.name} must be readable", "Check its permissions."
+        raise InputError(Problem("data.path", rule, str(error), remedy), str(path)) from None
     if not len(raw) or len(raw) % width:
         rule = f"{path.name} must be whole rows of {width} bytes"
         refuse("data.path", rule, f"{len(raw)} bytes", remedy, str(path))
@@ -294,16 +287,11 @@ class ImageFolder(Spec):
         try:
             with Image.open(path) as image:
                 # by way of RGBA, because a palette with transparency cannot become RGB at once
-                plain = (
-                    _of_bytes(image).convert("RGBA").convert("RGB" if self.channels == 3 else "L")
-                )
+                mode = "RGB" if self.channels == 3 else "L"
+                plain = _of_bytes(image).convert("RGBA").convert(mode)
         except UNREADABLE as error:
-            problem = Problem(
-                "data.path",
-                "every image must be readable",
-                f"{type(error).__name__}: {error}",
-                "Repair or remove the file.",
-            )
+            rule, shown = "every image must be readable", f"{type(error).__name__}: {error}"
+            problem = Problem("data.path", rule, shown, "Repair or remove the file.")
             raise InputError(problem, str(path)) from None
         cut = ImageOps.fit(plain, (self.image_size, self.image_size), Image.Resampling.BILINEAR)
         return (
@@ -344,9 +332,8 @@ def _tree(folder: Path) -> Files:
     empty = [below.name for below in classes if not count[below.name]]
     if empty:
         rule = f"every class must have images (files ending in {', '.join(sorted(ENDINGS))})"
-        refuse(
-            "data.path", rule, ", ".join(empty), "Add images, or remove the folder.", str(folder)
-        )
+        remedy = "Add images, or remove the folder."
+        refuse("data.path", rule, ", ".join(empty), remedy, str(folder))
     return files
 
 

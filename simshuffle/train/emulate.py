@@ -27,7 +27,7 @@ from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
 from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
-from simshuffle.train.recording import OwnStatistics, Recorder, description
+from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run, check_order
 from simshuffle.train.samples import Augmentation, TrainingSet
 from simshuffle.train.source import ArraySource, DatasetSource, Source
@@ -99,12 +99,8 @@ def train_run(
 
 
 def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None) -> Materials:
-    """What a run of a study's file is trained with.
-
-    Args:
-        run: what to train.
-        device: that trains.
-        data: that of ``run``, if it is loaded already.
+    """What a run of a study's file is trained with, on ``device``; ``data`` are those of ``run`` if
+    they are loaded already.
 
     Raises:
         InputError: there are no such data, or the network cannot take them.
@@ -121,14 +117,7 @@ def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None
 def trained(
     run: Run, materials: Materials, device: torch.device, progress: Progress | None
 ) -> RunRecord:
-    """Train ``materials`` as ``run`` says.
-
-    Args:
-        run: what to train, but for model and data.
-        materials: model, data, loss and optimiser.
-        device: that trains.
-        progress: called with the share that is done.
-    """
+    """Train ``materials`` as ``run`` says on ``device``."""
     train = materials.train
     emulation = Emulation(
         materials.model,
@@ -172,14 +161,7 @@ def check_materials(
     count, world_size, training = len(source), run.world_size, run.training
     check_ranks(count, world_size)
     check_order(run, count)
-    contrast_of(
-        training,
-        augmentation,
-        world_size=world_size,
-        count=count,
-        strategy=run.exchange,
-        loss=loss,
-    )
+    contrast_of(run.shuffled(count), augmentation, loss)
     ranked_network(model, source, world_size, training, torch.device("cpu"), loss)
 
 
@@ -249,14 +231,8 @@ def emulate(
     """
     if optimizer is not None:
         training |= training_values(copy.deepcopy(model), optimizer, training)
-    chosen = records_of(
-        _Chosen,
-        "emulate",
-        strategy=strategy,
-        world_size=world_size,
-        partition=partition,
-        training=training,
-    )
+    given: dict[str, Any] = {"strategy": strategy, "world_size": world_size, "partition": partition}
+    chosen = records_of(_Chosen, "emulate", **given, training=training)
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
     test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
@@ -273,12 +249,10 @@ def emulate(
         optimizer=optimizer,
     )
     warn_of_large_batch(len(source), chosen.world_size, chosen.training)
-    names = {
-        "data": type(train).__name__,
-        "model": type(model).__name__,
-        "partition": chosen.partition.kind,
-    }
-    record = _carried_out(emulation, test_source, progress, **names)
+    names = {"data": type(train).__name__, "model": type(model).__name__}
+    record = _carried_out(
+        emulation, test_source, progress, **names, partition=chosen.partition.kind
+    )
     return EmulatedRun(**record.__dict__, model=emulation.model().to("cpu").eval())
 
 
@@ -335,11 +309,9 @@ def device_named(name: str) -> torch.device:
         torch.zeros(1, device=device)
     # a torch without CUDA asserts
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            Problem("device", f"cannot be used: {reason}", repr(name), "Use auto, cpu or cuda."),
-            "training",
-        ) from None
+        rule = f"cannot be used: {str(error).splitlines()[0]}"
+        problem = Problem("device", rule, repr(name), "Use auto, cpu or cuda.")
+        raise InputError(problem, "training") from None
     return device
 
 
@@ -348,31 +320,20 @@ def _carried_out(
 ) -> RunRecord:
     """All epochs of ``emulation``, with evaluations on ``test``, as a record; ``names`` go into its
     description."""
-    training, epochs = emulation.training, emulation.training.epochs
-    described = description(
-        emulation.strategy,
-        training,
-        emulation.network.model,
-        world_size=emulation.world_size,
-        seed=emulation.seed,
-        num_samples=len(emulation.source),
-        device=emulation.device.type,
-        **names,
-    )
-    source, rng = emulation.source, emulation.rng
-    evaluation = Evaluation.of(training, test, source, emulation.world_size, rng)
-    statistics = OwnStatistics(emulation.strategy, training, emulation.network.model)
-    recorder = Recorder(emulation.strategy, statistics, emulation.owner, emulation.source.targets)
-    for epoch in range(1, epochs + 1):
+    source, network, training = emulation.source, emulation.network, emulation.training
+    evaluation = Evaluation(training, test, source, emulation.world_size, emulation.rng)
+    device = emulation.device.type
+    recorder = Recorder(emulation, network.model, source.targets, device=device, **names)
+
+    def told(share: float) -> None:
+        if progress is not None:
+            progress((emulation.epochs_done + share) / training.epochs)
+
+    for epoch in range(1, training.epochs + 1):
         try:
-            outcome = emulation.epoch(_part_of(progress, epoch, epochs))
+            outcome = emulation.epoch(told)
         except Diverged as error:
-            return recorder.record(described, "failed", str(error))
-        scores = evaluation.scores(emulation.network) if training.evaluates(epoch) else {}
+            return recorder.record(str(error))
+        scores = evaluation.scores(network) if training.evaluates(epoch) else {}
         recorder.add(outcome, emulation.last_losses, scores)
-    return recorder.record(described, "done", "")
-
-
-def _part_of(progress: Progress | None, epoch: int, epochs: int) -> Progress | None:
-    """What an epoch (from 1) reports its own progress to."""
-    return None if progress is None else lambda share: progress((epoch - 1 + share) / epochs)
+    return recorder.record()

@@ -27,10 +27,9 @@ from simshuffle.exchange import (
 )
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.importance import inference_losses, refreshing_losses
-from simshuffle.train.iterations import Floats, Shuffled, epoch_samples, learning_rate
+from simshuffle.train.iterations import Floats, Shuffled, epoch_samples
 from simshuffle.train.loss import Loss, cross_entropy
-from simshuffle.train.network import ranked_network
+from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
 from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
 from simshuffle.train.samples import Augmentation
 from simshuffle.train.source import Ints, Source
@@ -161,15 +160,7 @@ class Emulation(Shuffled):
             if owner is None
             else np.asarray(owner)
         )
-        contrast = contrast_of(
-            training,
-            augmentation,
-            world_size=world_size,
-            count=len(source),
-            strategy=strategy,
-            seed=seed,
-            loss=loss,
-        )
+        contrast = contrast_of(self, augmentation, loss)
         self.network = ranked_network(
             model, source, world_size, training, self.device, loss, contrast
         )
@@ -208,11 +199,6 @@ class Emulation(Shuffled):
             importance_s=(watch.seconds["importance"] if self.strategy.inference_pass else 0.0),
             seconds=watch.seconds["iterations"],
         )
-
-    def learning_rate(self, epoch: int, iteration: int) -> float:
-        """The learning rate of an iteration (from 0) of an epoch (from 1)."""
-        iterations = len(self.batch_sizes)
-        return learning_rate(self.training, self.world_size, epoch, iteration, iterations)
 
     def _importance(self, epoch: int, shards: Shards) -> Floats | None:
         if not self.strategy.needs_importance:

@@ -3,7 +3,7 @@ ranks, or of the whole training set. Embeddings learnt without labels are judged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,14 +25,8 @@ statistics, so few must do; the mean strays by an eighth of what single samples 
 
 class ClassMeans:
     """The mean embedding of each class, by rank: of normalised embeddings of training samples as
-    they are, without augmentation, in eval mode.
-
-    Args:
-        network: that embeds; with the statistics of every rank.
-        train: the training samples.
-        order: (N,), in which they are taken: of every class the first `SAMPLES_OF_A_CLASS`.
-        temperature: that cosines are divided by.
-    """
+    they are, without augmentation, in eval mode; of every class the first `SAMPLES_OF_A_CLASS` in
+    ``order`` (N,). Cosines to it are divided by the temperature."""
 
     def __init__(
         self, network: RankedNetwork, train: Source, order: Ints, temperature: float
@@ -51,14 +45,9 @@ class ClassMeans:
         """(M, classes, numbers), of length 1; 0 of a class that has no training samples."""
 
     def logits(self, outputs: torch.Tensor, first: int = 0, ranks: int = 1) -> torch.Tensor:
-        """Cosines of ``outputs`` (n ranks, numbers) to the class means of their own rank, over the
-        temperature: (n ranks, classes).
-
-        Args:
-            outputs: of the network, the rank being the fastest index.
-            first: lowest rank.
-            ranks: how many.
-        """
+        """Cosines of ``outputs`` (n ranks, numbers), the rank being the fastest index, ``first``
+        the lowest one, to the class means of their own rank, over the temperature: (n ranks,
+        classes)."""
         by_rank = F.normalize(outputs, dim=-1).view(-1, ranks, outputs.shape[-1])
         cosines = torch.einsum("nrd,rcd->nrc", by_rank, self.means[first : first + ranks])
         return cosines.reshape(len(outputs), -1) / self._temperature
@@ -118,54 +107,29 @@ class Evaluation:
     """Evaluates the networks of one run, always on the same samples by the same ranks.
 
     Args:
+        training: whose statistics and temperature; ``own_ranks`` of it evaluate each test sample
+            for 'own', see `own_pairs`.
         test: the test samples.
         train: the training samples, for recalibrated statistics.
-        statistics: evaluations to make.
         world_size: M.
-        own_ranks: how many ranks evaluate each test sample for 'own'; see `own_pairs`.
-        rng: draws who evaluates what for 'own'.
-        order_rng: draws the batches for recalibrated statistics, and which samples make the means
+        rng: gives random streams by name: 'evaluate' draws who evaluates what for 'own',
+            'recalibrate' the batches for recalibrated statistics, and which samples make the means
             of classes.
-        temperature: of a contrastive training; None of others.
     """
 
     def __init__(
         self,
-        test: Source,
-        train: Source,
-        *,
-        statistics: Sequence[Statistics],
-        world_size: int,
-        own_ranks: int,
-        rng: np.random.Generator,
-        order_rng: np.random.Generator,
-        temperature: float | None = None,
-    ) -> None:
-        self.test, self.train, self.statistics = test, train, statistics
-        self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng)
-        self.order = order_rng.permutation(len(train))
-        self.temperature = temperature
-
-    @classmethod
-    def of(
-        cls,
         training: Training,
         test: Source,
         train: Source,
         world_size: int,
         rng: Callable[[str], np.random.Generator],
-    ) -> Evaluation:
-        """That of a training, whose random streams ``rng`` gives by name."""
-        return cls(
-            test,
-            train,
-            statistics=training.statistics,
-            world_size=world_size,
-            own_ranks=training.own_ranks,
-            rng=rng("evaluate"),
-            order_rng=rng("recalibrate"),
-            temperature=training.temperature,
-        )
+    ) -> None:
+        self.test, self.train, self.statistics = test, train, training.statistics
+        own_ranks = training.own_ranks
+        self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng("evaluate"))
+        self.order = rng("recalibrate").permutation(len(train))
+        self.temperature = training.temperature
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
         """The score with each of the statistics. The network stays as it is, in training mode.
@@ -241,10 +205,8 @@ def own_score(
             ranks = slice(first, min(first + network.rows_at_once, network.world_size))
             count = max(1, network.rows_at_once // (ranks.stop - first))
             for begin in range(0, len(samples), count):
-                part, valid = (
-                    samples[begin : begin + count, ranks],
-                    counted[begin : begin + count, ranks].ravel(),
-                )
+                part = samples[begin : begin + count, ranks]
+                valid = counted[begin : begin + count, ranks].ravel()
                 logits, targets = network.outputs(test, first, part)
                 logits = logits if means is None else means.logits(logits, first, part.shape[1])
                 losses = network.loss(logits, targets)

@@ -17,6 +17,7 @@ from simshuffle.exchange import (
     ShardsContext,
     Strategy,
 )
+from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.spec.rng import stream
 from simshuffle.train.training import Training
 
@@ -37,6 +38,7 @@ class Shuffled:
             rack.
 
     Attributes:
+        num_samples: N.
         batch_sizes: of the iterations of an epoch.
         owner: the rank of each sample before the next epoch, (N,); to be set before the first.
         held: epochs that each sample has been with it by then, (N,); None where nobody asks.
@@ -58,7 +60,7 @@ class Shuffled:
         places: Places | None,
     ) -> None:
         self.strategy, self.training, self.world_size = strategy, training, world_size
-        self.seed, self.places = seed, places
+        self.num_samples, self.seed, self.places = num_samples, seed, places
         self.batch_sizes = local_batches(num_samples, world_size, training)
         self.held = strategy.first_held(num_samples)
         self.epochs_done = 0
@@ -67,20 +69,31 @@ class Shuffled:
         """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
         return stream(self.seed, name, *numbers)
 
+    def learning_rate(self, epoch: int, iteration: int) -> float:
+        """The learning rate of an iteration (from 0) of an epoch (from 1): that of its middle.
+
+        So neither the first iteration of a warm-up nor the last of a decay has a learning rate of
+        0.
+        """
+        progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
+        return self.training.learning_rate_at(progress, self.world_size)
+
+    def shards_context(self) -> ShardsContext:
+        """What decides who trains on what in the coming epoch."""
+        epoch = self.epochs_done + 1
+        return ShardsContext(
+            self.owner,
+            self.world_size,
+            epoch,
+            self.rng("shuffle", epoch),
+            self.seed,
+            self.training.local_batch_size,
+            ranks_per_host=None if self.places is None else self.places.ranks_per_host,
+        )
+
     def next_shards(self) -> Shards:
         """Who trains on what in the coming epoch."""
-        epoch = self.epochs_done + 1
-        return self.strategy.epoch_shards(
-            ShardsContext(
-                self.owner,
-                self.world_size,
-                epoch,
-                self.rng("shuffle", epoch),
-                self.seed,
-                self.training.local_batch_size,
-                ranks_per_host=None if self.places is None else self.places.ranks_per_host,
-            )
-        )
+        return self.strategy.epoch_shards(self.shards_context())
 
     def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
         """What is exchanged after the coming epoch."""
@@ -102,6 +115,31 @@ class Shuffled:
         """The epoch is done, and samples are where its ``plan`` says."""
         self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
         self.epochs_done += 1
+
+
+def planned(
+    strategy: Strategy,
+    *,
+    num_samples: int,
+    world_size: int,
+    batch_size: int,
+    epochs: int,
+    seed: int = 0,
+) -> RecordedPlans:
+    """The exchange of a training with random shards, without the training.
+
+    Raises:
+        InputError: the strategy needs importance or places, which only a training or a machine
+            knows.
+    """
+    training = Training(local_batch_size=batch_size)
+    run = Shuffled(strategy, training, num_samples, world_size, seed, None)
+    run.owner = first = strategy.first_owner(num_samples, world_size, run.rng("partition"))
+    plans = []
+    for _ in range(epochs):
+        plans.append(run.next_plan(run.next_shards(), None))
+        run.exchanged(plans[-1])
+    return RecordedPlans(first, plans)
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
@@ -157,14 +195,3 @@ def pass_batches(shards: Shards, sizes: Sequence[int]) -> list[Ints]:
     these ``sizes``, as in the epoch that follows. What ``drop_last`` leaves out there is in the
     last one; ranks with fewer samples repeat their first ones."""
     return np.split(epoch_samples(shards, drop_last=False), np.cumsum(sizes)[:-1])
-
-
-def learning_rate(
-    training: Training, world_size: int, epoch: int, iteration: int, iterations: int
-) -> float:
-    """The learning rate of an iteration (from 0, of ``iterations``) of an epoch (from 1): that of
-    its middle.
-
-    So neither the first iteration of a warm-up nor the last of a decay has a learning rate of 0.
-    """
-    return training.learning_rate_at(epoch - 1 + (iteration + 0.5) / iterations, world_size)

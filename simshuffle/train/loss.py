@@ -12,7 +12,8 @@ from simshuffle.errors import InputError, refuse
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """The loss of each sample, (n,), given what the model puts out, (n, classes), and the targets,
 (n,)."""
-_FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
+FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
+"""What torch raises where shapes or kinds do not fit."""
 
 
 def cross_entropy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -59,7 +60,7 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
             first = loss(given[:2], targets[:2])
         except InputError:
             raise
-        except _FAULTS as error:
+        except FAULTS as error:
             shown = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
             rule, remedy = f"cannot take them: {error}", "Make model, data and loss fit."
             refuse("loss", rule, shown, remedy, "training")
@@ -68,6 +69,5 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
         refuse("loss", rule, loss_name(loss), remedy, "training")
     if not torch.allclose(losses[:2], first, rtol=1e-4, atol=1e-6, equal_nan=True):
         rule = "of a sample must not depend on the other samples, which may be of other ranks"
-        refuse(
-            "loss", rule, loss_name(loss), "Take out what goes over the whole batch.", "training"
-        )
+        remedy = "Take out what goes over the whole batch."
+        refuse("loss", rule, loss_name(loss), remedy, "training")

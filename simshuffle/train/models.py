@@ -1,5 +1,9 @@
 """Networks. To add one, write a class like these and add it to the union at the end.
 
+``build`` makes the network for samples of a shape, (features,) or (channels, height, width), with
+weights drawn from torch's global generator. Its last layer is linear and named ``head``; what goes
+into it are the features. ``label`` is what it is in words, for figures.
+
 Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and Komodakis 2016
 (arXiv 1605.07146) for `WideResNet`.
 """
@@ -9,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,31 +30,6 @@ WIDTHS = (16, 32, 64)
 """Channels of the three stages of a residual network."""
 
 
-class Network(Protocol):
-    """A record of a study that can be built. Its last layer is linear and named ``head``; what goes
-    into it are the features."""
-
-    @property
-    def kind(self) -> str:
-        """Its name."""
-
-    @property
-    def label(self) -> str:
-        """What it is in words, for figures: 'two-layer network'."""
-
-    @property
-    def has_batch_norm(self) -> bool:
-        """Whether it has layers of batch norm."""
-
-    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """The network for samples of ``shape`` ((features,) or (channels, height, width)); weights
-        drawn from torch's global generator.
-
-        Raises:
-            InputError: it cannot take samples of that shape.
-        """
-
-
 def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
     """``shape`` as (channels, height, width).
 
@@ -58,13 +37,10 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
         InputError: it is not that of an image of at least 8 x 8 pixels.
     """
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
-        rule = (
-            f"{kind} takes images (channels, height, width) of at least {SMALLEST_SIDE} x"
-            f" {SMALLEST_SIDE} pixels"
-        )
-        refuse(
-            "model", rule, f"samples of shape {shape}", "Use model mlp, or other data.", "training"
-        )
+        side = f"{SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
+        rule = f"{kind} takes images (channels, height, width) of at least {side}"
+        remedy = "Use model mlp, or other data."
+        refuse("model", rule, f"samples of shape {shape}", remedy, "training")
     return shape
 
 
@@ -90,7 +66,7 @@ class Mlp(Spec):
         return f"{count}-layer network"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """As `Network.build`, for samples of whatever shape."""
+        """For samples of whatever shape."""
         parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
         inputs = math.prod(shape)
         for number in range(1, self.layers + 1):
@@ -118,7 +94,7 @@ class SmallCnn(Spec):
     width: Few = 16
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """As `Network.build`, for images of at least 8 x 8 pixels."""
+        """For images of at least 8 x 8 pixels."""
         channels, height, width = image_shape(shape, self.kind)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         for number, outputs in enumerate((self.width, 2 * self.width), 1):
@@ -135,16 +111,13 @@ class SmallCnn(Spec):
 # ------------------------------------------------------------------------------- residual networks
 
 
-def _six_n_plus_two(depth: int) -> int:
-    if depth % 6 != 2:
-        raise PydanticCustomError("depth", "must be 6 n + 2: 8, 14, 20, ...")
-    return depth
+def _six_n_plus(rest: int, some: str) -> AfterValidator:
+    def check(depth: int) -> int:
+        if depth % 6 != rest:
+            raise PydanticCustomError("depth", f"must be 6 n + {rest}: {some}, ...")
+        return depth
 
-
-def _six_n_plus_four(depth: int) -> int:
-    if depth % 6 != 4:
-        raise PydanticCustomError("depth", "must be 6 n + 4: 10, 16, 22, 28, ...")
-    return depth
+    return AfterValidator(check)
 
 
 class ResNet(Spec):
@@ -160,7 +133,7 @@ class ResNet(Spec):
 
     has_batch_norm: ClassVar[bool] = True
     kind: Literal["resnet"]
-    depth: Annotated[int, Field(ge=8, le=1202), AfterValidator(_six_n_plus_two)] = 8
+    depth: Annotated[int, Field(ge=8, le=1202), _six_n_plus(2, "8, 14, 20")] = 8
 
     @property
     def label(self) -> str:
@@ -168,7 +141,7 @@ class ResNet(Spec):
         return f"ResNet-{self.depth}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """As `Network.build`, for images of at least 8 x 8 pixels."""
+        """For images of at least 8 x 8 pixels."""
         return _ResNet(image_shape(shape, self.kind)[0], (self.depth - 2) // 6, classes)
 
 
@@ -183,7 +156,7 @@ class WideResNet(Spec):
 
     has_batch_norm: ClassVar[bool] = True
     kind: Literal["wide_resnet"]
-    depth: Annotated[int, Field(ge=10, le=1000), AfterValidator(_six_n_plus_four)] = 28
+    depth: Annotated[int, Field(ge=10, le=1000), _six_n_plus(4, "10, 16, 22, 28")] = 28
     widen_factor: Annotated[int, Field(ge=1, le=64)] = 10
 
     @property
@@ -192,7 +165,7 @@ class WideResNet(Spec):
         return f"WRN-{self.depth}-{self.widen_factor}"
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """As `Network.build`, for images of at least 8 x 8 pixels."""
+        """For images of at least 8 x 8 pixels."""
         channels = image_shape(shape, self.kind)[0]
         return _WideResNet(channels, (self.depth - 4) // 6, self.widen_factor, classes)
 

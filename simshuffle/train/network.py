@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.exchange import Shards
 from simshuffle.train.batch_norm import (
     RankRows,
     apply_mode,
@@ -22,12 +23,10 @@ from simshuffle.train.batch_norm import (
     set_statistics_momentum,
 )
 from simshuffle.train.contrastive import Contrast
-from simshuffle.train.iterations import local_batches
-from simshuffle.train.loss import Loss, cross_entropy, try_loss
+from simshuffle.train.iterations import Floats, epoch_samples, local_batches, pass_batches
+from simshuffle.train.loss import FAULTS, Loss, cross_entropy, try_loss
 from simshuffle.train.source import Ints, Source
 from simshuffle.train.training import BatchNorm, Training
-
-_FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 
 
 @dataclass
@@ -89,18 +88,14 @@ def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> t
         logits = twin(inputs)
     except InputError:
         raise
-    except _FAULTS as error:
-        rule = f"cannot take the samples: {error}"
-        raise InputError(
-            Problem("model", rule, f"inputs {tuple(inputs.shape)}", "Make model and data fit."),
-            "training",
-        ) from error
+    except FAULTS as error:
+        rule, shown = f"cannot take the samples: {error}", f"inputs {tuple(inputs.shape)}"
+        problem = Problem("model", rule, shown, "Make model and data fit.")
+        raise InputError(problem, "training") from error
     if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(samples):
-        shown = (
-            f"{tuple(logits.shape)}"
-            if isinstance(logits, torch.Tensor)
-            else f"a {type(logits).__name__}"
-        )
+        shown = f"a {type(logits).__name__}"
+        if isinstance(logits, torch.Tensor):
+            shown = f"{tuple(logits.shape)}"
         rule = f"must give one row of logits for each sample, here ({len(samples)}, classes)"
         refuse("model", rule, shown, "Wrap it in a module that does.", "training")
     return logits
@@ -162,11 +157,9 @@ class RankedNetwork:
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
         """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, each with its first
         rank."""
-        count = (
-            self.world_size
-            if self.whole and self.model.training
-            else max(1, self.rows_at_once // len(samples))
-        )
+        count = max(1, self.rows_at_once // len(samples))
+        if self.whole and self.model.training:
+            count = self.world_size
         for first in range(0, self.world_size, count):
             yield first, samples[:, first : first + count]
 
@@ -228,7 +221,7 @@ def ranked_network(
     rows = apply_mode(twin, training.batch_norm, world_size)
     twin.to(device, dtype).train()
     by_rank = training.batch_norm == "per_rank" and bool(batch_norm_layers(twin))
-    at_once = rows_at_once(probe, device)
+    at_once = max(1, ACTIVATIONS_AT_ONCE.get(device.type, 1 << 23) // probe.activations)
     whole = probe.mixes or (contrast is not None and contrast.gathered)
     return RankedNetwork(twin, rows, world_size, by_rank, whole, at_once, loss, contrast)
 
@@ -245,20 +238,54 @@ def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Trai
     which = "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
     rule = f"batch norm '{probe.flat[0]}' cannot normalise a single sample, which {which} holds"
     remedy = "Use another local_batch_size, or drop_last: true, or batch_norm: sync or none."
-    refuse(
-        "training.local_batch_size",
-        rule,
-        f"local batches of {sizes[0]} to {sizes[-1]}",
-        remedy,
-        "training",
-    )
-
-
-def rows_at_once(probe: Probe, device: torch.device) -> int:
-    """Samples that are worked off together."""
-    return max(1, ACTIVATIONS_AT_ONCE.get(device.type, 1 << 23) // probe.activations)
+    shown = f"local batches of {sizes[0]} to {sizes[-1]}"
+    refuse("training.local_batch_size", rule, shown, remedy, "training")
 
 
 def torch_dtype(training: Training) -> torch.dtype:
     """The type of weights and arithmetic."""
     return torch.float64 if training.dtype == "float64" else torch.float32
+
+
+# --------------------------------------------------------- the loss of every sample, as importance
+
+
+def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> Floats:
+    """The loss of every sample, (N,), by the rank that has it: in eval mode, with this rank's
+    running statistics."""
+    samples = epoch_samples(shards, drop_last=False)
+    # without those that fill up smaller shards
+    own = np.arange(len(samples))[:, None] < shards.sizes[None, :]
+    losses = np.empty(len(shards.order))
+    network.model.eval()
+    with torch.no_grad():
+        for first, part in network.parts(samples):
+            count = max(1, network.rows_at_once // part.shape[1])
+            for begin in range(0, len(part), count):
+                some = part[begin : begin + count]
+                found = network.losses(source, first, some)[0].double().cpu().numpy()
+                found = found.reshape(some.shape)
+                mine = own[begin : begin + count, first : first + part.shape[1]]
+                losses[some[mine]] = found[mine]
+    network.model.train()
+    return losses
+
+
+def refreshing_losses(
+    network: RankedNetwork, source: Source, shards: Shards, sizes: Sequence[int]
+) -> Floats:
+    """The loss of every sample, (N,), by the rank that has it: in training mode, in the local
+    batches of these ``sizes`` that the epoch has. Running statistics take them in; weights stay.
+
+    A sample with which a rank fills up its last batch keeps the loss that it had first.
+    """
+    losses, begin = np.empty(len(shards.order)), 0
+    with torch.no_grad():
+        for samples in pass_batches(shards, sizes):
+            own = np.arange(begin, begin + len(samples))[:, None] < shards.sizes[None, :]
+            begin += len(samples)
+            for first, part in network.parts(samples):
+                found = network.losses(source, first, part)[0].double().cpu().numpy()
+                mine = own[:, first : first + part.shape[1]]
+                losses[part[mine]] = found.reshape(part.shape)[mine]
+    return losses

@@ -12,7 +12,6 @@ import pandas as pd
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.orders.order import COLUMNS
 
 Loader = DataLoader[Any]
 Numbers = Callable[[Any], Any]
@@ -63,7 +62,7 @@ def recorded_order(
             own = {"epoch": epoch, "rank": rank + place, "worker": worker, "sample": sample}
             part = pd.DataFrame(own)
             part["position"] = part.groupby("worker").cumcount()
-            parts.append(part[list(COLUMNS)])
+            parts.append(part[["epoch", "rank", "worker", "position", "sample"]])
     table = pd.concat(parts, ignore_index=True)
     draft = file.with_name(f".{file.name}.part")
     try:
@@ -78,15 +77,14 @@ def recorded_order(
 
 
 def _check(path: Path, epochs: int) -> None:
-    problems = []
+    problems, rule, remedy = [], "", ""
     if path.suffix not in {".csv", ".parquet"}:
         rule, remedy = "must end in .csv or .parquet", "Name such a file."
-        problems.append(Problem("path", rule, repr(str(path)), remedy))
     elif path.exists():
         rule, remedy = "must not exist", "Name another file, or remove it."
-        problems.append(Problem("path", rule, repr(str(path)), remedy))
     elif not path.parent.is_dir():
         rule, remedy = "must be in a folder that exists", "Make it."
+    if rule:
         problems.append(Problem("path", rule, repr(str(path)), remedy))
     if epochs < 1:
         problems.append(Problem("epochs", "must be 1 or more", str(epochs), "Record two or more."))

@@ -8,10 +8,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -25,28 +26,27 @@ from simshuffle.spec.validation import validated
 from simshuffle.studies.training.study import STUDY, Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study import engine
-from simshuffle.study.executors import Executor, Local
+from simshuffle.study.executors import Local
 from simshuffle.study.standing import Progress, study_progress
 from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result
 from simshuffle.train.batch_norm import mode_of
+from simshuffle.train.cell import Own, OwnCell, named
 from simshuffle.train.emulate import (
+    check_materials,
     device_named,
     plain_record,
+    warn_of_large_batch,
+    with_first_weights,
 )
-from simshuffle.train.loss import Loss, cross_entropy, loss_name
-from simshuffle.train.optimizer import (
-    OF_SGD,
-    OptimizerFactory,
-    own_optimizer,
-    training_values,
-)
-from simshuffle.train.own_cell import Own, argument_of, own_cells
+from simshuffle.train.loss import cross_entropy, loss_name
+from simshuffle.train.network import torch_dtype
+from simshuffle.train.optimizer import OF_SGD, own_optimizer, training_values
 from simshuffle.train.partition import Partition
-from simshuffle.train.shuffling import request_of
+from simshuffle.train.run import Run
+from simshuffle.train.shuffling import check_all, request_of, run_label
+from simshuffle.train.source import DatasetSource
 from simshuffle.train.study import REFERENCES, Study
-
-NOUN = "run"
 
 
 def train_study(
@@ -54,24 +54,9 @@ def train_study(
     train: Dataset[Any],
     test: Dataset[Any],
     *,
-    strategies: Sequence[str | Strategy],
-    world_size: int | Sequence[int],
-    seeds: int | Sequence[int] = 3,
-    partition: str | Partition = "random",
-    cluster: str | None = None,
-    over: Mapping[str, Sequence[Any]] | None = None,
-    loss: Loss = cross_entropy,
-    optimizer: OptimizerFactory | None = None,
-    name: str = "own",
-    description: str = "",
-    model_name: str = "",
-    data_name: str = "",
-    version: str = "",
-    kept_in: str | Path | None = None,
     processes: int | None = None,
-    device: str = "auto",
     progress: bool | Progress = True,
-    **training: Any,
+    **study: Any,
 ) -> Result:
     """Train a model on emulated ranks under several strategies, each with every number of ranks and
     seed.
@@ -80,25 +65,10 @@ def train_study(
         model: makes the network, such as ``lambda: MyNet()``. It is called for every run with the
             generator of torch at the run's seed: runs of one seed begin with the same weights.
         train, test: map-style data sets of pairs (input, target), targets whole numbers from 0.
-        strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
-        world_size: M, or several.
-        seeds: a list, or how many, which are 0, 1, ...; intervals need two or more.
-        partition: who holds which sample before the first epoch.
-        cluster: machine of the ranks, for strategies with near partners.
-        over: further lists of values by the dotted key of a run, of which every combination is
-            trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
-        loss: of each sample, (n,); see `emulate`.
-        optimizer: makes the optimiser of the parameters; see `emulate`.
-        name, description: of the study.
-        model_name, data_name: for tables and figures; by default those of the classes.
-        version: a text of the caller's that is changed with the code of model, data, loss or
-            optimiser. Code cannot be seen from outside, so runs are kept only under a version.
-        kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
-            more seeds, goes on. Needs a ``version``.
         processes: at once; None for one on each core where that pays, and one on a GPU.
-        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
         progress: whether standard error shows how far it is; or what is told instead.
-        training: fields of `Training`, of all runs.
+        study: ``strategies``, ``world_size`` and all else of `OwnStudy`; ``loss`` and
+            ``optimizer``, see `emulate`; and fields of `Training`, of all runs.
 
     Returns:
         The result of `simshuffle train`: ``tables``, ``derived["summary"]`` with intervals,
@@ -110,33 +80,42 @@ def train_study(
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
     _check_alone()
-    asked = OwnStudy(
-        Own(model, train, test, loss, optimizer),
-        strategies=strategies,
-        world_size=world_size,
-        seeds=seeds,
-        partition=partition,
-        cluster=cluster,
-        over=over,
-        name=name,
-        description=description,
-        model_name=model_name,
-        data_name=data_name,
-        version=version,
-        kept_in=kept_in,
-        device=device,
-        training=training,
-    ).request()
-    executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
-    with _progress(progress) as tell, place_of(kept_in) as place:
-        return _done(asked, executor, place, tell)
+    wanted = OwnStudy.of(model, train, test, study)
+    request = wanted.request()
+    executor = Local(processes or (None if device_named(wanted.device).type == "cpu" else 1))
+    shown = study_progress("run") if progress is True else nullcontext(progress or None)
+    with shown as tell, wanted.place() as place:
+        try:
+            return with_contents(engine.run(STUDY, request, executor, Disk(place), tell))
+        except engine.Interrupted as stop:
+            there = stop.result and with_contents(stop.result)
+            raise engine.Interrupted(stop.done, stop.total, there) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnStudy:
-    """A study of what the caller gives: attributes as the arguments of `train_study`."""
+    """A study of what the caller gives.
 
-    own: Own = field(kw_only=False)
+    Attributes:
+        own: model, data, loss and optimiser.
+        strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
+        world_size: M, or several.
+        seeds: a list, or how many, which are 0, 1, ...; intervals need two or more.
+        partition: who holds which sample before the first epoch.
+        cluster: machine of the ranks, for strategies with near partners.
+        over: further lists of values by the dotted key of a run, of which every combination is
+            trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
+        name, description: of the study.
+        model_name, data_name: for tables and figures; by default those of the classes.
+        version: a text of the caller's that is changed with the code of model, data, loss or
+            optimiser. Code cannot be seen from outside, so runs are kept only under a version.
+        kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
+            more seeds, goes on. Needs a ``version``.
+        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
+        training: fields of `Training`, of all runs.
+    """
+
+    own: Own
     strategies: Sequence[str | Strategy]
     world_size: int | Sequence[int]
     seeds: int | Sequence[int] = 3
@@ -150,10 +129,26 @@ class OwnStudy:
     version: str = ""
     kept_in: str | Path | None = None
     device: str = "auto"
-    training: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        model: Callable[[], nn.Module],
+        train: Dataset[Any],
+        test: Dataset[Any],
+        arguments: Mapping[str, Any],
+    ) -> OwnStudy:
+        """That of the arguments of `train_study`; those that are no attribute here are fields of
+        `Training`."""
+        given = {"loss": cross_entropy, "optimizer": None, **arguments}
+        own = Own(model, train, test, given.pop("loss"), given.pop("optimizer"))
+        known = {of.name for of in fields(cls)} - {"own", "training"}
+        values = {name: given.pop(name) for name in known & {*given}}
+        return cls(own=own, training=given, **values)
 
     def request(self) -> Request[Trainings]:
-        """What is asked of it.
+        """The runs, with what they are made of.
 
         Raises:
             InputError: an argument is not valid, or a run cannot be trained so.
@@ -162,25 +157,39 @@ class OwnStudy:
             rule = "is needed where runs are kept"
             remedy = "Give one, and change it with your code."
             refuse("version", rule, "none", remedy, "train_study")
-        own, where = self.own, device_named(self.device).type
-        study = _study(self._values(_network(own.model)))
-        cells = own_cells(study, own, self.device if self.device != "auto" else where)
-        asked = request_of(study, cells, where)
+        where = device_named(self.device).type
+        study = _study(self._values(_network(self.own.model)))
+        cells = own_cells(study, self.own, self.device if self.device != "auto" else where)
+        request = request_of(study, cells, where)
         marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
-        return replace(asked, asked={**asked.asked, "own": marks})
+        return replace(request, asked={**request.asked, "own": marks})
 
     def _values(self, network: nn.Module) -> dict[str, Any]:
         """The values of the study's file; of a key that is not set None."""
         own, over, training = self.own, self.over or {}, dict(self.training)
+        optimizer = "SGD"
         if own.optimizer is not None:
-            training |= training_values(network, own.optimizer, _given(training, over))
-        model = _model_values(network, own) | {"version": self.version}
+            sgd = {
+                key
+                for key in OF_SGD
+                if key in training or any(related(of, f"training.{key}") for of in over)
+            }
+            training |= training_values(network, own.optimizer, sgd)
+            optimizer = type(own_optimizer(network, own.optimizer)).__name__
+        model = {
+            "kind": "own",
+            "name": self.model_name or type(network).__name__,
+            "loss": loss_name(own.loss),
+            "optimizer": optimizer,
+            "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
+            "version": self.version,
+        }
         data = {"kind": "own", "name": self.data_name or _called(own.train)}
         return {
             "name": self.name,
             "description": self.description,
             "data": data | {"version": self.version},
-            "model": model | ({"name": self.model_name} if self.model_name else {}),
+            "model": model,
             "partition": plain_record(self.partition, "partition"),
             "cluster": self.cluster,
             "training": training,
@@ -188,16 +197,14 @@ class OwnStudy:
             "runs": [_block(self.strategies, self.world_size, over)],
         }
 
-
-def _done(
-    asked: Request[Trainings], executor: Executor, place: Path, tell: Progress | None
-) -> Result:
-    """The result, which needs nothing of what is kept in ``place``."""
-    try:
-        return with_contents(engine.run(STUDY, asked, executor, Disk(place), tell))
-    except engine.Interrupted as stop:
-        there = stop.result and with_contents(stop.result)
-        raise engine.Interrupted(stop.done, stop.total, there) from None
+    @contextmanager
+    def place(self) -> Iterator[Path]:
+        """Where finished runs are kept: for good, or until the study is done."""
+        if self.kept_in is not None:
+            yield Path(self.kept_in).absolute()
+        else:
+            with tempfile.TemporaryDirectory(prefix="simshuffle-") as place:
+                yield Path(place).absolute()
 
 
 def with_contents(result: Result) -> Result:
@@ -282,39 +289,9 @@ def _plain(values: Sequence[Any], name: str) -> list[Any]:
     return [each.model_dump(mode="json") if isinstance(each, Spec) else each for each in records]
 
 
-def _given(training: Mapping[str, Any], over: Mapping[str, Any]) -> set[str]:
-    """Fields of SGD that the caller sets."""
-    return {
-        name
-        for name in OF_SGD
-        if name in training or any(related(key, f"training.{name}") for key in over)
-    }
-
-
-def _model_values(network: nn.Module, own: Own) -> dict[str, Any]:
-    """The values of `simshuffle.train.models.OwnModel`, by the names of classes and functions."""
-    optimizer = None if own.optimizer is None else own_optimizer(network, own.optimizer)
-    return {
-        "kind": "own",
-        "name": type(network).__name__,
-        "loss": loss_name(own.loss),
-        "optimizer": "SGD" if optimizer is None else type(optimizer).__name__,
-        "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
-    }
-
-
 def _called(data: Dataset[Any]) -> str:
     """A name for the data: its class; of a subset that of the whole."""
     return _called(data.dataset) if hasattr(data, "dataset") else type(data).__name__
-
-
-@contextmanager
-def _progress(progress: bool | Progress) -> Iterator[Progress | None]:
-    if progress is True:
-        with study_progress(NOUN) as tell:
-            yield tell
-    else:
-        yield progress or None
 
 
 def _check_alone() -> None:
@@ -328,9 +305,51 @@ def _check_alone() -> None:
         refuse("train_study", rule, f"{count} processes", remedy, "train_study")
 
 
-@contextmanager
-def place_of(kept_in: str | Path | None) -> Iterator[Path]:
-    """Where finished runs are kept: for good, or until the study is done."""
-    temporary = tempfile.TemporaryDirectory(prefix="simshuffle-") if kept_in is None else None
-    with temporary or nullcontext(str(kept_in)) as place:
-        yield Path(place).absolute()
+# ----------------------------------------------------------------------------------------- the runs
+
+
+def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
+    """The runs of a study of what the caller gives, by name.
+
+    Raises:
+        InputError: one cannot be trained.
+    """
+    runs, cpu = study.all_runs(), torch.device("cpu")
+    train, test = own.sources(torch.float32, cpu)
+    firsts = {run.seed: run for run in runs}
+    marks = {
+        seed: mark_of(with_first_weights(run, own.model), own, train, test)
+        for seed, run in firsts.items()
+    }
+
+    def check(run: Run) -> None:
+        dtype = torch_dtype(run.training)
+        source = train if dtype == torch.float32 else own.sources(dtype, cpu)[0]
+        check_materials(run, with_first_weights(run, own.model), source, own.loss)
+        warn_of_large_batch(len(train), run.world_size, run.training)
+
+    check_all(runs, "train_study", check, argument_of)
+    return named(
+        OwnCell(run, len(train), run_label(run), device, own, marks[run.seed]) for run in runs
+    )
+
+
+def argument_of(key: str) -> str:
+    """Which argument of `train_study` a key of a run comes from."""
+    first, dot, rest = key.partition(".")
+    return f"strategies{dot}{rest}" if first == "exchange" else key
+
+
+def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:
+    """What stands for ``own`` in a run that begins with ``network``: its layers and first weights,
+    the labels of all samples, and the loss' and the optimiser's names and numbers. Neither inputs,
+    which may be drawn at random, nor code."""
+    digest = hashlib.sha256(repr(network).encode())
+    for key, value in network.state_dict().items():
+        digest.update(key.encode() + value.detach().cpu().numpy().tobytes())
+    for source in (train, test):
+        digest.update(np.ascontiguousarray(source.targets).tobytes())
+    settings = "" if own.optimizer is None else repr(own_optimizer(network, own.optimizer))
+    loss = repr(own.loss) if isinstance(own.loss, nn.Module) else loss_name(own.loss)
+    digest.update(f"{len(train)} {len(test)} {loss} {settings}".encode())
+    return digest.hexdigest()

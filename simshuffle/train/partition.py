@@ -1,9 +1,13 @@
 """Partitions: who holds which sample before the first epoch. Shards differ in size by one sample at
-most, whatever the rule."""
+most, whatever the rule.
+
+``owner`` gives the rank of each sample, (N,) int32, by the labels (N,); it raises InputError if
+there are fewer samples than ranks.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,29 +21,13 @@ Ints = NDArray[np.integer]
 Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)]
 
 
-class PartitionRule(Protocol):
-    """A rule by which samples are dealt out to ranks."""
-
-    @property
-    def kind(self) -> str:
-        """Its name."""
-
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """The rank of each sample, (N,) int32, given the labels (N,). Shards differ in size by one
-        sample at most.
-
-        Raises:
-            InputError: there are fewer samples than ranks.
-        """
-
-
 class RandomPartition(Spec):
     """Every rank gets samples at random, whatever their labels."""
 
     kind: Literal["random"]
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """As `PartitionRule.owner`."""
+        """The rank of each sample."""
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
 
@@ -67,7 +55,7 @@ class DirichletPartition(Spec):
     alpha: Concentration
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """As `PartitionRule.owner`."""
+        """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
         left = np.bincount(label)
@@ -90,7 +78,7 @@ class SortedPartition(Spec):
     kind: Literal["sorted"]
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """As `PartitionRule.owner`."""
+        """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
         owner[_by_label(targets, rng)] = np.repeat(np.arange(world_size), sizes)
@@ -111,7 +99,7 @@ class ShardsPartition(Spec):
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
     def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
-        """As `PartitionRule.owner`."""
+        """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
         # the rank of each piece, in the order of labels
@@ -141,9 +129,8 @@ def check_ranks(num_samples: int, world_size: int) -> None:
     """
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
-        refuse(
-            "world_size", rule, str(world_size), "Take fewer ranks or more samples.", "partition"
-        )
+        remedy = "Take fewer ranks or more samples."
+        refuse("world_size", rule, str(world_size), remedy, "partition")
 
 
 def label_divergence(
@@ -153,13 +140,8 @@ def label_divergence(
     distance, 0 (equal) to 1.
 
     The distance is half the sum over labels of the absolute difference between a rank's share of
-    the label and the set's.
-
-    Args:
-        owner: the rank of each sample, (N,); or of each of ``samples``.
-        targets: the label of each sample, (N,).
-        world_size: M.
-        samples: what the ranks have, where that is not each sample once.
+    the label and the set's. ``owner`` is the rank of each sample, (N,), or of each of ``samples``,
+    which the ranks have where that is not each sample once.
     """
     _, label = np.unique(targets, return_inverse=True)
     classes = int(label.max()) + 1

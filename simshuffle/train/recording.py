@@ -3,9 +3,10 @@ description."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,6 @@ from torch import nn
 
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.orders.order import Order
-from simshuffle.studies.training.mixing import effective_number, epoch_kept, epochs_remembered
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -25,7 +24,7 @@ from simshuffle.studies.training.tables import (
 from simshuffle.train.batch_norm import mode_of, statistics_momentum
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
-from simshuffle.train.importance import Floats, importance_row
+from simshuffle.train.iterations import Floats, Shuffled
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.source import Ints
 from simshuffle.train.training import STATISTICS, Statistics, Training
@@ -49,24 +48,20 @@ def _unusual(record: BaseModel) -> list[str]:
     found = []
     for name, field in type(record).model_fields.items():
         value = getattr(record, name)
-        if isinstance(value, Order):
+        if name == "order":
             found += [value.short_name, *_unusual(value)]
         elif name == "schedule":
             usual = field.get_default(call_default_factory=True)
             found += [
                 str(getattr(value, key))
                 for key in ("partner_rule", "partner_lifetime", "rank_importance")
-                if _differs(value, usual, key)
+                if getattr(value, key) != getattr(usual, key)
             ]
         elif name not in {"kind", "exchange_fraction", "source"} and value != field.get_default(
             call_default_factory=True
         ):
             found.append(name if value is True else str(value))
     return found
-
-
-def _differs(value: Any, usual: Any, key: str) -> bool:
-    return bool(getattr(value, key) != getattr(usual, key))
 
 
 def description(
@@ -93,15 +88,50 @@ def description(
     }
 
 
+FORGOTTEN = 1e-6
+"""Shares of running statistics that are smaller than this part of a new epoch's are left out."""
+
+
+def epoch_kept(momentum: float, iterations: int) -> float:
+    """What running statistics keep, over an epoch, of what they were before: each iteration leaves
+    1 - ``momentum`` of it."""
+    return (1.0 - momentum) ** iterations
+
+
+def epochs_remembered(kept: float) -> int:
+    """How many of the last epochs have at least `FORGOTTEN` of a new one's share in running
+    statistics that keep ``kept`` over an epoch; at least one."""
+    forgets = -math.log(kept) if kept > 0.0 else math.inf
+    return 1 + math.floor(-math.log(FORGOTTEN) / max(forgets, 1e-300))
+
+
+def effective_number(of: Sequence[Ints], world_size: int, kept: float) -> float:
+    """The number of samples that the running statistics of a rank rest on, mean over ranks.
+
+    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So
+    sample i has the weight w_i, the sum of ``kept`` to the power of the epochs that have gone since
+    each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish, Survey Sampling,
+    1965): that of a shard if it never changes, more if others come.
+
+    ``of`` is the rank of each sample, (N,), in every epoch that counts, the last one at the end; -1
+    where none had it. ``kept`` is `epoch_kept`, from 0, where only the last epoch counts, to 1.
+    """
+    samples = len(of[0])
+    # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
+    # sample, then one for each pair
+    places = np.concatenate([owner.astype(np.int64) * samples + np.arange(samples) for owner in of])
+    weights = np.repeat(kept ** np.arange(len(of) - 1, -1, -1.0), samples)
+    pairs, which = np.unique(places[places >= 0], return_inverse=True)
+    weight = np.bincount(which, weights[places >= 0])
+    rank = pairs // samples
+    total, squares = np.bincount(rank, weight, world_size), np.bincount(rank, weight**2, world_size)
+    held = total > 0
+    return float(np.mean(total[held] ** 2 / squares[held]))
+
+
 class OwnStatistics:
     """The running statistics of a rank's own batch norm, told of every epoch: on how many samples
-    do they rest?
-
-    Args:
-        strategy: of the run.
-        training: of the run.
-        network: that is trained.
-    """
+    do they rest?"""
 
     def __init__(self, strategy: Strategy, training: Training, network: nn.Module) -> None:
         own = mode_of(network, training.batch_norm) == "per_rank"
@@ -121,7 +151,7 @@ class OwnStatistics:
             self._world_size = world_size
 
     def effective_samples(self) -> float | None:
-        """`simshuffle.studies.training.mixing.effective_number` after the last epoch; None where
+        """`effective_number` after the last epoch; None where
         ranks have no statistics of their own, or layers differ in their momentum."""
         if not self._owners:
             return None
@@ -132,17 +162,17 @@ class Recorder:
     """Collects what becomes the record of a run.
 
     Args:
-        strategy: of the run.
-        statistics: of the ranks.
-        owner: the rank of each sample before the first epoch, (N,).
+        run: who has which sample, before the first epoch.
+        network: that is trained.
         targets: the label of each sample, (N,).
+        others: what else describes it: data, model, partition, device.
     """
 
-    def __init__(
-        self, strategy: Strategy, statistics: OwnStatistics, owner: Ints, targets: Ints
-    ) -> None:
-        self._strategy, self._owner, self._targets = strategy, owner, targets
-        self._statistics = statistics
+    def __init__(self, run: Shuffled, network: nn.Module, targets: Ints, **others: Any) -> None:
+        self._strategy, self._owner, self._targets = run.strategy, run.owner, targets
+        sizes = {"world_size": run.world_size, "seed": run.seed, "num_samples": run.num_samples}
+        self._described = description(run.strategy, run.training, network, **sizes, **others)
+        self._statistics = OwnStatistics(run.strategy, run.training, network)
         self._epochs: list[dict[str, Any]] = []
         self._iterations: list[dict[str, Any]] = []
         self._importance: list[dict[str, Any]] = []
@@ -191,18 +221,16 @@ class Recorder:
             }
         )
 
-    def record(
-        self, described: dict[str, Any], status: Literal["done", "failed"], message: str
-    ) -> RunRecord:
-        """The record; ``described`` gets samples_per_s, of the training alone, and
-        effective_samples."""
+    def record(self, message: str = "") -> RunRecord:
+        """The record, of a run that failed if there is a ``message``. Its description has also
+        samples_per_s, of the training alone, and effective_samples."""
         measured = {
             "samples_per_s": self._samples / self._seconds if self._seconds else NAN,
             "effective_samples": self._statistics.effective_samples(),
         }
         return RunRecord(
-            description=described | measured,
-            status=status,
+            description=self._described | measured,
+            status="failed" if message else "done",
             message=message,
             epochs=pd.DataFrame(self._epochs, columns=list(EPOCH_COLUMNS)),
             iterations=pd.DataFrame(self._iterations, columns=list(ITERATION_COLUMNS)),
@@ -212,3 +240,38 @@ class Recorder:
             else RecordedPlans(self._owner, self._plans),
             seconds=time.perf_counter() - self._begin,
         )
+
+
+def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict[str, Any]:
+    """A row of the importance table: of ``losses`` (N,) in nats (NaN where a sample has none yet),
+    given the rank (N,) of each sample."""
+    known = ~np.isnan(losses)
+    values, ranks = losses[known], owner[known]
+    low, middle, high = np.percentile(values, [10, 50, 90])
+    tenth = -(-len(values) // 10)
+    total = values.sum()
+    return {
+        "epoch": epoch,
+        "source": source,
+        "mean": values.mean(),
+        "std": values.std(),
+        "min": values.min(),
+        "p10": low,
+        "p50": middle,
+        "p90": high,
+        "max": values.max(),
+        "top_tenth_share": np.partition(values, -tenth)[-tenth:].sum() / total
+        if total > 0
+        else tenth / len(values),
+        "between_ranks": between_ranks(values, ranks),
+    }
+
+
+def between_ranks(values: Floats, ranks: Ints) -> float:
+    """Variance of the ranks' means, weighted with their samples, over that of all ``values`` (n,):
+    from 0 to 1; 0 if all are equal."""
+    count = np.bincount(ranks)
+    mean = np.bincount(ranks, values) / np.maximum(count, 1)
+    variance = values.var()
+    between = float((count * (mean - values.mean()) ** 2).sum() / len(values))
+    return between / variance if variance > 0 else 0.0

@@ -9,14 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.errors import InputError, refuse
-from simshuffle.exchange import LoaderShuffle, Places, ShardsContext, TrainedExchange
-from simshuffle.plan.resources import Resources
-from simshuffle.scenario.cluster import Cluster
-from simshuffle.spec.library import find, read_yaml
+from simshuffle.exchange import GlobalShuffle, LoaderShuffle, Places, TrainedExchange
+from simshuffle.plan.resources import places_on
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
-from simshuffle.spec.validation import validated
 from simshuffle.train.data import Data
+from simshuffle.train.iterations import Shuffled
 from simshuffle.train.models import Model
 from simshuffle.train.partition import Partition, RandomPartition
 from simshuffle.train.training import Training
@@ -48,10 +46,23 @@ class Run(Spec):
     cluster: str | None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
+    @classmethod
+    def alone(cls, data: Data, model: Model, training: Training, seed: int) -> Run:
+        """A run of one rank, whose batch norm goes over the whole batch."""
+        exchange = GlobalShuffle(kind="global_shuffle")
+        return cls(
+            data=data, model=model, exchange=exchange, world_size=1, training=training, seed=seed
+        )
+
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
         """The random stream of that name: 'weights', 'partition', ('shuffle', epoch), ('exchange',
         epoch), ..."""
         return stream(self.seed, name, *numbers)
+
+    def shuffled(self, num_samples: int) -> Shuffled:
+        """Who has which of so many samples, as far as no places are needed."""
+        training, seed = self.training, self.seed
+        return Shuffled(self.exchange, training, num_samples, self.world_size, seed, None)
 
     def places(self) -> Places | None:
         """Where the ranks are on the cluster; None if none is named.
@@ -66,23 +77,7 @@ class Run(Spec):
                 rule = f"is needed for partners of the same {scope}"
                 refuse("cluster", rule, "none", "Name a machine, such as abci.", "run")
             return None
-        path = find(self.cluster, "topologies")
-        documents = read_yaml(path)
-        if len(documents) != 1 or not isinstance(documents[0], dict):
-            rule = "must hold the mapping of one cluster"
-            refuse("", rule, str(path), "See topologies/.", str(path))
-        cluster, problems = validated(documents[0], Cluster)
-        if cluster is None or problems:
-            raise InputError(problems, str(path))
-        resources_fit(cluster, self.world_size)
-        return Resources(cluster, self.world_size, np.random.default_rng(0)).places
-
-
-def resources_fit(cluster: Cluster, world_size: int) -> None:
-    """See that ``cluster`` has a GPU for each rank, or raise InputError."""
-    if world_size > cluster.num_gpus:
-        rule = f"must not exceed the {cluster.num_gpus} GPUs of {cluster.name}"
-        refuse("world_size", rule, str(world_size), "Use fewer ranks or a larger machine.", "run")
+        return places_on(self.cluster, self.world_size)
 
 
 def check_order(run: Run, num_samples: int) -> None:
@@ -94,17 +89,9 @@ def check_order(run: Run, num_samples: int) -> None:
     places = run.places()
     if not isinstance(run.exchange, LoaderShuffle):
         return
+    shuffled = run.shuffled(num_samples)
+    shuffled.owner, shuffled.places = np.broadcast_to(np.int32(0), num_samples), places
     try:
-        run.exchange.check(
-            ShardsContext(
-                np.broadcast_to(np.int32(0), num_samples),
-                run.world_size,
-                1,
-                run.rng("shuffle", 1),
-                run.seed,
-                run.training.local_batch_size,
-                ranks_per_host=None if places is None else places.ranks_per_host,
-            )
-        )
+        run.exchange.check(shuffled.shards_context())
     except InputError as error:
         raise InputError([of.below("exchange") for of in error.problems], "run") from None

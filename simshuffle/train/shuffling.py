@@ -3,7 +3,8 @@ each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,7 @@ from simshuffle.studies.training.study import Trainings
 from simshuffle.studies.training.tables import ABSENT
 from simshuffle.study.study import Meta, Request
 from simshuffle.train.cell import RunCell, named
-from simshuffle.train.emulate import check_run as check_training
-from simshuffle.train.emulate import device_named
+from simshuffle.train.emulate import check_run, device_named
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
 from simshuffle.train.study import Study, load_study
@@ -73,10 +73,17 @@ def cells_of(study: Study, device: str) -> dict[str, RunCell]:
         InputError: a run cannot be trained: more ranks than samples, files that are missing, a
             network that cannot take the samples.
     """
-    runs = study.all_runs()
+    runs, loaded = study.all_runs(), dict[str, TrainingSet]()
+
+    def check(run: Run) -> None:
+        data = repr(run.data)
+        if data not in loaded:
+            loaded[data] = run.data.load()
+        check_run(run, loaded[data])
+
+    check_all(runs, study.name, check)
     return named(
-        RunCell(run, samples, run_label(run), device)
-        for run, samples in zip(runs, check_all(runs, study.name), strict=True)
+        RunCell(run, len(loaded[repr(run.data)].train), run_label(run), device) for run in runs
     )
 
 
@@ -168,11 +175,8 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested mappings as one with dotted keys."""
     out: dict[str, Any] = {}
     for key, value in values.items():
-        out |= (
-            _flat(value, f"{before}{key}.")
-            if isinstance(value, dict)
-            else {f"{before}{key}": value}
-        )
+        whole = f"{before}{key}"
+        out |= _flat(value, f"{whole}.") if isinstance(value, dict) else {whole: value}
     return out
 
 
@@ -213,38 +217,26 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def check_all(runs: Iterable[Run], study: str) -> list[int]:
-    """See before the first run that none of them is bound to fail; returns the training samples of
-    each.
+def check_all(
+    runs: Sequence[Run], source: str, check: Callable[[Run], None], told: Callable[[str], str] = str
+) -> None:
+    """See before the first of ``runs`` that none of them is bound to fail: ``check`` those that
+    differ in what decides it.
 
     Raises:
-        InputError: with every problem.
+        InputError: with every problem; ``told`` names the key of each.
     """
-    loaded: dict[str, TrainingSet] = {}
-    problems: dict[Problem, None] = {}
-    seen: set[tuple[str, ...]] = set()
-    sizes = []
+    problems, seen = dict[Problem, None](), set[str]()
     for run in runs:
-        schedule = run.exchange.exchange_schedule
-        near = getattr(schedule, "partner_scope", "")
-        parts = (
-            repr(run.data),
-            repr(run.model),
-            repr(run.training),
-            str(run.world_size),
-            str(run.cluster),
-            near,
-            repr(run.exchange) if run.exchange.fetches else "",
-        )
+        near = getattr(run.exchange.exchange_schedule, "partner_scope", "")
+        order = run.exchange if run.exchange.fetches else near
+        parts = repr((run.data, run.model, run.training, run.world_size, run.cluster, order))
+        if parts in seen:
+            continue
+        seen.add(parts)
         try:
-            if parts[0] not in loaded:
-                loaded[parts[0]] = run.data.load()
-            sizes.append(len(loaded[parts[0]].train))
-            if parts not in seen:
-                seen.add(parts)
-                check_training(run, loaded[parts[0]])
+            check(run)
         except InputError as error:
-            problems |= dict.fromkeys(error.problems)
+            problems |= dict.fromkeys(replace(of, path=told(of.path)) for of in error.problems)
     if problems:
-        raise InputError(list(problems), study)
-    return sizes
+        raise InputError(list(problems), source)

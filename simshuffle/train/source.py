@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -16,30 +16,12 @@ from simshuffle.train.samples import Samples
 Ints = NDArray[np.integer]
 
 
-class Source(Protocol):
-    """Samples by number."""
-
-    @property
-    def targets(self) -> NDArray[np.int64]:
-        """The label of every sample: (N,)."""
-
-    def __len__(self) -> int:
-        """N, samples."""
-
-    def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the
-        training's device."""
-
-    @property
-    def items(self) -> Dataset[Any]:
-        """The samples as pairs (input, target), as a rank stores and sends them."""
-
-    def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `batch` gives, made of ``items``."""
-
-
 class ArraySource:
     """Samples in memory, on the device that trains.
+
+    Attributes:
+        targets: the label of every sample, (N,).
+        items: the samples as pairs (input, target), as a rank stores and sends them.
 
     Args:
         samples: inputs as float32, or as uint8, of which (x / 255 - mean) / std is given out.
@@ -72,12 +54,13 @@ class ArraySource:
         return len(self.targets)
 
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `Source.batch`."""
+        """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the
+        training's device."""
         which = torch.from_numpy(np.asarray(indices, np.int64)).to(self._labels.device)
         return self._given_out(self._inputs.index_select(0, which)), self._labels[which]
 
     def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `Source.collate`."""
+        """What `batch` gives, made of ``items``."""
         inputs = torch.from_numpy(np.stack([given for given, _ in items]))
         labels = torch.tensor([target for _, target in items], device=self._labels.device)
         return self._given_out(inputs.to(labels.device)), labels
@@ -138,7 +121,7 @@ class DatasetSource:
         return self._length
 
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `Source.batch`.
+        """As of `ArraySource`.
 
         Raises:
             InputError: the inputs cannot be stacked to a tensor.
@@ -149,7 +132,7 @@ class DatasetSource:
         return self._stacked([self._item(int(i)) for i in indices])
 
     def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `Source.collate`.
+        """As of `ArraySource`.
 
         Raises:
             InputError: as of `batch`.
@@ -157,21 +140,14 @@ class DatasetSource:
         return self._stacked([self._pair(item, "in a batch") for item in items])
 
     def _stacked(self, pairs: Sequence[tuple[Any, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        kind = type(pairs[0][0]).__name__
         try:
             inputs = default_collate([given for given, _ in pairs])
         except (TypeError, RuntimeError) as error:
-            kind = type(pairs[0][0]).__name__
-            self._refuse(
-                f"inputs must be tensors or arrays of one shape ({error})",
-                kind,
-                "Give it a transform, such as ToTensor().",
-            )
+            rule = f"inputs must be tensors or arrays of one shape ({error})"
+            self._refuse(rule, kind, "Give it a transform, such as ToTensor().")
         if not isinstance(inputs, torch.Tensor):
-            self._refuse(
-                "inputs must be one tensor or array each",
-                type(pairs[0][0]).__name__,
-                "Wrap the dataset.",
-            )
+            self._refuse("inputs must be one tensor or array each", kind, "Wrap the dataset.")
         return self._given_out(inputs, np.array([target for _, target in pairs], np.int64))
 
     def _given_out(
@@ -184,41 +160,33 @@ class DatasetSource:
         return self._pair(self.items[index], f"at {index}")
 
     def _pair(self, item: Any, place: str) -> tuple[Any, int]:
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            shown = (
-                f"{len(item)} values"
-                if isinstance(item, tuple | list)
-                else f"a {type(item).__name__}"
-            )
-            self._refuse(
-                "items must be pairs (input, target)",
-                f"{shown} {place}",
-                "Training needs targets: give each sample its label.",
-            )
+        several = isinstance(item, tuple | list)
+        if not several or len(item) != 2:
+            shown = f"{len(item)} values" if several else f"a {type(item).__name__}"
+            remedy = "Training needs targets: give each sample its label."
+            self._refuse("items must be pairs (input, target)", f"{shown} {place}", remedy)
         given, target = item
         number = _whole_number(target)
         if number is None or number < 0:
-            self._refuse(
-                "targets must be whole numbers from 0",
-                f"{target!r} {place}",
-                "Number the classes.",
-            )
+            rule = "targets must be whole numbers from 0"
+            self._refuse(rule, f"{target!r} {place}", "Number the classes.")
         return given, number
 
     def _all_targets(self) -> NDArray[np.int64]:
         known = getattr(self.items, "targets", None)
         if known is not None and getattr(self.items, "target_transform", None) is None:
             targets = np.asarray(known)
-            if (
-                targets.shape == (self._length,)
-                and np.issubdtype(targets.dtype, np.integer)
-                and targets.min() >= 0
-            ):
+            whole = np.issubdtype(targets.dtype, np.integer)
+            if whole and targets.shape == (self._length,) and targets.min() >= 0:
                 return targets.astype(np.int64)
         return np.array([self._item(i)[1] for i in range(self._length)], np.int64)
 
     def _refuse(self, rule: str, value: str, remedy: str) -> NoReturn:
         refuse(self._name, rule, value, remedy, "training")
+
+
+Source = ArraySource | DatasetSource
+"""Samples by number."""
 
 
 def length_of(dataset: object, name: str, source: str = "training") -> int:
@@ -236,17 +204,10 @@ def length_of(dataset: object, name: str, source: str = "training") -> int:
 
 def _whole_number(target: Any) -> int | None:
     """``target`` if it is a whole number, or holds just one; else None."""
-    if (
-        isinstance(target, torch.Tensor)
-        and target.numel() == 1
-        and not target.is_floating_point()
-        and not target.is_complex()
-    ):
-        return int(target)
-    if (
-        isinstance(target, np.ndarray)
-        and target.size == 1
-        and np.issubdtype(target.dtype, np.integer)
-    ):
-        return int(target.item())
+    if isinstance(target, torch.Tensor):
+        whole = not target.is_floating_point() and not target.is_complex()
+        return int(target) if whole and target.numel() == 1 else None
+    if isinstance(target, np.ndarray):
+        whole = np.issubdtype(target.dtype, np.integer)
+        return int(target.item()) if whole and target.size == 1 else None
     return int(target) if isinstance(target, int | np.integer) else None

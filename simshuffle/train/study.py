@@ -45,14 +45,10 @@ SeedCount = Annotated[int, Field(ge=1, le=MOST_RUNS)]
 def _seed_list(value: object) -> object:
     if type(value) is int and 1 <= value <= MOST_RUNS:
         return list(range(value))
-    if (
-        not isinstance(value, list)
-        or not value
-        or not all(type(seed) is int and seed >= 0 for seed in value)
-    ):
-        raise PydanticCustomError(
-            "seeds", "must be a list of whole numbers from 0, or how many there are"
-        )
+    seeds = value if isinstance(value, list) else []
+    if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        rule = "must be a list of whole numbers from 0, or how many there are"
+        raise PydanticCustomError("seeds", rule)
     return value
 
 
@@ -181,12 +177,10 @@ def document(path: Path) -> dict[str, Any]:
     """
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        given = (
-            type(documents[0]).__name__ if len(documents) == 1 else f"{len(documents)} documents"
-        )
-        refuse(
-            "", "must hold the mapping of one study", given, "See studies/ for examples.", str(path)
-        )
+        several = f"{len(documents)} documents"
+        given = type(documents[0]).__name__ if len(documents) == 1 else several
+        remedy = "See studies/ for examples."
+        refuse("", "must hold the mapping of one study", given, remedy, str(path))
     return copy.deepcopy(documents[0])
 
 

@@ -12,7 +12,7 @@ from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.storage import Tier
 from simshuffle.studies.loader.cell import Shape
 from simshuffle.studies.loader.request import defaults
-from simshuffle.studies.training.looks import COLOURS, MARKERS, look_of
+from simshuffle.studies.training.figures import COLOURS, MARKERS, look_of
 from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
 from simshuffle.topology import Topology
 from tests.examples import (

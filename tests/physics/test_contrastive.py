@@ -207,10 +207,9 @@ def test_own_accuracy_is_the_mean_of_ranks_with_their_own_class_means(
     run = emulation(training(learning_rate=0.5))
     run.epoch()
     rng, test = np.random.default_rng, source(10)
-    values = {"world_size": RANKS, "own_ranks": RANKS, "rng": rng(0), "order_rng": rng(1)}
-    evaluation = Evaluation(
-        test, run.source, statistics=["own", "rank0"], temperature=0.3, **values
-    )
+    loss = {"kind": "contrastive", "temperature": 0.3}
+    how = Training(statistics=["own", "rank0"], own_ranks=RANKS, loss=loss)
+    evaluation = Evaluation(how, test, run.source, RANKS, lambda name: rng(len(name)))
     found = evaluation.scores(run.network)
     alone = []
     for rank in range(RANKS):

@@ -28,11 +28,10 @@ from simshuffle.spec.rng import stream
 from simshuffle.train.batch_norm import statistics_momentum
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.evaluate import Evaluation, own_pairs, own_score, recalibrate, score
-from simshuffle.train.importance import between_ranks, importance_row, inference_losses
-from simshuffle.train.iterations import epoch_samples, learning_rate, local_batches
+from simshuffle.train.iterations import Shuffled, epoch_samples, local_batches
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
-from simshuffle.train.network import ACTIVATIONS_AT_ONCE
-from simshuffle.train.recording import description
+from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
+from simshuffle.train.recording import between_ranks, description, importance_row
 from simshuffle.train.samples import Samples
 from simshuffle.train.source import ArraySource
 from simshuffle.train.training import Training
@@ -447,7 +446,8 @@ def test_local_batches(num: int, ranks: int, b: int, drop: bool, sizes: list[int
 
 def test_the_learning_rate_of_an_iteration_is_that_of_its_middle() -> None:
     how = Training(epochs=2, learning_rate=0.8, warmup_epochs=1.0, decay="none")
-    rates = [learning_rate(how, 1, epoch, i, 2) for epoch in (1, 2) for i in (0, 1)]
+    run = Shuffled(LOCAL, how, 2 * how.local_batch_size, 1, 0, None)
+    rates = [run.learning_rate(epoch, i) for epoch in (1, 2) for i in (0, 1)]
     assert rates == pytest.approx([0.2, 0.6, 0.8, 0.8], abs=1e-15)
 
 
@@ -500,15 +500,7 @@ def test_own_on_some_ranks_estimates_own_on_all() -> None:
 
 
 def evaluation(run: Emulation, test: ArraySource) -> Evaluation:
-    return Evaluation(
-        test,
-        run.source,
-        statistics=["own", "rank0", "pooled", "recalibrated"],
-        world_size=run.world_size,
-        own_ranks=8,
-        rng=run.rng("evaluate"),
-        order_rng=run.rng("recalibrate"),
-    )
+    return Evaluation(run.training, test, run.source, run.world_size, run.rng)
 
 
 def test_evaluations_use_the_statistics_that_they_say_and_leave_the_training_alone() -> None:

@@ -22,7 +22,7 @@ from simshuffle.train import train_run
 from simshuffle.train.cell import one_thread
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
-from simshuffle.train.recording import OwnStatistics, Recorder
+from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import Samples
 from simshuffle.train.source import ArraySource
@@ -160,11 +160,11 @@ def test_labels_are_counted_as_they_are_trained_on() -> None:
 def test_the_record_of_a_training_knows_repeated_samples() -> None:
     exchange = strategy("webdataset", samples_per_shard=50)
     emulation = emulated(exchange, workers=1)
-    statistics = OwnStatistics(exchange, emulation.training, emulation.network.model)
-    recorder = Recorder(exchange, statistics, emulation.owner, emulation.source.targets)
+    model, targets = emulation.network.model, emulation.source.targets
+    recorder = Recorder(emulation, model, targets)
     outcome = emulation.epoch()
     recorder.add(outcome, emulation.last_losses, {})
-    row = recorder.record({}, "done", "").importance.iloc[0]
+    row = recorder.record().importance.iloc[0]
     trained = emulation.last_losses[np.unique(outcome.shards.order)]
     assert len(trained) < SAMPLES
     assert row["mean"] == pytest.approx(trained.mean())

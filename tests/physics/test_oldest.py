@@ -21,7 +21,9 @@ from simshuffle.exchange import (
 )
 from simshuffle.exchange.importance import selected
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.studies.training.mixing import effective_samples, epoch_kept, owners, planned
+from simshuffle.train.iterations import planned
+from simshuffle.train.recording import epoch_kept
+from tests.mixing import effective_samples, owners
 from tests.small import small
 
 RANKS, EACH = 40, 20

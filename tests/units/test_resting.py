@@ -14,19 +14,14 @@ from torch.utils.data import TensorDataset
 from simshuffle.exchange import PairSchedule, PartialLocalShuffle
 from simshuffle.results.canvas import save
 from simshuffle.studies.training.figures import figures
-from simshuffle.studies.training.mixing import (
-    effective_number,
-    effective_samples,
-    epoch_kept,
-    epochs_remembered,
-    owners,
-    planned,
-)
 from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import collect
 from simshuffle.studies.training.text import parts, report
 from simshuffle.train import emulate
+from simshuffle.train.iterations import planned
+from simshuffle.train.recording import effective_number, epoch_kept, epochs_remembered
 from tests.drawn import laid_out, rows_of
+from tests.mixing import effective_samples, owners
 from tests.trained import description, outcome_of, record
 
 KEPT = 0.81

@@ -23,7 +23,6 @@ from sklearn.manifold import TSNE
 from torch import nn
 
 from simshuffle.errors import InputError, Problem, SimulationError, refuse
-from simshuffle.exchange import GlobalShuffle
 from simshuffle.spec.rng import stream
 from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
 from simshuffle.study.cell import Outcome, Tell
@@ -45,6 +44,11 @@ ROWS_AT_ONCE = 512
 TSNE_COST = 200.0
 """Samples passing a small network that take about as long as t-SNE takes for one sample (estimate,
 from seconds on the digits)."""
+UNREADABLE = (
+    *(OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError),
+    pickle.UnpicklingError,
+)
+"""What torch raises at a file that holds no weights, or others."""
 SMALL_BATCH = 64
 """Samples; with smaller batches an iteration takes about as long as with this one (estimate)."""
 
@@ -131,15 +135,7 @@ def weights_of(extractor: Extractor) -> list[int] | None:
 
 def ordinary_run(data: Data, how: Extractor | Retraining, seed: int) -> Run:
     """The training of ``how`` with one rank, so batch norm goes over the whole batch."""
-    exchange = GlobalShuffle(kind="global_shuffle")
-    return Run(
-        data=data,
-        model=how.model,
-        exchange=exchange,
-        world_size=1,
-        training=how.training,
-        seed=seed,
-    )
+    return Run.alone(data, how.model, how.training, seed)
 
 
 def trained(
@@ -181,23 +177,10 @@ def loaded(model: nn.Module, path: Path) -> nn.Module:
     remedy = "Give a state_dict of this network, written by torch.save(model.state_dict(), path)."
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        KeyError,
-        EOFError,
-        pickle.UnpicklingError,
-    ) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(
-            Problem(
-                "extractors.weights", "must be weights of the network", f"{path}: {reason}", remedy
-            ),
-            str(path),
-        ) from None
+    except UNREADABLE as error:
+        rule, shown = "must be weights of the network", " ".join(str(error).split())[:200]
+        problem = Problem("extractors.weights", rule, f"{path}: {shown}", remedy)
+        raise InputError(problem, str(path)) from None
     return model
 
 
@@ -220,9 +203,8 @@ def outputs(
     try:
         with torch.no_grad():
             for first in range(0, len(samples), ROWS_AT_ONCE):
-                inputs, targets = source.batch(
-                    np.arange(first, min(first + ROWS_AT_ONCE, len(samples)))
-                )
+                end = min(first + ROWS_AT_ONCE, len(samples))
+                inputs, targets = source.batch(np.arange(first, end))
                 logits = model(inputs)
                 losses.append(nn.functional.cross_entropy(logits, targets, reduction="none").cpu())
                 right.append((logits.argmax(1) == targets).cpu())
@@ -242,10 +224,8 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
         InputError: the perplexity is not below the number of samples.
     """
     if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
-        raise SimulationError(
-            "The features are all the same or not finite: the network has learnt nothing. Use a"
-            " lower learning rate."
-        )
+        why = "The features are all the same or not finite: the network has learnt nothing."
+        raise SimulationError(f"{why} Use a lower learning rate.")
     if projection.perplexity >= len(features):
         rule = f"must be below the number of samples, {len(features)}"
         refuse("projection.perplexity", rule, f"{projection.perplexity:g}", "Lower it.", "study")
@@ -258,11 +238,8 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
     explained = min(float(pca.explained_variance_ratio_.sum()), 1.0)
     if not math.isfinite(float(tsne.kl_divergence_)):
         raise SimulationError("t-SNE did not converge to finite points.")
-    return points, {
-        "components": count,
-        "explained_variance": explained,
-        "kl_divergence": float(tsne.kl_divergence_),
-    }
+    known = {"components": count, "explained_variance": explained}
+    return points, {**known, "kl_divergence": float(tsne.kl_divergence_)}
 
 
 # ------------------------------------------------------------------------------------------ filters

@@ -38,11 +38,7 @@ def figures(tables: FilterTables) -> dict[str, Chart]:
 
 def points_chart(points: pd.DataFrame) -> Chart:
     """The training samples of the first seed in t-SNE's plane, coloured by class, with what is
-    filtered out in black.
-
-    Args:
-        points: columns `POINT_COLUMNS`.
-    """
+    filtered out in black; of columns `POINT_COLUMNS`."""
     rows = points[points["seed"] == points["seed"].iloc[0]]
     noise = rows["noise"].astype(bool)
     size = min(max((3000 / len(rows)) ** 0.5, 0.45), 2.0)
@@ -62,27 +58,17 @@ def points_chart(points: pd.DataFrame) -> Chart:
 
 def batch_size_chart(settings: pd.DataFrame) -> Chart:
     """Accuracy against batch size, a line for each data set, at the learning rate that is best for
-    the full data.
-
-    Args:
-        settings: columns `SUMMARY_COLUMNS`.
-    """
+    the full data; of columns `SUMMARY_COLUMNS`."""
     panel = _panel(settings[settings["chosen"]], "")
     about = "Accuracy by batch size, at the learning rate that is best for the full data."
     return Chart([panel], 2.25, LOOKS, about, x=SIZES, y=ACCURACY)
 
 
 def learning_rate_chart(settings: pd.DataFrame) -> Chart:
-    """Accuracy against batch size, a panel for each learning rate, the first six.
-
-    Args:
-        settings: columns `SUMMARY_COLUMNS`.
-    """
+    """Accuracy against batch size, a panel for each learning rate, the first six; likewise."""
     rates = sorted(set(settings["learning_rate"]))[:MOST_RATES]
-    panels = [
-        _panel(settings[settings["learning_rate"] == rate], f"learning rate {rate:g}")
-        for rate in rates
-    ]
+    titles = {rate: f"learning rate {rate:g}" for rate in rates}
+    panels = [_panel(settings[settings["learning_rate"] == r], titles[r]) for r in rates]
     height, about = 1.35 * -(-len(rates) // 2) + 0.4, "Accuracy by batch size and learning rate."
     return Chart(panels, height, LOOKS, about, across=2, share="xy", x=SIZES, y=ACCURACY)
 

@@ -48,13 +48,8 @@ from simshuffle.train.samples import TrainingSet
 def requested(
     reference: str | Path, values: Mapping[str, Any], device: str
 ) -> tuple[str, Request[Any]]:
-    """The kind of the study of a training of that name or file, of shuffling or of filtering, and
-    what is asked of it.
-
-    Args:
-        reference: path, or a name below ``studies/``.
-        values: to set, by dotted key.
-        device: that trains.
+    """The kind of the study of a training of that path or name below ``studies/``, of shuffling or
+    of filtering, and what is asked of it, with ``values`` set by dotted key.
 
     Raises:
         InputError: there is no such study, or it cannot be trained.
@@ -205,9 +200,8 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
     too_large = [size for size in sizes if size > len(data.train)]
     for size in too_large:
         rule = f"must not exceed the number of training samples, {len(data.train)}"
-        problems.append(
-            Problem("retrain.batch_sizes", rule, str(size), "Lower it, or write 'largest'.")
-        )
+        remedy = "Lower it, or write 'largest'."
+        problems.append(Problem("retrain.batch_sizes", rule, str(size), remedy))
     smallest = min([*set(sizes) - set(too_large), len(data.train)])
     try:
         check_run(retraining_run(study, smallest, study.retrain.learning_rates[0], 0), data)
@@ -244,11 +238,7 @@ def retraining_cells(
     study: DataOptimisedStudy, noise: Mapping[int, Bools], device: str = "cpu"
 ) -> dict[str, RetrainingCell]:
     """Runs by name: data set, batch size, learning rate, seed and what stands for the run.
-
-    Args:
-        study: what to do.
-        noise: by seed, which training samples the filter leaves out, (n,).
-        device: that trains.
+    ``noise`` is by seed which training samples the filter leaves out, (n,).
 
     Raises:
         InputError: a batch size exceeds the number of samples that are left.
@@ -291,8 +281,6 @@ def _batch_sizes(study: DataOptimisedStudy, left: int) -> list[int]:
     if too_large:
         rule = f"must not exceed the {left} samples that the filter leaves"
         remedy = f"Lower it, or write 'largest'. {remedy}"
-        raise InputError(
-            [Problem("retrain.batch_sizes", rule, str(size), remedy) for size in too_large],
-            study.name,
-        )
+        problems = [Problem("retrain.batch_sizes", rule, str(n), remedy) for n in too_large]
+        raise InputError(problems, study.name)
     return list(dict.fromkeys(left if size == "largest" else size for size in sizes))

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import TypedDict
 
-from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
@@ -36,10 +35,6 @@ def _json(result: Result) -> dict[str, Any]:
     return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
 
 
-def _figures(result: Result) -> dict[str, Chart]:
-    return figures(FilterTables(**result.tables))
-
-
 def _report(result: Result) -> str:
     return report(FilterTables(**result.tables), result.meta)
 
@@ -56,7 +51,7 @@ STUDY: Study[Filtering] = Study(
     documents=("study.yaml",),
     derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
     texts={"report.txt": _report},
-    figures=_figures,
+    figures=lambda result: figures(FilterTables(**result.tables)),
     parts=lambda result: [_report(result)],
     exported=lambda result: parts(FilterTables(**result.tables), result.meta),
     as_json=_json,

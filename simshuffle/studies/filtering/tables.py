@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.studies.training.intervals import Estimate, estimate
+from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.summary import (
     Accuracies,
     Key,
@@ -141,13 +141,8 @@ class FilterTables:
 def run_table(
     descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> pd.DataFrame:
-    """A row for each run, columns `RUN_COLUMNS`.
-
-    Args:
-        descriptions: of each run by its name: values of `DESCRIPTION_COLUMNS`.
-        outcomes: of runs, whose values are the columns after these; of those that are lost, why;
-            none of those that are missing.
-    """
+    """A row for each run, columns `RUN_COLUMNS`: values of `DESCRIPTION_COLUMNS` by its name, and
+    of its outcome the columns after these; none of runs that are missing."""
     rows = [{"run": name, **of, **_ending(outcomes.get(name))} for name, of in descriptions.items()]
     return pd.DataFrame(rows, columns=list(RUN_COLUMNS))
 
@@ -159,11 +154,8 @@ def _ending(outcome: Outcome | None) -> Mapping[str, Any]:
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`.
-
-    Args:
-        runs: columns `RUN_COLUMNS`; those that are not done are left out.
-    """
+    """A row for each subset, batch size and learning rate, columns `SUMMARY_COLUMNS`; ``runs`` that
+    are not done are left out."""
     done = runs[runs["status"] == "done"]
     accuracies, best = by_seed(done, "accuracy", SETTING_COLUMNS), best_rates(done)
     rows = [_row(key, accuracies, best) for key in accuracies]
@@ -206,30 +198,11 @@ def _row(key: Key, accuracies: Accuracies, best: Mapping[Any, float]) -> dict[st
     return row
 
 
-def reductions(filters: pd.DataFrame) -> dict[str, tuple[Estimate, Estimate]]:
-    """Share of the samples that a filter leaves out, and the extractor's test accuracy: over seeds,
-    by extractor."""
-    out = {}
-    for name in dict.fromkeys(filters["extractor"]):
-        rows = filters[filters["extractor"] == name]
-        out[str(name)] = (
-            estimate(rows["reduction"].tolist()),
-            estimate(rows["test_accuracy"].tolist()),
-        )
-    return out
-
-
 def filter_row(
     facts: Mapping[str, Any], points: pd.DataFrame, noise: Iterable[bool], *, used: bool
 ) -> dict[str, Any]:
-    """A row of filters.csv.
-
-    Args:
-        facts: of the extraction, as it was stored.
-        points: its table.
-        noise: (n,), which samples are noise.
-        used: see `FILTER_COLUMNS`.
-    """
+    """A row of filters.csv, of the facts of an extraction, its table of points, and which of them
+    are ``noise``, (n,); ``used`` as of `FILTER_COLUMNS`."""
     out = np.asarray(list(noise), np.bool_)
     right, left = points["right"].to_numpy(np.bool_), points["label"].to_numpy()[~out]
     classes = np.unique(points["label"].to_numpy())

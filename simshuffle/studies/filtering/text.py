@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, reductions, summary
+from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, summary
+from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
@@ -85,10 +86,13 @@ def _reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
     """What each extractor takes for noise, as Table I of Gahlot et al.: its name, test accuracy and
     samples left out."""
     used = filters[filters["used"]]
-    rows = []
-    for name, estimates in reductions(filters).items():
-        cells = (percent(of.mean, of.low, of.high) for of in reversed(estimates))
-        rows.append([f"{name} *" if name in set(used["extractor"]) else name, *cells])
+    rows: list[list[str]] = []
+    for name, of_name in filters.groupby("extractor", sort=False):
+        columns = (of_name["test_accuracy"], of_name["reduction"])
+        means = (estimate(column.tolist()) for column in columns)
+        cells = (percent(of.mean, of.low, of.high) for of in means)
+        star = " *" if name in set(used["extractor"]) else ""
+        rows.append([f"{name}{star}", *cells])
     title = (
         "Amount of data reduction (mean over seeds, 95 % interval); * what it leaves is trained on"
     )

@@ -47,11 +47,8 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
 
 
 def default_targets(settings: pd.DataFrame) -> dict[float, str]:
-    """Names by target: global's mean final accuracy less 1 and less 3 points; none without global.
-
-    Args:
-        settings: columns strategy, accuracy.
-    """
+    """Names by target: global's mean final accuracy less 1 and less 3 points; none without
+    global."""
     accuracies = settings.loc[settings["strategy"] == "global", "accuracy"].dropna()
     if not len(accuracies):
         return {}
@@ -66,40 +63,30 @@ def default_targets(settings: pd.DataFrame) -> dict[float, str]:
 def targets_table(
     curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]
 ) -> pd.DataFrame:
-    """A row for each setting and target, columns `TARGET_COLUMNS`.
-
-    Args:
-        curves: columns `CURVE_COLUMNS`.
-        seeds: those of each setting that were trained, to their end or until they failed.
-        targets: names by accuracy, in the order wanted.
-    """
-    rows = []
-    for target, name in targets.items():
-        for setting, of_setting in seeds.items():
-            hits = first_reached(curves[curves["setting"] == setting], target)
-            rows.append(
-                {
-                    "setting": setting,
-                    "target": target,
-                    "name": name,
-                    **_reached(hits, len(of_setting)),
-                }
-            )
+    """A row for each setting and target, columns `TARGET_COLUMNS`; ``seeds`` are those of each
+    setting that were trained, to their end or until they failed, ``targets`` names by accuracy."""
+    rows = [
+        {
+            "setting": setting,
+            "target": target,
+            "name": name,
+            **_reached(curves[curves["setting"] == setting], target, len(of_setting)),
+        }
+        for target, name in targets.items()
+        for setting, of_setting in seeds.items()
+    ]
     return pd.DataFrame(rows, columns=list(TARGET_COLUMNS))
 
 
 def first_reached(curve: pd.DataFrame, target: float) -> pd.DataFrame:
     """For each seed that reached ``target`` the row of its first evaluation at or above it, indexed
-    by seed.
-
-    Args:
-        curve: rows of one setting, columns `CURVE_COLUMNS`.
-    """
+    by seed; of rows of one setting, columns `CURVE_COLUMNS`."""
     above = curve[curve["accuracy"] >= target].sort_values("epoch")
     return above.drop_duplicates("seed").set_index("seed")
 
 
-def _reached(hits: pd.DataFrame, n: int) -> dict[str, Any]:
+def _reached(curve: pd.DataFrame, target: float, n: int) -> dict[str, Any]:
+    hits = first_reached(curve, target)
     time = estimate(hits["time_s"].tolist())
     low, high = clopper_pearson(len(hits), n)
     return {
@@ -127,16 +114,9 @@ CRITERIA = {
 
 
 def pareto(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows no other row dominates: is nowhere larger and somewhere smaller. Equal rows do not
-    dominate each other.
-
-    Args:
-        costs: (n, criteria), each better if smaller. A row with a NaN is not on the front and
-            dominates none.
-
-    Returns:
-        (n,).
-    """
+    """Which rows of ``costs``, (n, criteria), each better if smaller, no other row dominates: is
+    nowhere larger and somewhere smaller; (n,). Equal rows do not dominate each other; a row with a
+    NaN is not on the front and dominates none."""
     return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
 
@@ -170,11 +150,7 @@ class Beaten:
 
 def beaten(settings: pd.DataFrame) -> list[Beaten]:
     """Every setting that another one beats, each by the one on the front that takes the least time
-    of those that beat it.
-
-    Args:
-        settings: columns `SETTING_COLUMNS`; what was not simulated is passed over.
-    """
+    of those that beat it; what was not simulated is passed over."""
     costs, names = _costs(settings), settings["setting"].tolist()
     beats = _dominates(costs) & pareto(costs)[:, None]
     out = []
@@ -294,11 +270,9 @@ def _less_exchange(tables: Tables) -> Iterator[str]:
 def _by_fraction(strategy: str, found: Sequence[AtFraction]) -> str:
     parts = [f"Q = {at.fraction:g} {at.verdict} ({points(at.difference)})" for at in found]
     smallest = _smallest(found, {EQUIVALENT})
-    reached = (
-        f"smallest Q that is not below: {smallest:g}"
-        if not math.isinf(smallest)
-        else "surely not below at none of them"
-    )
+    reached = f"smallest Q that is not below: {smallest:g}"
+    if math.isinf(smallest):
+        reached = "surely not below at none of them"
     return f"{strategy}: {', '.join(parts)}; {reached}."
 
 
@@ -356,10 +330,10 @@ def _no_inference(tables: Tables) -> Iterator[str]:
         for fraction, late, own in pairs(tables, lagging, fresh):
             some = True
             found = paired(tables, str(late["setting"]), str(own["setting"]))
+            verdict = same(found).replace("the same", "the same within 1 point")
             yield (
                 f"{lagging} {fraction:g}: IMPT {late['impt_s']:.3g} s against {own['impt_s']:.3g}"
-                f" s; accuracy less that of {fresh} {points(found)} points:"
-                f" {same(found)}{' within 1 point' if same(found) == 'the same' else ''}."
+                f" s; accuracy less that of {fresh} {points(found)} points: {verdict}."
             )
     if not some:
         yield "ILag-Pair and IS-Pair were not simulated at the same Q."

@@ -19,11 +19,12 @@ from simshuffle.studies.training.figures import (
     ALONE,
     PANEL_INCHES,
     in_percent,
+    look_of,
     looks_of,
+    strategies,
     with_bands,
 )
 from simshuffle.studies.training.intervals import estimate
-from simshuffle.studies.training.looks import look_of, strategies
 
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
@@ -43,14 +44,9 @@ KEYS = {
 
 
 def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Chart]:
-    """Every figure that the tables have something for, by the name of its file.
-
-    Args:
-        tables: what was found.
-        meta: with what every figure states: ``model`` (what was trained), the ``rule`` of the
-            scaling and the ``schedules`` of the exchange; results of before lack the first and the
-            last.
-    """
+    """Every figure that the tables have something for, by the name of its file. All state what
+    ``meta`` has: ``model`` (what was trained), the ``rule`` of the scaling and the ``schedules`` of
+    the exchange; results of before lack the first and the last."""
     simulated = tables.settings[tables.settings["message"] == ""]
     if not len(simulated):
         return {}
@@ -63,13 +59,7 @@ def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Chart]:
 
 def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     """Accuracy against simulated time with 95 % bands, a panel for each Q, with global and local
-    shuffle in each.
-
-    Args:
-        settings: columns `SETTING_COLUMNS`, those that were simulated.
-        curves: columns `CURVE_COLUMNS`, of these settings.
-        meta: as of `figures`.
-    """
+    shuffle in each; of settings that were simulated, and their curves."""
     everywhere = settings[settings["strategy"].isin(ALONE)]
     others = settings.drop(everywhere.index)
     exchanged = others[others["exchange_fraction"].notna()]
@@ -129,12 +119,8 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
     """Final accuracy with 95 % intervals in three panels: against the time of all epochs, against
     what a host stores, and against requests. Filled and in colour if on the front.
 
-    Points have Q beside them, or a number where there are more than `MANY` strategies.
-
-    Args:
-        settings: columns `SETTING_COLUMNS`, those that were simulated.
-        meta: as of `figures`.
-    """
+    Points have Q beside them, or a number where there are more than `MANY` strategies. ``settings``
+    are those that were simulated."""
     rows = _rows(settings)
     unit, name = time_unit(float(settings["total_s"].max()))
     times = settings["total_s"] / unit
@@ -260,12 +246,7 @@ def note(meta: Mapping[str, Any]) -> str:
 
 def time_axis(title: str, totals: pd.Series[float], least: float) -> Axis:
     """From 0; or logarithmic from ``least`` on where some settings take much longer than others.
-
-    Args:
-        title: with the unit.
-        totals: of the settings, in it.
-        least: the shortest time that is shown.
-    """
+    ``totals`` of the settings and ``least`` are in the unit of the title."""
     if totals.max() > MUCH_LONGER * totals.min():
         return log_axis(title, 0.85 * least, 1.15 * totals.max())
     return Axis(title, low=0.0, high=1.03 * totals.max())

@@ -62,12 +62,8 @@ class Join:
 
 
 def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
-    """What will be simulated.
-
-    Args:
-        options: scale, targets, and which part of the training.
-        folder: result folder of `simshuffle train`.
-        scenario: cluster, model, sizes and step times; its sweep is not followed.
+    """What will be simulated: the training in ``folder``, on the cluster of ``scenario`` with its
+    model, sizes and step times; its sweep is not followed.
 
     Raises:
         InputError: the folder is no study, or does not fit; nothing of it can be simulated; an
@@ -140,14 +136,8 @@ def joined(
     measured: Mapping[str, Sequence[Mapping[str, Any]]],
     targets: Sequence[float],
 ) -> Tables:
-    """The tables.
-
-    Args:
-        study, scale: what was trained, and the rule.
-        settings: from `simshuffle.studies.time_to_accuracy.simulated.settings_of`.
-        measured: what each replay gave, by setting; none where nothing could be simulated.
-        targets: accuracies; empty for the default ones.
-    """
+    """The tables; ``measured`` is what each replay gave, by setting, none where nothing could be
+    simulated; without ``targets``, accuracies, there are the default ones."""
     simulated = {
         setting.name: mean_of(measured[setting.name], study.epochs) for setting in settings
     }

@@ -4,7 +4,7 @@ plans that its exchange followed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,19 +98,20 @@ def read_study(folder: Path, wanted: TtaOptions) -> Study:
     done = runs[runs["status"] == "done"]
     if not len(done):
         refuse("", "no run of this study has finished", "", REPEAT, str(folder))
-    if wanted.statistics not in (known := statistics_of(done)):
-        rule = f"must be one that the study evaluated: {', '.join(known)}"
+    if wanted.statistics not in (names := statistics_of(done)):
+        rule = f"must be one that the study evaluated: {', '.join(names)}"
         refuse("--statistics", rule, repr(wanted.statistics), "Name one of them.", str(folder))
     condition = _condition(done, wanted, str(folder))
-    of_condition = runs[_rows(runs, condition)]
+    of_condition = runs[(runs[list(CONDITION)] == list(condition)).all(axis=1)]
     settings = _settings(of_condition, folder, wanted.replayed_seeds, descriptions)
+    known = [of.exchange.exchange_schedule for of in settings]
     ended = of_condition[of_condition["status"].isin(["done", "failed"])]
     return Study(
         name=str(result.meta.get("study", folder.name)),
         condition=condition,
         statistics=wanted.statistics,
         model=trained(ended),
-        schedules=_schedules(settings),
+        schedules=list(dict.fromkeys(schedule.name for schedule in known if schedule)),
         trained=_trained(condition[2], settings, descriptions, str(folder)),
         epochs=int(of_condition["epochs_planned"].max()),
         settings=settings,
@@ -118,11 +119,6 @@ def read_study(folder: Path, wanted: TtaOptions) -> Study:
         finals=_finals(tables, settings, wanted.statistics),
         missing=(len(of_condition) - len(ended), len(of_condition)),
     )
-
-
-def _schedules(settings: Sequence[Learned]) -> list[str]:
-    known = [of.exchange.exchange_schedule for of in settings]
-    return list(dict.fromkeys(schedule.name for schedule in known if schedule is not None))
 
 
 # ------------------------------------------------------------------------------------ the condition
@@ -152,10 +148,6 @@ def _of(rows: pd.DataFrame, column: str, value: Any, option: str, source: str) -
         rule = f"must be one that the study has finished runs of: {known}"
         refuse(option, rule, str(value), "Name one.", source)
     return found
-
-
-def _rows(runs: pd.DataFrame, condition: tuple[str, str, int]) -> pd.Series[bool]:
-    return (runs[list(CONDITION)] == list(condition)).all(axis=1)
 
 
 # ------------------------------------------------------------------------------------- the settings

@@ -95,13 +95,8 @@ def weights(steps: Sequence[int], simulated: int) -> dict[int, float]:
 
 
 def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
-    """The values of `SIMULATED_COLUMNS` of one run.
-
-    Args:
-        timeline: of the run.
-        shares: of its warm epochs in the mean that stands for every epoch but the first; see
-            `weights`. Empty if there is none.
-    """
+    """The values of `SIMULATED_COLUMNS` of one run; ``shares`` are those of its warm epochs in the
+    mean that stands for every epoch but the first, see `weights`; empty if there is none."""
     epochs = report.epochs(timeline).set_index("epoch")
     of = dict(shares) or {1: 1.0}  # of a single epoch, the labels are all there is
     parts = report.booked(report.breakdown(timeline))
@@ -133,13 +128,8 @@ def measured(timeline: Timeline, shares: Mapping[int, float]) -> dict[str, Any]:
 
 
 def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str, Any]:
-    """Tier and mean utilisation of the cable that is used most in the mean of some epochs:
-    ``cable_tier``, ``cable_utilisation``.
-
-    Args:
-        links: columns `simshuffle.results.timeline.LINK_COLUMNS`; a cable's name is 'a>b'.
-        shares: of each epoch (from 1) in the mean.
-    """
+    """Tier and mean utilisation of the cable that is used most in the mean of some epochs (from 1),
+    by their ``shares`` in it; of ``links``, columns `LINK_COLUMNS`, where a cable is 'a>b'."""
     cables = links[
         links["link"].astype(str).str.contains(">", regex=False) & links["epoch"].isin(list(shares))
     ]

@@ -172,9 +172,7 @@ def settings_of(
     """Every setting of the study as scenarios.
 
     Args:
-        study: what was trained.
-        scenario: whose cluster, model and data set are simulated.
-        scale: the rule.
+        study, scenario, scale: what was trained, and on what it is simulated by which rule.
         replays: of each setting; the k-th has the plans of its k-th finished seed, and the
             scenario's seed + k.
         sources: where global shuffle reads from, one setting each; none for what the scenario says
@@ -189,11 +187,9 @@ def settings_of(
         given = sources if isinstance(learned.exchange, GlobalShuffle) else ()
         for source in given or (None,):
             exchanges = _exchanges(learned, scenario, scale, replays, source)
-            name = (
-                f"{learned.name} ({exchanges[0]['source'].upper()})"
-                if isinstance(learned.exchange, GlobalShuffle)
-                else learned.name
-            )
+            name = learned.name
+            if isinstance(learned.exchange, GlobalShuffle):
+                name += f" ({exchanges[0]['source'].upper()})"
             out.append(_setting(name, learned, base, scale, study.epochs, exchanges))
     if not any(setting.replays for setting in out):
         raise InputError([Problem(setting.name, setting.message) for setting in out], scenario.name)
@@ -226,9 +222,8 @@ def _setting(
         try:
             made.append(base.with_values({**values, "name": label}))
         except ScenarioError as error:
-            return Setting(
-                name, learned, (), "; ".join(f"{p.path} {p.rule}" for p in error.problems)
-            )
+            why = "; ".join(f"{p.path} {p.rule}" for p in error.problems)
+            return Setting(name, learned, (), why)
     return Setting(name, learned, tuple(made), epochs=epochs)
 
 
@@ -244,10 +239,8 @@ def _exchanges(
         values = loader.model_copy(update={"order": exchange.order})
         return [values.model_dump(mode="json", exclude_none=True)] * replays
     if isinstance(exchange, GlobalShuffle | LocalShuffle):
-        own = _own(scenario, exchange)
-        return [
-            own.model_copy(update={"source": source} if source else {}).model_dump(mode="json")
-        ] * replays
+        own = _own(scenario, exchange).model_copy(update={"source": source} if source else {})
+        return [own.model_dump(mode="json")] * replays
     return [_recorded(exchange, path, scale) for path in learned.plans]
 
 
@@ -269,13 +262,10 @@ def _own(scenario: Scenario, exchange: Own) -> Own:
     if _alike(given, exchange):
         return given
     for values in scenario.sweep.get("workload.exchange", []):
-        swept = (
-            scenario.model_copy(update={"sweep": {}})
-            .with_values({"workload.exchange": values})
-            .workload.exchange
-        )
-        if _alike(swept, exchange):
-            return swept
+        swept = scenario.model_copy(update={"sweep": {}})
+        given = swept.with_values({"workload.exchange": values}).workload.exchange
+        if _alike(given, exchange):
+            return given
     return exchange
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
@@ -84,10 +83,6 @@ def _faults(result: Result) -> Iterator[Problem]:
             yield Problem(f"{name}.csv: setting", rule, repr(others[0]), REMEDY)
 
 
-def _figures(result: Result) -> dict[str, Chart]:
-    return figures(Tables(**result.tables), result.meta)
-
-
 def _json(result: Result) -> dict[str, Any]:
     tables = {name: rows(table) for name, table in result.tables.items()}
     return {"rule": result.meta["rule"], **tables}
@@ -115,7 +110,7 @@ STUDY: Study[Join] = Study(
     stored=STORED,
     documents=("scenario.yaml",),
     texts={"report.txt": _report},
-    figures=_figures,
+    figures=lambda result: figures(Tables(**result.tables), result.meta),
     verdict=lambda result: verdict(Tables(**result.tables)),
     parts=lambda result: [_report(result)],
     exported=lambda result: parts(Tables(**result.tables), result.meta),

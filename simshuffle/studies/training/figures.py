@@ -23,7 +23,6 @@ from simshuffle.results.chart import (
     with_lines,
 )
 from simshuffle.studies.training.intervals import estimate
-from simshuffle.studies.training.looks import look_of, strategies
 from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import (
     CONDITION,
@@ -33,6 +32,7 @@ from simshuffle.studies.training.tables import (
     statistics_of,
     trained,
 )
+from simshuffle.studies.training.wording import setting
 
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
@@ -48,6 +48,27 @@ RESTS_ON = "samples that a rank's statistics rest on, n"
 LOSS = {"loss_low": "low", "loss": "accuracy", "loss_high": "high"}
 ALONE = ("global", "local")
 """Strategies without Q."""
+COLOURS = {
+    "global": "#000000",
+    "local": "#EE6677",
+    "partial": "#4477AA",
+    "IS": "#228833",
+    "IS-Pair": "#CCBB44",
+    "ILag": "#66CCEE",
+    "ILag-Pair": "#AA3377",
+}
+MARKERS = {
+    "global": "s",
+    "local": "v",
+    "partial": "o",
+    "IS": "^",
+    "IS-Pair": "D",
+    "ILag": "<",
+    "ILag-Pair": "P",
+}
+OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
+OTHER_MARKERS = ("X", "p", "*", "h", ">")
+"""Of the strategies, the same in all figures."""
 Drawn = tuple[Sequence[Mark], Axis]
 """Marks of a panel, and its axis from left to right."""
 
@@ -71,13 +92,8 @@ def figures(tables: Tables) -> dict[str, Chart]:
 
 
 def world_size_chart(settings: pd.DataFrame, what: str) -> Chart | None:
-    """Accuracy after the last epoch against M, a line for each strategy with several M, a panel for
-    each kind of batch norm and variant; None where M is not varied.
-
-    Args:
-        settings: rows of summary.csv with the statistics to draw.
-        what: was trained.
-    """
+    """Accuracy after the last epoch against M, of rows of summary.csv: a line for each strategy
+    with several M, a panel for each kind of batch norm and variant; None where M is not varied."""
     several = (
         settings.groupby(["variant", "batch_norm", *SETTING[3:]], dropna=False)[
             "world_size"
@@ -89,15 +105,10 @@ def world_size_chart(settings: pd.DataFrame, what: str) -> Chart | None:
 
 
 def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
-    """Accuracy after the last epoch against Q, a line for each strategy with several Q, a panel for
-    each condition; None where Q is not varied.
+    """Accuracy after the last epoch against Q, of rows of summary.csv: a line for each strategy
+    with several Q, a panel for each condition; None where Q is not varied.
 
-    Global and local shuffle are the two bands that the lines lie between, if they do.
-
-    Args:
-        settings: rows of summary.csv with the statistics to draw.
-        what: was trained.
-    """
+    Global and local shuffle are the two bands that the lines lie between, if they do."""
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     several = exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
     conditions = exchanged.loc[several, list(CONDITION)].drop_duplicates()
@@ -109,13 +120,8 @@ def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Ch
     """Accuracy against the epoch: a panel for each condition with several strategies, the four with
     most of them and then most ranks.
 
-    Of a strategy with several Q the smallest one is drawn.
-
-    Args:
-        runs: those that are done, columns of runs.csv.
-        epochs: columns of epochs.csv.
-        statistics: which accuracy.
-    """
+    Of a strategy with several Q the smallest one is drawn. ``runs`` are those that are done,
+    ``statistics`` says which accuracy."""
     column = f"{statistics}_accuracy"
     rows = epochs.merge(runs[["run", "seed", *SETTING]], on="run")
     rows = rows[rows[column].notna()].assign(accuracy=lambda table: table[column])
@@ -135,13 +141,8 @@ def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Ch
 
 def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """Accuracy lost against global shuffle over the number of samples that a rank's statistics rest
-    on, a marker for each strategy, M and Q, a panel for each variant, and the curve that is fitted
-    to it; None where there is none.
-
-    Args:
-        settings: rows of summary.csv with the statistics to draw.
-        what: was trained.
-    """
+    on, of rows of summary.csv: a marker for each strategy, M and Q, a panel for each variant, and
+    the curve that is fitted to it; None where there is none."""
     rows = losses(settings)
     panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
     return _drawn(panels, _against_samples, RESTS_ON, LOST, what, share=False)
@@ -224,9 +225,7 @@ def _against_samples(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
 def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
     """Rows with ``look``: the strategy, with its Q if it has one, in the order of the table; and
     its ``colour``."""
-    looks = [
-        _named(*pair) for pair in zip(rows["strategy"], rows["exchange_fraction"], strict=True)
-    ]
+    looks = [setting(row) for row in rows.to_dict("records")]
     colours = {name: look_of(name, known)["color"] for name in known}
     tips = pd.Series(looks, rows.index) + (100 * rows["accuracy"]).map(": {:.4g} %".format)
     return rows.assign(look=looks, colour=rows["strategy"].map(colours), tip=tips)
@@ -235,28 +234,12 @@ def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
 # --------------------------------------------------------------------------------------- all panels
 
 
-def _lines(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Rows by the values of columns, in the order of the table."""
-    if not len(rows):
-        return []
-    groups = rows.groupby(columns, sort=False, dropna=False)
-    return [(key if isinstance(key, tuple) else (key,), group) for key, group in groups]
-
-
 def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Rows of each panel by the values of ``columns``: batch norm per rank first, then by M."""
-    found = dict(_lines(rows, columns))
-    order = list(NORMS)
-    at = {name: columns.index(name) for name in columns}
-
-    def place(key: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (
-            key[at["variant"]],
-            order.index(key[at["batch_norm"]]),
-            key[at["world_size"]] if "world_size" in at else 0,
-        )
-
-    return [(key, found[key]) for key in sorted(found, key=place)]
+    """Rows of each panel by the values of ``columns``, which are variant, batch norm and perhaps M:
+    batch norm per rank first, then by M."""
+    found: Any = rows.groupby(columns, sort=False, dropna=False)
+    norms = list(NORMS)
+    return sorted(found, key=lambda of: (of[0][0], norms.index(of[0][1]), *of[0][2:]))
 
 
 def _title(key: tuple[Any, ...]) -> str:
@@ -266,23 +249,30 @@ def _title(key: tuple[Any, ...]) -> str:
     return "\n".join(filter(None, (first, variant)))
 
 
-def _named(strategy: str, fraction: float) -> str:
-    """The strategy, with its Q if it has one."""
-    return (
-        strategy
-        if strategy in {"global", "local"} or math.isnan(fraction)
-        else f"{strategy} {fraction:g}"
-    )
+def strategies(rows: pd.DataFrame) -> list[str]:
+    """The strategies of a table: those of `COLOURS` first, in that order."""
+    known = list(dict.fromkeys(rows["strategy"]))
+    return [name for name in COLOURS if name in known] + [
+        name for name in known if name not in COLOURS
+    ]
+
+
+def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
+    """Colour and marker of a strategy among those that are ``known``: others than those of
+    `COLOURS` have them by their place alone, and no two of 30 the same."""
+    if strategy in COLOURS:
+        return {"color": COLOURS[strategy], "marker": MARKERS[strategy]}
+    place = [name for name in known if name not in COLOURS].index(strategy)
+    turn = place + place // math.lcm(len(OTHERS), len(OTHER_MARKERS))
+    return {
+        "color": OTHERS[place % len(OTHERS)],
+        "marker": OTHER_MARKERS[turn % len(OTHER_MARKERS)],
+    }
 
 
 def looks_of(lines: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, Look]:
-    """Looks by the label of a line, in the order of the strategies: those of one strategy have its
-    colour and marker, and a dash of their own.
-
-    Args:
-        lines: strategy and label of each line.
-        known: strategies in their order.
-    """
+    """Looks by the label of a line: those of one strategy have its colour and marker, and a dash of
+    their own. ``lines`` are strategy and label of each, ``known`` strategies in their order."""
     out: dict[str, Look] = {}
     for strategy in known:
         labels = dict.fromkeys(label for of, label in lines if of == strategy)

@@ -30,11 +30,6 @@ class Estimate:
     # of fewer than two
     p: float
 
-    @property
-    def half(self) -> float:
-        """Half the width of the interval."""
-        return (self.high - self.low) / 2
-
 
 def estimate(values: Sequence[float]) -> Estimate:
     """The mean of ``values``, which are taken as independent draws from a normal distribution.

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows
 from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
@@ -71,10 +70,6 @@ def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
     return {f"{name}{suffix}": content for name, content in known.items() if content is not None}
 
 
-def _figures(result: Result) -> dict[str, Chart]:
-    return figures(Tables(**result.tables))
-
-
 def _report(result: Result) -> str:
     return report(Tables(**result.tables), result.meta)
 
@@ -96,7 +91,7 @@ STUDY: Study[Trainings] = Study(
         "plans": lambda trainings, outcomes: _files(outcomes, PLANS, ".npz"),
         "timelines": lambda trainings, outcomes: _files(outcomes, TIMELINE, ".parquet"),
     },
-    figures=_figures,
+    figures=lambda result: figures(Tables(**result.tables)),
     parts=lambda result: [_report(result)],
     exported=lambda result: parts(Tables(**result.tables), result.meta),
     as_json=_json,

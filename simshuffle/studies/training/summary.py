@@ -86,11 +86,7 @@ Accuracies = dict[Key, dict[int, float]]
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting and kind of evaluation statistics, columns `SUMMARY_COLUMNS`, sorted
-    by all of them.
-
-    Args:
-        runs: columns `RUN_COLUMNS`; those that are not done are left out.
-    """
+    by all of them; ``runs`` that are not done are left out."""
     done = runs[runs["status"] == "done"]
     rows = [row for name in statistics_of(done) for row in sorted(_rows(done, name), key=_place)]
     table = pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS))
@@ -151,9 +147,8 @@ def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
     condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
     if strategy in _NOT_COMPARED[against]:
         return estimate([])
-    other = accuracies.get(
-        (*condition, against, fraction if against == "partial" else _FRACTION[against]), {}
-    )
+    at = fraction if against == "partial" else _FRACTION[against]
+    other = accuracies.get((*condition, against, at), {})
     own = accuracies[key]
     return estimate([own[seed] - other[seed] for seed in own if seed in other])
 
@@ -188,17 +183,10 @@ class Curve:
 
 
 def losses(settings: pd.DataFrame) -> pd.DataFrame:
-    """The settings that a rank's own statistics were evaluated in, global shuffle of the same
-    condition beside them.
-
-    Args:
-        settings: rows of summary.csv.
-
-    Returns:
-        Those rows, with the columns loss, loss_low, loss_high (accuracy of global shuffle less that
-        of the setting, pairs of seeds; 0 and empty for global shuffle itself) and
-        global_effective_samples.
-    """
+    """The rows of summary.csv in which a rank's own statistics were evaluated, beside global
+    shuffle of the same condition: with the columns loss, loss_low, loss_high (accuracy of global
+    shuffle less that of the setting, pairs of seeds; 0 and empty for global shuffle itself) and
+    global_effective_samples."""
     own = settings[(settings["statistics"] == "own") & settings["effective_samples"].notna()]
     reference = own.loc[own["strategy"] == "global", [*CONDITION, "effective_samples"]]
     rows = own.merge(

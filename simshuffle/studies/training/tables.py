@@ -239,13 +239,8 @@ class Tables:
 def collect(
     descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> Tables:
-    """The tables of all runs of a study.
-
-    Args:
-        descriptions: of each run by its name: values of `DESCRIPTION_COLUMNS`.
-        outcomes: of runs, as of `simshuffle.studies.training.tables.outcome_of`; of those that are
-            lost, why; none of those that are missing.
-    """
+    """The tables of all runs of a study: of each by its name values of `DESCRIPTION_COLUMNS`, and
+    its outcome as of `outcome_of`; of those that are lost, why; none of those that are missing."""
     rows = []
     pieces: dict[str, list[pd.DataFrame]] = {name: [_empty(STORED[name])] for name in TABLES}
     for run, description in descriptions.items():
@@ -283,16 +278,13 @@ def _ending(outcome: Outcome | None) -> dict[str, Any]:
     epochs = outcome.tables["epochs"]
     if not len(epochs):
         return out
-    last = epochs.iloc[-1]
-    out |= {"samples": float(epochs["samples"].sum()), "moved": float(epochs["moved"].sum())}
-    of_end = (
-        "train_loss",
-        *(f"{name}_{what}" for what in ("accuracy", "loss") for name in STATISTICS),
-    )
+    out |= {name: float(epochs[name].sum()) for name in ("samples", "moved")}
     if out["status"] != "done":
         return out
     out["effective_samples"] = outcome.values["description"].get("effective_samples")
-    return out | {name: float(last[name]) for name in of_end} | _best(epochs)
+    scores = [f"{name}_{what}" for what in ("accuracy", "loss") for name in STATISTICS]
+    last = {name: float(epochs[name].iloc[-1]) for name in ("train_loss", *scores)}
+    return out | last | _best(epochs)
 
 
 def _best(epochs: pd.DataFrame) -> dict[str, float]:

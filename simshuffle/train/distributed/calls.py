@@ -117,15 +117,15 @@ def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, 
 def need_rest(call: str, *, under_way: bool) -> None:
     """See that no epoch is under way, or raise InputError."""
     if under_way:
-        rule, remedy = "must be called between epochs", "Call clean_local_storage() first."
-        refuse(call, rule, "", remedy, "scheduler")
+        remedy = "Call clean_local_storage() first."
+        refuse(call, "must be called between epochs", "", remedy, "scheduler")
 
 
 def need_epoch(call: str, *, under_way: bool) -> None:
     """See that an epoch is under way, or raise InputError."""
     if not under_way:
-        rule, remedy = "needs an epoch that is scheduled", "Call scheduling(epoch) first."
-        refuse(call, rule, "", remedy, "scheduler")
+        remedy = "Call scheduling(epoch) first."
+        refuse(call, "needs an epoch that is scheduled", "", remedy, "scheduler")
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:

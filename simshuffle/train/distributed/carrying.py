@@ -11,7 +11,6 @@ from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.train.distributed.dataset import Manifest, Payload, ShardDataset
 from simshuffle.train.distributed.group import SHOWN, ExchangeError, collectively, named, reason_of
 from simshuffle.train.distributed.transport import (
-    Message,
     Pair,
     Request,
     Transport,
@@ -49,16 +48,11 @@ class EpochExchange:
         transport: Transport,
         iterations: int,
     ) -> None:
-        self.dataset, self.manifest, self.plan, self.schedule, self.transport = (
-            dataset,
-            manifest,
-            plan,
-            schedule,
-            transport,
-        )
+        self.dataset, self.manifest, self.plan = dataset, manifest, plan
+        self.schedule, self.transport = schedule, transport
         self.ranks = dataset.ranks
         self.iterations, self.next, self.begun = iterations, 0, 0
-        self._under_way: list[tuple[list[Message], Pair]] = []
+        self._under_way: list[Pair] = []
         self._received: list[int] = []
         self._problems: list[str] = []
 
@@ -71,7 +65,7 @@ class EpochExchange:
         self.next += 1
         pair = self.transport.begin(messages, self._payload)
         if messages:
-            self._under_way.append((messages, pair))
+            self._under_way.append(pair)
         return pair
 
     def finish(self, out: list[Request], coming: list[Request]) -> None:
@@ -81,21 +75,17 @@ class EpochExchange:
             ExchangeError: a peer is gone.
             InputError: these are not requests of the epoch.
         """
-        place = next(
-            (
-                at
-                for at, (_, pair) in enumerate(self._under_way)
-                if pair[0] is out and pair[1] is coming
-            ),
-            None,
-        )
-        if place is None:
+        places = [
+            place
+            for place, (one, other) in enumerate(self._under_way)
+            if one is out and other is coming
+        ]
+        if not places:
             if out or coming:
-                remedy = "Pass what communicate() returned, once."
-                rule = "are not under way"
-                refuse("requests", rule, f"{len(out) + len(coming)} requests", remedy, "scheduler")
+                remedy, count = "Pass what communicate() returned, once.", len(out) + len(coming)
+                refuse("requests", "are not under way", f"{count} requests", remedy, "scheduler")
             return
-        del self._under_way[place]
+        del self._under_way[places[0]]
         wait(coming, self.ranks)
         for request in coming:
             for sample, content in split(request, self.manifest.sizes):
@@ -107,7 +97,7 @@ class EpochExchange:
     def finish_under_way(self) -> None:
         """As `finish`, of all that was begun."""
         while self._under_way:
-            self.finish(*self._under_way[0][1])
+            self.finish(*self._under_way[0])
 
     def finish_all(self) -> None:
         """Carry out what is left of the plan, iteration by iteration, and wait for all of it."""
@@ -125,9 +115,8 @@ class EpochExchange:
                 epoch. Or a peer is gone: then nothing is removed at all, because the others may
                 have gone on.
         """
-        text = "; ".join(self._problems[:3]) + (
-            f" and {len(self._problems) - 3} more" if len(self._problems) > 3 else ""
-        )
+        more = len(self._problems) - 3
+        text = "; ".join(self._problems[:3]) + (f" and {more} more" if more > 0 else "")
         problems = self.ranks.gather_texts(text)
         if any(problems):
             for sample in self._received:
@@ -162,9 +151,8 @@ class EpochExchange:
             self._problems.append(f"sample {sample} arrived damaged")
             return
         try:
-            self.dataset.store.put(
-                sample, self.dataset.from_payload(content, self.schedule.payload)
-            )
+            stored = self.dataset.from_payload(content, self.schedule.payload)
+            self.dataset.store.put(sample, stored)
             self._received.append(sample)
         except (OSError, SimshuffleError) as error:
             self._problems.append(f"sample {sample} could not be stored: {reason_of(error)}")
@@ -197,10 +185,8 @@ def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload
         if len(part)
     ]
     if problems:
-        raise ExchangeError(
-            "the shards are not the data set:\n"
-            + "\n".join(f"  - {problem}" for problem in problems)
-        )
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise ExchangeError(f"the shards are not the data set:\n{listed}")
 
 
 def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
@@ -225,12 +211,8 @@ def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
         if len(part)
     ]
     if len(missing):
-        out.append(
-            "missing: "
-            + _with_ranks(
-                missing, [f"should be on rank {owner[sample]}" for sample in missing[:SHOWN]]
-            )
-        )
+        texts = [f"should be on rank {owner[sample]}" for sample in missing[:SHOWN]]
+        out.append("missing: " + _with_ranks(missing, texts))
     if ranks_of:
         texts = [f"on ranks {', '.join(map(str, ranks))}" for ranks in ranks_of.values()]
         out.append("more than once: " + _with_ranks(np.flatnonzero(copies > 1), texts))

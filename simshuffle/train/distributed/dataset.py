@@ -50,6 +50,9 @@ class ShardDataset(Dataset[Any]):
         transform: makes of a stored item what training gets; applied at every access.
         encode, decode: an item to bytes and back, where it is made of something else.
 
+    Attributes:
+        staged: whether items come from local storage.
+
     Raises:
         InputError: no process group, or an argument is not valid.
     """
@@ -72,7 +75,7 @@ class ShardDataset(Dataset[Any]):
         self.partition = records_of(_Chosen, "dataset", partition=partition).partition
         self._encode, self._decode, self._targets = encode, decode, targets
         self._place = None if storage is None else Path(storage) / f"rank-{self.ranks.rank:05d}"
-        self._staged = False
+        self.staged = False
         self._store: Store | None = None
 
     def __len__(self) -> int:
@@ -85,13 +88,8 @@ class ShardDataset(Dataset[Any]):
         Raises:
             InputError: it was not staged on this rank.
         """
-        item = self.item(self.store.get(int(sample))) if self._staged else self.source[int(sample)]
+        item = self.item(self.store.get(int(sample))) if self.staged else self.source[int(sample)]
         return item if self.transform is None else self.transform(item)
-
-    @property
-    def staged(self) -> bool:
-        """Whether items come from local storage."""
-        return self._staged
 
     @property
     def store(self) -> Store:
@@ -102,9 +100,8 @@ class ShardDataset(Dataset[Any]):
 
     def owner(self) -> Ints:
         """The rank of each sample before the first epoch: (N,) int32, the same on all ranks."""
-        targets = (
-            self.targets() if self.partition.kind != "random" else np.zeros(len(self), np.int64)
-        )
+        random = self.partition.kind == "random"
+        targets = np.zeros(len(self), np.int64) if random else self.targets()
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
 
     def targets(self) -> NDArray[np.int64]:
@@ -116,11 +113,8 @@ class ShardDataset(Dataset[Any]):
         known = getattr(self.source, "targets", None) if self._targets is None else self._targets
         if known is None or np.shape(known) != (len(self),):
             shown = "none" if known is None else f"shape {np.shape(known)}"
-            remedy = "Pass targets=, or use the random partition."
-            rule = (
-                f"must be the labels of all {len(self)} samples for the partition"
-                f" '{self.partition.kind}'"
-            )
+            remedy, kind = "Pass targets=, or use the random partition.", self.partition.kind
+            rule = f"must be the labels of all {len(self)} samples for the partition '{kind}'"
             refuse("targets", rule, shown, remedy, "dataset")
         return np.asarray(known, np.int64)
 
@@ -133,24 +127,26 @@ class ShardDataset(Dataset[Any]):
             InputError: they do not fit; found before anything is written.
             ExchangeError: a rank could not read or write a sample.
         """
-        collectively(self.ranks, self._open)
+
+        def clear() -> None:
+            self.store.clear()  # which is made here, so that all ranks hear where it cannot be
+
+        def copy() -> None:
+            for sample in samples:
+                self.store.put(int(sample), self.read(int(sample)))
+
+        collectively(self.ranks, clear)
         self._check_room(samples, reserve)
-        collectively(self.ranks, lambda: self._copy(samples))
-        self._staged = True
-
-    def _open(self) -> None:
-        self.store.clear()
-
-    def _copy(self, samples: Ints) -> None:
-        for sample in samples:
-            self.store.put(int(sample), self.read(int(sample)))
+        collectively(self.ranks, copy)
+        self.staged = True
 
     def _check_room(self, samples: Ints, reserve: float) -> None:
         """See that what all ranks of a host want to store fits there, by the sizes of `nbytes`."""
         room = self.store.room()
-        wanted = int(sum(self.nbytes(samples)) * (1.0 + reserve)) if room is not None else 0
-        devices = self.ranks.gather_texts(room[0] if room is not None else "")
-        needs = self.ranks.gather(np.array([wanted, room[1] if room is not None else 0], np.int64))
+        device, free = room or ("", 0)
+        wanted = int(sum(self.nbytes(samples)) * (1.0 + reserve)) if room else 0
+        devices = self.ranks.gather_texts(device)
+        needs = self.ranks.gather(np.array([wanted, free], np.int64))
         problems = []
         for device in sorted(set(devices) - {""}):
             here = [need for need, name in zip(needs, devices, strict=True) if name == device]
@@ -160,14 +156,8 @@ class ShardDataset(Dataset[Any]):
                     f"the shards of {len(here)} ranks must fit on {device}: {total / 1e9:.4g} GB"
                     " with what is exchanged"
                 )
-                problems.append(
-                    Problem(
-                        "storage",
-                        rule,
-                        f"{free / 1e9:.4g} GB free",
-                        "Use more hosts, a larger disk, or a smaller fraction.",
-                    )
-                )
+                remedy = "Use more hosts, a larger disk, or a smaller fraction."
+                problems.append(Problem("storage", rule, f"{free / 1e9:.4g} GB free", remedy))
         if problems:
             raise InputError(problems, "dataset")
 
@@ -175,7 +165,7 @@ class ShardDataset(Dataset[Any]):
         """Remove this rank's samples from local storage; items come from ``source`` again."""
         if self._store is not None:
             self._store.close()
-        self._store, self._staged = None, False
+        self._store, self.staged = None, False
 
     # ----------------------------------------------------- what other kinds of samples do otherwise
 
@@ -285,9 +275,8 @@ class Manifest:
 
     def fits(self, sample: int, content: bytes) -> bool:
         """Whether ``content`` is that of the sample."""
-        return len(content) == int(self.sizes[sample]) and zlib.crc32(content) == int(
-            self.checksums[sample]
-        )
+        known = int(self.sizes[sample]), int(self.checksums[sample])
+        return (len(content), zlib.crc32(content)) == known
 
 
 class _Chosen(Spec):

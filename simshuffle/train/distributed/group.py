@@ -49,30 +49,24 @@ class Ranks:
     device: torch.device
 
     @classmethod
-    def current(cls, device: torch.device | str | None = None) -> Ranks:
-        """Of the default process group. ``device`` is by default the current GPU for nccl, and the
-        CPU for all others.
+    def current(cls) -> Ranks:
+        """Of the default process group.
 
         Raises:
             InputError: there is no process group.
         """
         if not (dist.is_available() and dist.is_initialized()):
-            remedy = (
-                "Start the script with torchrun, and call"
-                " torch.distributed.init_process_group('gloo') first."
-            )
+            call = "torch.distributed.init_process_group('gloo')"
+            remedy = f"Start the script with torchrun, and call {call} first."
             refuse("process group", "must be initialised", "", remedy, "torch.distributed")
         backend = dist.get_backend()
-        if device is None:
-            device = (
-                torch.device("cuda", torch.cuda.current_device())
-                if backend == "nccl"
-                else torch.device("cpu")
-            )
+        device = torch.device("cpu")
+        if backend == "nccl":
+            device = torch.device("cuda", torch.cuda.current_device())
         before = sys.excepthook  # Python's, or that of torch, which names the rank
         if getattr(before, "__module__", "").partition(".")[0] in {"sys", "torch"}:
             sys.excepthook = partial(tell_once, before)
-        return cls(dist.get_rank(), dist.get_world_size(), str(backend), torch.device(device))
+        return cls(dist.get_rank(), dist.get_world_size(), str(backend), device)
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
@@ -94,9 +88,8 @@ class Ranks:
 
     def gather_texts(self, text: str) -> list[str]:
         """The ``text`` of every rank."""
-        return [
-            part.tobytes().decode() for part in self.gather(np.frombuffer(text.encode(), np.uint8))
-        ]
+        parts = self.gather(np.frombuffer(text.encode(), np.uint8))
+        return [part.tobytes().decode() for part in parts]
 
     def agree(self, problem: str) -> None:
         """Raise on every rank if there is a ``problem`` ('' for none) on any.

@@ -88,14 +88,11 @@ class ImageFolder(ShardDataset):
         try:
             image = _decoded(content[4:])
         except UNREADABLE as error:
-            name = str(self._tree.path(int(sample)))
-            raise InputError(
-                Problem(name, "must be an image", str(error), "Remove or repair the file."),
-                "dataset",
-            ) from None
-        return image if self._of_image is None else self._of_image(image), int.from_bytes(
-            content[:4], "little"
-        )
+            name, remedy = str(self._tree.path(int(sample))), "Remove or repair the file."
+            problem = Problem(name, "must be an image", str(error), remedy)
+            raise InputError(problem, "dataset") from None
+        label = int.from_bytes(content[:4], "little")
+        return image if self._of_image is None else self._of_image(image), label
 
     def read(self, sample: int) -> bytes:
         """Class and content of a file."""
@@ -112,21 +109,10 @@ class ImageFolder(ShardDataset):
         try:
             image = _decoded(content[4:])
         except UNREADABLE as error:
-            raise InputError(
-                Problem(
-                    "image",
-                    "must be readable to be sent decoded",
-                    str(error),
-                    "Use payload: encoded.",
-                ),
-                "dataset",
-            ) from None
-        return (
-            content[:4]
-            + image.width.to_bytes(4, "little")
-            + image.height.to_bytes(4, "little")
-            + image.tobytes()
-        )
+            rule, remedy = "must be readable to be sent decoded", "Use payload: encoded."
+            raise InputError(Problem("image", rule, str(error), remedy), "dataset") from None
+        size = [side.to_bytes(4, "little") for side in (image.width, image.height)]
+        return b"".join([content[:4], *size, image.tobytes()])
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
         """The file's bytes; of pixels a PNG."""

@@ -1,26 +1,32 @@
-"""What is measured on real ranks: when every rank did what in an epoch, by marks of its clock, and
-how well the network does, which rank 0 evaluates with the running statistics of all."""
+"""What is measured on real ranks: the importance of samples, by losses that every rank measures on
+its own and all then share; when every rank did what in an epoch, by marks of its clock; and how
+well the network does, which rank 0 evaluates with the running statistics of all."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
+from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_rows
 from simshuffle.train.batch_norm import batch_norm_layers
+from simshuffle.train.distributed.dataset import ShardDataset, default_device
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.emulate import Materials
 from simshuffle.train.evaluate import Evaluation, Score
+from simshuffle.train.iterations import Floats, Ints
+from simshuffle.train.loss import Loss, check_losses
 from simshuffle.train.network import ranked_network
 from simshuffle.train.run import Run
 from simshuffle.train.training import Statistics
 
-Floats = NDArray[np.float64]
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
 """What an iteration goes through, as the simulator's timeline names it
 (`simshuffle.results.timeline.PHASES`)."""
@@ -28,19 +34,18 @@ _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4,
 """Which of them make up each time of the iterations table."""
 
 
-@dataclass(frozen=True)
-class Marks:
-    """When one rank did what in an epoch: s of its own clock."""
+def marks(begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float) -> Floats:
+    """When one rank did what in an epoch, s of its own clock, in one array, by which ranks tell one
+    another.
 
-    begin: float  # of the epoch
-    measured: float  # importance was measured, if it was
-    # (iterations, 8) when the first and each following of `PHASES` began, and when the last ended
-    bounds: Floats
-    end: float  # of the last exchange
-
-    def flat(self) -> Floats:
-        """All in one array, by which ranks tell one another."""
-        return np.concatenate([[self.begin, self.measured, self.end], self.bounds.ravel()])
+    Args:
+        begin: of the epoch.
+        measured: when importance was measured, if it was.
+        bounds: for each iteration when the first and each following of `PHASES` began, and when the
+            last ended.
+        end: of the last exchange.
+    """
+    return np.concatenate([[begin, measured, end], np.ravel(bounds)])
 
 
 def timeline_rows(epoch: int, every: Floats) -> list[dict[str, NDArray[Any]]]:
@@ -60,7 +65,7 @@ def timeline_rows(epoch: int, every: Floats) -> list[dict[str, NDArray[Any]]]:
 
 
 def _bounds(every: Floats) -> Floats:
-    """(M, iterations, 8), from marks as `Marks.flat` has them."""
+    """(M, iterations, 8), from marks as `marks` has them."""
     return every[:, 3:].reshape(len(every), -1, len(PHASES) + 1)
 
 
@@ -97,7 +102,7 @@ class Scorer:
             device,
             materials.loss,
         )
-        self.evaluation = Evaluation.of(run.training, materials.test, train, world_size, run.rng)
+        self.evaluation = Evaluation(run.training, materials.test, train, world_size, run.rng)
 
     def scores(self, model: nn.Module) -> dict[Statistics, Score]:
         """The scores on rank 0, nothing on the others. Collective."""
@@ -128,3 +133,131 @@ def _statistics(layer: nn.Module) -> list[torch.Tensor]:
     return [
         each for each in (layer.running_mean, layer.running_var) if isinstance(each, torch.Tensor)
     ]
+
+
+# --------------------------------------------------------------------------------------- importance
+
+
+class TrainedLosses:
+    """The loss of each sample as it was last trained on. Every rank records its own; `share` makes
+    the table the same on all.
+
+    Attributes:
+        table: (N,) nats; NaN where a sample was never trained on.
+    """
+
+    def __init__(self, num_samples: int, world_size: int) -> None:
+        self.table: Floats = np.full(num_samples, np.nan)
+        self._samples: Ints = np.zeros((0, world_size), np.int64)
+        self._mine: Floats = np.zeros(0)
+        self._known = 0
+
+    def begin(self, samples: Ints) -> None:
+        """A new epoch, in which rank r trains on column r of ``samples`` (n, M)."""
+        self._samples, self._mine, self._known = samples, np.zeros(len(samples)), 0
+
+    def record(self, losses: Floats) -> None:
+        """The losses of the next local batch.
+
+        Raises:
+            InputError: there are more than the epoch has samples.
+        """
+        end = self._known + len(losses)
+        if end > len(self._mine):
+            rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
+            refuse("losses", rule, str(end), "Record those of each local batch once.", "scheduler")
+        self._mine[self._known : end] = losses
+        self._known = end
+
+    def share(self, ranks: Ranks) -> bool:
+        """Bring the losses of the epoch into the table, on all ranks; False if a rank has not
+        recorded all of them."""
+        parts = ranks.gather(self._mine[: self._known])
+        complete = all(len(part) == len(self._mine) for part in parts)
+        for rank, part in enumerate(parts):
+            # of a sample that was repeated, the later loss stays
+            self.table[self._samples[: len(part), rank]] = part
+        self.begin(self._samples[:0])
+        return complete
+
+    def importance(self, ranks: Ranks, epoch: int) -> Floats:
+        """The importance (N,) for ``epoch`` (from 1) by the losses of the one before; in the first
+        all are alike. Collective.
+
+        Raises:
+            InputError: on all ranks: one has not recorded all losses.
+        """
+        if not self.share(ranks):
+            rule = f"of all samples of epoch {epoch - 1} must be recorded"
+            remedy = "Call scheduler.record_losses(losses) for every local batch."
+            refuse("losses", rule, "", remedy, "scheduler")
+        return np.where(np.isnan(self.table), 1.0, self.table)
+
+
+def inference_losses(
+    dataset: ShardDataset,
+    batches: Sequence[Ints],
+    model: nn.Module,
+    loss: Loss,
+    collate_fn: Callable[[list[Any]], Any] | None,
+    *,
+    training: bool = False,
+) -> Floats:
+    """The loss of each sample of ``batches``, which are in local storage, in the order of their
+    numbers: (n,). Of a sample that comes twice it is the first one.
+
+    In eval mode, so with this rank's running statistics; with ``training`` in training mode, where
+    they take in every batch.
+
+    Raises:
+        InputError: ``loss`` gives no loss for each sample, or the samples have no targets.
+    """
+    network = model.module if isinstance(model, DistributedDataParallel) else model
+    device, before = default_device(network), network.training
+    found = [np.zeros(0)]
+    network.train(training)
+    with torch.no_grad():
+        named = [batch.tolist() for batch in batches]
+        for batch in DataLoader(dataset, batch_sampler=named, collate_fn=collate_fn):
+            inputs, targets = _pair(batch)
+            losses = loss(network(inputs.to(device)), targets.to(device))
+            check_losses(losses, len(targets), "scheduler")
+            found.append(losses.double().cpu().numpy())
+    network.train(before)
+    first = np.unique(np.array([i for batch in named for i in batch]), return_index=True)[1]
+    return np.concatenate(found)[first]
+
+
+def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        several = isinstance(batch, tuple | list)
+        shown = f"{len(batch)} values" if several else f"a {type(batch).__name__}"
+        rule, remedy = "must give pairs (input, target)", "Give each sample its label."
+        refuse("dataset", rule, shown, remedy, "scheduler")
+    return batch[0], batch[1]
+
+
+def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch: int) -> Floats:
+    """The importance (N,) of all samples, of which every rank has ``measured`` that of its own.
+    Collective.
+
+    Args:
+        measured: of this rank's samples, in the order of their numbers; None if it was not.
+        owner: the rank of each sample, (N,).
+        ranks: all ranks.
+        epoch: to be planned, from 1.
+
+    Raises:
+        InputError: on all ranks: one has not measured its samples.
+    """
+    importance = np.zeros(len(owner))
+    for rank, part in enumerate(ranks.gather(np.zeros(0) if measured is None else measured)):
+        of_rank = np.flatnonzero(owner == rank)
+        if len(part) != len(of_rank):
+            rule, value = f"must be measured for epoch {epoch}", f"none on rank {rank}"
+            remedy = (
+                "Call scheduler.measure_importance(model) on every rank before scheduling(epoch)."
+            )
+            refuse("importance", rule, value, remedy, "scheduler")
+        importance[of_rank] = part
+    return importance

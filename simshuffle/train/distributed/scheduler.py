@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -25,9 +25,15 @@ from simshuffle.train.distributed.dataset import (
     drawn,
 )
 from simshuffle.train.distributed.group import alike
-from simshuffle.train.distributed.losses import TrainedLosses, inference_losses, shared_importance
+from simshuffle.train.distributed.measuring import (
+    TrainedLosses,
+    inference_losses,
+    shared_importance,
+)
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
 from simshuffle.train.iterations import (
+    Floats,
+    Ints,
     Shuffled,
     epoch_samples,
     large_batch_warning,
@@ -35,8 +41,6 @@ from simshuffle.train.iterations import (
 )
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 _SAME = {
     "samples": "Give every rank the same dataset.",
     "partition": "Give every rank the same partition, seed and targets.",
@@ -118,7 +122,6 @@ class Scheduler(Shuffled):
         self._exchange: EpochExchange | None = None
         self._scheduled = False
         self._stage()
-        self._transport = transport_named(transport, self.ranks, self._sizes, self._schedule)
 
     # ------------------------------------------------------------------------------------- an epoch
 
@@ -174,11 +177,8 @@ class Scheduler(Shuffled):
         self.importance = self._shared_importance(epoch)
         self.shards = self.next_shards()
         self.plan = self.next_plan(self.shards, self.importance)
-        alike(
-            self.ranks,
-            {"plan": _mark(self.shards.order, self.plan.sample, self.plan.target)},
-            _SAME,
-        )
+        mark = _mark(self.shards.order, self.plan.sample, self.plan.target)
+        alike(self.ranks, {"plan": mark}, _SAME)
         samples = epoch_samples(self.shards, drop_last=self.drop_last)
         if self._weights is not None:
             rng = stream(self.dataset.seed, "weights", epoch)
@@ -347,9 +347,6 @@ class Scheduler(Shuffled):
         self.losses.table[:] = np.asarray(state["losses"])
         self._exchange, self._scheduled = None, False
         self._stage()
-        self._transport = transport_named(
-            self._transport_name, self.ranks, self._sizes, self._schedule
-        )
 
     # --------------------------------------------------------------------------------------- inside
 
@@ -360,25 +357,22 @@ class Scheduler(Shuffled):
             calls.tell(warning, stacklevel=3)
 
     def _stage(self) -> None:
-        """Copy to local storage what the strategy keeps there."""
-        self._manifest: Manifest | None = None
-        if self.strategy.tier != "ssd":
-            return
-        if self.strategy.fraction is None:  # the whole set on every rank
+        """Copy to local storage what the strategy keeps there, and make ready what carries it."""
+        manifest: Manifest | None = None
+        if self.strategy.tier == "ssd" and self.strategy.fraction is None:  # all on every rank
             self.dataset.stage(np.arange(len(self.dataset)))
-            return
-        self.dataset.stage(
-            np.flatnonzero(self.owner == self.ranks.rank), reserve=self.strategy.fraction
-        )
-        self._manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
+        elif self.strategy.tier == "ssd":
+            mine = np.flatnonzero(self.owner == self.ranks.rank)
+            self.dataset.stage(mine, reserve=self.strategy.fraction or 0.0)
+            manifest = Manifest(self.dataset, self.owner, self._schedule.payload)
+        sizes = np.zeros(0, np.int64) if manifest is None else manifest.sizes
+        self._manifest = manifest
+        name, schedule = self._transport_name, self._schedule
+        self._transport = transport_named(name, self.ranks, sizes, schedule)
 
     @property
     def _schedule(self) -> MessageSchedule:
         return self.strategy.exchange_schedule or MessageSchedule()
-
-    @property
-    def _sizes(self) -> Ints:
-        return np.zeros(0, np.int64) if self._manifest is None else self._manifest.sizes
 
 
 def _mark(*arrays: Ints) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,41 +17,6 @@ from simshuffle.errors import InputError, Problem, refuse
 
 _NAME = re.compile(r"\d{12}")
 _PART = re.compile(r"\.\d{12}\.part")
-
-
-class Store(Protocol):
-    """Samples by number, each a string of bytes."""
-
-    def put(self, sample: int, content: bytes) -> None:
-        """Store a sample, whole or not at all.
-
-        Raises:
-            OSError: it cannot be stored.
-        """
-
-    def get(self, sample: int) -> bytes:
-        """What was stored.
-
-        Raises:
-            InputError: the sample is not here.
-            OSError: it cannot be read.
-        """
-
-    def remove(self, sample: int) -> None:
-        """Remove a sample if it is here."""
-
-    def samples(self) -> NDArray[np.int64]:
-        """The numbers of all samples that are here, rising."""
-
-    def clear(self) -> None:
-        """Remove all samples."""
-
-    def close(self) -> None:
-        """Remove all samples, and the place that was made for them."""
-
-    def room(self) -> tuple[str, int] | None:
-        """Name of the device that is written to, the same for all ranks that share it, and its free
-        bytes; None if nobody knows."""
 
 
 class FolderStore:
@@ -85,7 +50,7 @@ class FolderStore:
             refuse("storage", rule, str(folder), "Name a folder of its own for it.", "dataset")
 
     def put(self, sample: int, content: bytes) -> None:
-        """As `Store.put`: written beside, then renamed."""
+        """Store a sample, whole or not at all: written beside, then renamed. Raises OSError."""
         part = self.folder / f".{sample:012d}.part"
         try:
             part.write_bytes(content)
@@ -94,38 +59,40 @@ class FolderStore:
             part.unlink(missing_ok=True)
 
     def get(self, sample: int) -> bytes:
-        """As `Store.get`."""
+        """What was stored.
+
+        Raises:
+            InputError: the sample is not here.
+            OSError: it cannot be read.
+        """
         try:
             return self._path(sample).read_bytes()
         except FileNotFoundError:
             raise _absent(sample, str(self.folder)) from None
 
     def remove(self, sample: int) -> None:
-        """As `Store.remove`."""
+        """Remove a sample if it is here."""
         self._path(sample).unlink(missing_ok=True)
 
     def samples(self) -> NDArray[np.int64]:
-        """As `Store.samples`."""
-        return np.array(
-            sorted(
-                int(entry.name) for entry in os.scandir(self.folder) if _NAME.fullmatch(entry.name)
-            ),
-            np.int64,
-        )
+        """The numbers of all samples that are here, rising."""
+        names = (entry.name for entry in os.scandir(self.folder))
+        return np.array(sorted(int(name) for name in names if _NAME.fullmatch(name)), np.int64)
 
     def clear(self) -> None:
-        """As `Store.clear`; also what a killed process left half-written."""
+        """Remove all samples; also what a killed process left half-written."""
         for entry in list(os.scandir(self.folder)):
             if _NAME.fullmatch(entry.name) or _PART.fullmatch(entry.name):
                 Path(entry.path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """As `Store.close`."""
+        """Remove all samples, and the folder."""
         self.clear()
         self.folder.rmdir()
 
-    def room(self) -> tuple[str, int] | None:
-        """As `Store.room`: host and device number of the file system."""
+    def room(self) -> tuple[str, int]:
+        """Name of the device that is written to, the same for all ranks that share it: host and
+        number of the file system; and its free bytes."""
         state = os.statvfs(self.folder)
         return f"{os.uname().nodename}:{self.folder.stat().st_dev}", state.f_bavail * state.f_frsize
 
@@ -140,35 +107,37 @@ class MemoryStore:
         self._held: dict[int, bytes] = {}
 
     def put(self, sample: int, content: bytes) -> None:
-        """As `Store.put`."""
+        """As `FolderStore.put`."""
         self._held[sample] = bytes(content)
 
     def get(self, sample: int) -> bytes:
-        """As `Store.get`."""
+        """As `FolderStore.get`."""
         try:
             return self._held[sample]
         except KeyError:
             raise _absent(sample, "the memory of this process") from None
 
     def remove(self, sample: int) -> None:
-        """As `Store.remove`."""
+        """As `FolderStore.remove`."""
         self._held.pop(sample, None)
 
     def samples(self) -> NDArray[np.int64]:
-        """As `Store.samples`."""
+        """As `FolderStore.samples`."""
         return np.array(sorted(self._held), np.int64)
 
     def clear(self) -> None:
-        """As `Store.clear`."""
+        """As `FolderStore.clear`."""
         self._held.clear()
 
     def close(self) -> None:
-        """As `Store.close`."""
+        """As `FolderStore.close`."""
         self.clear()
 
-    def room(self) -> tuple[str, int] | None:
-        """None."""
-        return None
+    def room(self) -> None:
+        """Nobody knows."""
+
+
+Store = FolderStore | MemoryStore
 
 
 def _absent(sample: int, where: str) -> InputError:
@@ -226,12 +195,8 @@ def _part(value: Any) -> tuple[list[Any], bytes]:
         return ["tensor", str(value.dtype).removeprefix("torch."), list(value.shape), len(raw)], raw
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
         raw = np.ascontiguousarray(value).tobytes()
-        return [
-            "array" if isinstance(value, np.ndarray) else "scalar",
-            value.dtype.str,
-            list(value.shape),
-            len(raw),
-        ], raw
+        kind = "array" if isinstance(value, np.ndarray) else "scalar"
+        return [kind, value.dtype.str, list(value.shape), len(raw)], raw
     if isinstance(value, bytes | bytearray):
         return ["bytes", len(value)], bytes(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -251,11 +216,8 @@ def _whole(part: list[Any], raw: bytes) -> Any:
     if kind == "bytes":
         return raw
     if kind == "tensor":
-        flat = (
-            torch.frombuffer(bytearray(raw), dtype=getattr(torch, part[1]))
-            if raw
-            else torch.empty(0, dtype=getattr(torch, part[1]))
-        )
+        dtype = getattr(torch, part[1])
+        flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.empty(0, dtype=dtype)
         return flat.reshape(part[2])
     array = np.frombuffer(raw, np.dtype(part[1])).reshape(part[2]).copy()
     return array if kind == "array" else array[()]

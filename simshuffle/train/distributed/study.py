@@ -4,7 +4,7 @@ of a model, data, loss and optimiser of the caller's."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -21,12 +21,10 @@ from simshuffle.study.store import Disk
 from simshuffle.study.study import Request, Result, fingerprint
 from simshuffle.train.cell import RunCell
 from simshuffle.train.distributed.group import Ranks, alike
-from simshuffle.train.distributed.training import check_world, trained_on_ranks
+from simshuffle.train.distributed.training import check_world, train_distributed
 from simshuffle.train.distributed.transport import TransportName
 from simshuffle.train.emulate import device_named
-from simshuffle.train.loss import cross_entropy
-from simshuffle.train.own import OwnStudy, place_of, with_contents
-from simshuffle.train.own_cell import Own
+from simshuffle.train.own import OwnStudy, with_contents
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,6 @@ class RankCell(PlainCell):
         return self.emulated.label
 
     @property
-    def cost(self) -> float:
-        """As for `Cell`."""
-        return self.emulated.cost
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`."""
-        return self.emulated.memory
-
-    @property
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
         return self.emulated.parts | {TIMELINE}
@@ -67,9 +55,9 @@ class RankCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`, with what every rank did when."""
         device = torch.device(self.torch_device)
-        record = trained_on_ranks(
+        record = train_distributed(
             self.emulated.training_run,
-            self.emulated.materials(device),
+            data=self.emulated.materials(device),
             transport=self.transport,
             storage=self.storage,
             device=device,
@@ -133,8 +121,6 @@ def train_study(
     transport: TransportName = "isend",
     storage: str | Path | None = None,
     device: str = "cpu",
-    version: str = "",
-    kept_in: str | Path | None = None,
     **study: Any,
 ) -> Result | None:
     """`simshuffle.train.train_study` on the ranks of the process group. Every rank calls it.
@@ -147,9 +133,8 @@ def train_study(
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
         storage: folder on the local storage for the shards; None for memory.
         device: that trains, of this rank.
-        version, kept_in: as for `simshuffle.train.train_study`.
         study: its other arguments, without processes and progress: strategies, seeds, loss,
-            optimizer, ..., and fields of `Training`.
+            optimizer, version, kept_in, ..., and fields of `Training`.
 
     Returns:
         The result on rank 0, None on the others.
@@ -161,13 +146,10 @@ def train_study(
     ranks, where = Ranks.current(), device_named(device)
     if world_size is not None:
         check_world(world_size, ranks.world_size)
-    own = Own(model, train, test, study.pop("loss", cross_entropy), study.pop("optimizer", None))
-    known = {each.name for each in fields(OwnStudy)}
-    given: dict[str, Any] = {key: study.pop(key) for key in known & {*study}}
-    given |= {"version": version, "kept_in": kept_in, "device": device, "training": study}
-    emulated = OwnStudy(own, world_size=ranks.world_size, **given).request()
+    given = {**study, "world_size": ranks.world_size, "device": device}
+    wanted = OwnStudy.of(model, train, test, given)
     folder = None if storage is None else Path(storage)
-    asked = on_ranks(emulated, ranks.world_size, transport, folder, where)
-    with place_of(kept_in) as place:
-        result = carried_out(ranks, asked, Disk(place))
+    request = on_ranks(wanted.request(), ranks.world_size, transport, folder, where)
+    with wanted.place() as place:
+        result = carried_out(ranks, request, Disk(place))
         return result and with_contents(result)

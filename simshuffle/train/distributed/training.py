@@ -23,10 +23,10 @@ from simshuffle.train.batch_norm import set_statistics_momentum
 from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.measuring import (
-    Marks,
     Scorer,
     epoch_seconds,
     iteration_seconds,
+    marks,
     timeline_rows,
 )
 from simshuffle.train.distributed.network import data_parallel, gathered, with_batch_norm
@@ -34,14 +34,13 @@ from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
-from simshuffle.train.iterations import learning_rate
+from simshuffle.train.iterations import Floats
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
-from simshuffle.train.recording import OwnStatistics, Recorder, description
+from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
 
-Floats = NDArray[np.float64]
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs (n, *shape) and targets (n,) of a rank."""
 Watcher = Callable[["RankTraining", int], None]
@@ -59,7 +58,7 @@ class MeasuredRun(RunRecord):
 
 
 class RankTraining:
-    """One rank's part in the training of ``run``, as `trained_on_ranks` makes it.
+    """One rank's part in the training of ``run``, as `train_distributed` makes it.
 
     Attributes:
         run: what is trained.
@@ -80,15 +79,8 @@ class RankTraining:
         self.run, self.device = run, device
         self._loss, self._collate = materials.loss, materials.train.collate
         training = run.training
-        self._contrast = contrast_of(
-            training,
-            materials.augmentation,
-            world_size=run.world_size,
-            count=len(materials.train),
-            strategy=run.exchange,
-            seed=run.seed,
-            loss=materials.loss,
-        )
+        shuffled = run.shuffled(len(materials.train))
+        self._contrast = contrast_of(shuffled, materials.augmentation, materials.loss)
         dataset = ShardDataset(
             materials.train.items,
             storage,
@@ -106,6 +98,7 @@ class RankTraining:
             transport=transport,
             places=run.places(),
         )
+        self.scheduler.training = training  # the rest of it, of which a learning rate is made
         model = copy.deepcopy(materials.model).to(device, torch_dtype(training))
         set_statistics_momentum(model, training.statistics_momentum)
         self.model = with_batch_norm(model, training.batch_norm)
@@ -122,11 +115,11 @@ class RankTraining:
             collate_fn=self._collate,
         )
 
-    def epoch(self, epoch: int) -> tuple[Floats, Marks]:
+    def epoch(self, epoch: int) -> tuple[Floats, Floats]:
         """Train for one epoch (from 1).
 
         Returns:
-            The losses (n,) of this rank's samples in order, nats; and when it did what.
+            The losses (n,) of this rank's samples in order, nats; and its `marks`.
         """
         begin, scheduler = self._now(), self.scheduler
         if scheduler.strategy.inference_pass:
@@ -147,7 +140,7 @@ class RankTraining:
             bounds.append([at, *passed])
             at = passed[-1]
         scheduler.synchronize(*pending)
-        return np.concatenate(losses), Marks(begin, measured, np.array(bounds), self._now())
+        return np.concatenate(losses), marks(begin, measured, bounds, self._now())
 
     def _step(
         self, epoch: int, iteration: int, batch: Batch, pending: Pair
@@ -168,7 +161,7 @@ class RankTraining:
         passed += [self._ready, end]
         scheduler.synchronize(*pending)
         passed.append(self._now())
-        set_rate(self.optimizer, self.learning_rate(epoch, iteration))
+        set_rate(self.optimizer, scheduler.learning_rate(epoch, iteration))
         self.optimizer.step()
         passed.append(self._now())
         pending = scheduler.communicate()
@@ -193,16 +186,6 @@ class RankTraining:
         losses = self._contrast.losses(everyone, self.ranks.world_size)
         return losses[self.ranks.rank :: self.ranks.world_size]
 
-    def learning_rate(self, epoch: int, iteration: int) -> float:
-        """That of an iteration (from 0) of an epoch (from 1), the same as on emulated ranks."""
-        return learning_rate(
-            self.run.training,
-            self.ranks.world_size,
-            epoch,
-            iteration,
-            len(self.scheduler.batch_sizes),
-        )
-
     def _note(self, weight: torch.Tensor) -> None:
         """A gradient is there; what follows the last one in the backward pass is the wait for those
         of the other ranks."""
@@ -215,11 +198,10 @@ class RankTraining:
 def train_distributed(
     run: Run,
     *,
-    data: TrainingSet | None = None,
+    data: TrainingSet | Materials | None = None,
     transport: TransportName = "isend",
     storage: str | Path | None = None,
     device: torch.device | str = "cpu",
-    evaluate: bool = True,
     watcher: Watcher | None = None,
 ) -> MeasuredRun | None:
     """Train ``run`` on the ranks of the process group, which must be as many as its ``world_size``.
@@ -230,12 +212,11 @@ def train_distributed(
 
     Args:
         run: what to train.
-        data: that of ``run``, if it is loaded already.
+        data: that of ``run``, if it is loaded already; or all that it is trained with.
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
         storage: folder on the local storage for the shards, which are removed at the end; None for
             memory.
         device: that trains, of this rank.
-        evaluate: whether rank 0 evaluates; the columns are NaN otherwise.
         watcher: called after every epoch.
 
     Returns:
@@ -247,41 +228,27 @@ def train_distributed(
         ExchangeError: samples could not be exchanged; none is lost.
     """
     where = torch.device(device)
-    return trained_on_ranks(
-        run,
-        materials_of(run, where, data),
-        transport=transport,
-        storage=storage,
-        device=where,
-        evaluate=evaluate,
-        watcher=watcher,
-    )
-
-
-def trained_on_ranks(
-    run: Run,
-    materials: Materials,
-    *,
-    transport: TransportName,
-    storage: str | Path | None,
-    device: torch.device,
-    evaluate: bool = True,
-    watcher: Watcher | None = None,
-) -> MeasuredRun | None:
-    """Train ``materials`` as ``run`` says; everything else as for `train_distributed`."""
-    rank = RankTraining(run, materials, transport=transport, storage=storage, device=device)
+    materials = data if isinstance(data, Materials) else materials_of(run, where, data)
+    rank = RankTraining(run, materials, transport=transport, storage=storage, device=where)
     scheduler, training = rank.scheduler, run.training
-    statistics = OwnStatistics(run.exchange, training, rank.model)
-    recorder = Recorder(run.exchange, statistics, scheduler.owner, materials.train.targets)
-    scorer = Scorer(run, materials, scheduler.ranks, device) if evaluate else None
+    recorder = Recorder(
+        scheduler,
+        rank.model,
+        materials.train.targets,
+        device=where.type,
+        data=materials.data_name,
+        model=materials.model_name,
+        partition=run.partition.kind,
+    )
+    scorer = Scorer(run, materials, scheduler.ranks, where)
     timeline: list[dict[str, NDArray[Any]]] = []
     message = ""
     scheduler.ranks.barrier()
     start = time.perf_counter()  # of this rank's clock; all ranks are here
     for epoch in range(1, training.epochs + 1):
-        losses, marks = rank.epoch(epoch)
+        losses, of_rank = rank.epoch(epoch)
         every = np.array(
-            [np.asarray(part, np.float64) for part in scheduler.ranks.gather(marks.flat() - start)]
+            [np.asarray(part, np.float64) for part in scheduler.ranks.gather(of_rank - start)]
         )
         try:
             outcome = _outcome(rank, epoch, losses, every)
@@ -291,7 +258,7 @@ def trained_on_ranks(
             break
         scheduler.losses.share(scheduler.ranks)
         scheduler.clean_local_storage()
-        scores = scorer.scores(rank.model) if scorer and training.evaluates(epoch) else {}
+        scores = scorer.scores(rank.model) if training.evaluates(epoch) else {}
         timeline += timeline_rows(epoch, every)
         recorder.add(outcome, scheduler.losses.table, scores)
         if watcher is not None:
@@ -299,20 +266,9 @@ def trained_on_ranks(
     scheduler.dataset.unstage()
     if scheduler.ranks.rank != 0:
         return None
-    described = description(
-        run.exchange,
-        training,
-        rank.model,
-        data=materials.data_name,
-        model=materials.model_name,
-        partition=run.partition.kind,
-        device=device.type,
-        world_size=run.world_size,
-        seed=run.seed,
-        num_samples=len(materials.train),
-    )
-    record = recorder.record(described, "done" if not message else "failed", message)
-    return MeasuredRun(**record.__dict__, timeline=phase_table(described["label"], timeline))
+    record = recorder.record(message)
+    timed = phase_table(record.description["label"], timeline)
+    return MeasuredRun(**record.__dict__, timeline=timed)
 
 
 def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
@@ -336,7 +292,7 @@ def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> E
         importance=scheduler.importance,
         train_loss=float(everyone.mean()),
         samples=sum(sizes) * ranks.world_size,
-        learning_rate=rank.learning_rate(epoch, len(sizes) - 1),
+        learning_rate=rank.scheduler.learning_rate(epoch, len(sizes) - 1),
         iterations=iteration_seconds(every),
         importance_s=importance_s if inference else 0.0,
         seconds=total_s,
@@ -351,8 +307,8 @@ def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
         iteration = int(np.argmax(bad.any(axis=0))) // size
         of_iteration = bad[:, iteration * size : (iteration + 1) * size]
         first = int(np.argmax(of_iteration.any(axis=1)))
-        raise Diverged(epoch, iteration, first, rank.learning_rate(epoch, iteration))
-    check_weights(rank.model, epoch, last, rank.learning_rate(epoch, last))
+        raise Diverged(epoch, iteration, first, rank.scheduler.learning_rate(epoch, iteration))
+    check_weights(rank.model, epoch, last, rank.scheduler.learning_rate(epoch, last))
 
 
 def check_world(wanted: int, world_size: int) -> None:

@@ -3,7 +3,6 @@ iteration with all_to_all."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,7 +49,8 @@ class Request:
     work: Any  # what torch.distributed waits for
 
 
-Pair = tuple[list[Request], list[Request]]
+Requests = list[Request]
+Pair = tuple[Requests, Requests]
 """Requests of what is sent and of what is received."""
 Operation = tuple[Callable[..., Any], torch.Tensor, int, int]
 """isend or irecv, with buffer, peer and tag."""
@@ -68,20 +68,14 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
         targets = plan.target[begin]
         source = int(np.flatnonzero(targets == rank)[0])
         samples = plan.sample[begin:end]
-        out.append(
-            Message(
-                int(plan.message[begin]),
-                int(targets[rank]),
-                source,
-                samples[:, rank],
-                samples[:, source],
-            )
-        )
+        number, destination = int(plan.message[begin]), int(targets[rank])
+        out.append(Message(number, destination, source, samples[:, rank], samples[:, source]))
     return out
 
 
-class Transport(ABC):
-    """Carries the messages of an iteration out.
+class Transport:
+    """Carries the messages of an iteration out: a message of the plan is a message on the network;
+    receives are posted before sends.
 
     Args:
         ranks: this process among all.
@@ -92,18 +86,11 @@ class Transport(ABC):
     def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
 
-    @abstractmethod
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
-        """Send and receive, without waiting for it."""
-
-
-class Isend(Transport):
-    """A message of the plan is a message on the network; receives are posted before sends."""
-
-    def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
-        """As `Transport.begin`; with barriers, all ranks meet before the messages."""
-        out: list[Request] = []
-        coming: list[Request] = []
+        """Send and receive, without waiting for it; with barriers, all ranks meet before the
+        messages."""
+        out: Requests = []
+        coming: Requests = []
         if self.barriers == "message":
             for message in messages:
                 self.ranks.barrier()
@@ -178,15 +165,12 @@ def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSched
         try:
             dist.all_to_all_single(torch.empty_like(nothing), nothing)
         except _FAULTS as error:
-            rule = (
-                f"the backend {ranks.backend} has no all_to_all_single:"
-                f" {str(error).splitlines()[0]}"
-            )
-            raise InputError(
-                Problem("transport", rule, name, "Use transport='isend'."), "scheduler"
-            ) from None
+            reason = str(error).splitlines()[0]
+            rule = f"the backend {ranks.backend} has no all_to_all_single: {reason}"
+            problem = Problem("transport", rule, name, "Use transport='isend'.")
+            raise InputError(problem, "scheduler") from None
         return AllToAll(ranks, sizes, schedule.barriers)
-    return Isend(ranks, sizes, schedule.barriers)
+    return Transport(ranks, sizes, schedule.barriers)
 
 
 def wait(requests: list[Request], ranks: Ranks) -> None:
@@ -220,11 +204,8 @@ def split(request: Request, sizes: Ints) -> Iterator[tuple[int, bytes]]:
 def joined(parts: list[bytes]) -> torch.Tensor:
     """``parts`` one after the other: (bytes,) uint8."""
     content = bytearray().join(parts)
-    return (
-        torch.frombuffer(content, dtype=torch.uint8)
-        if content
-        else torch.empty(0, dtype=torch.uint8)
-    )
+    kind = torch.uint8
+    return torch.frombuffer(content, dtype=kind) if content else torch.empty(0, dtype=kind)
 
 
 def _of(parts: list[Ints]) -> Ints:
