@@ -10,7 +10,6 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY, ImportedFabric
 from simshuffle.new.machine import links_of, scalar
 from simshuffle.new.questions import BY_NAME
-from simshuffle.routing.forwarding_tables import Tables
 from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.spec.units import Dimension, readable
 
@@ -54,8 +53,9 @@ def machine_files(
     file: str,
     name: str,
     fabric: ImportedFabric,
-    tables: Tables | None = None,
     *,
+    tables: str = "",
+    dump: str = "",
     gpus: int | None = None,
     accelerator: str | None = None,
 ) -> dict[str, str]:
@@ -66,7 +66,8 @@ def machine_files(
         file: the name of the machine's file.
         name: of the machine.
         fabric: its network.
-        tables: its forwarding tables.
+        tables: the text of its forwarding tables; empty if there are none.
+        dump: what they were read from.
         gpus: of a host; as many as adapter ports if None.
         accelerator: the key of step times; `ACCELERATOR` if None.
 
@@ -90,9 +91,9 @@ def machine_files(
         switch=readable(SWITCH_LATENCY, Dimension.SECONDS),
     )
     files = {fabric_file(stem): fabric.to_json()}
-    if tables is not None:
-        head += ROUTING.format(tables=tables_file(stem), dump=tables.source)
-        files[tables_file(stem)] = tables.to_json()
+    if tables:
+        head += ROUTING.format(tables=tables_file(stem), dump=dump)
+        files[tables_file(stem)] = tables
     elif fabric.ports:  # of InfiniBand
         head += DEFAULT_ROUTING
     given = "given" if gpus is not None else "estimate: one for each adapter port"
