@@ -118,21 +118,15 @@ def import_(
     _check_name(name)
     fabric = _fabric_of(of, _bandwidth(link_bandwidth), links_up)
     fabric = fabric.mended() if mended else fabric
-    tables = dump = ""
+    tables = "", ""
     if of.routes is not None:
         found = read_tables(of.routes, fabric)
         check_ways(of.routes, fabric, found)
-        tables, dump = found.to_json(), found.source
+        tables = found.to_json(), found.source
     texts = {out.name: fabric.to_json()}
     if not alone:
         texts = machine_files(
-            out.name,
-            name or stem,
-            fabric,
-            tables=tables,
-            dump=dump,
-            gpus=gpus,
-            accelerator=accelerator,
+            out.name, name or stem, fabric, tables, gpus=gpus, accelerator=accelerator
         )
     written = write_together(out.parent, texts)
     _tell(fabric)

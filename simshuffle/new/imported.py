@@ -53,9 +53,8 @@ def machine_files(
     file: str,
     name: str,
     fabric: ImportedFabric,
+    tables: tuple[str, str] = ("", ""),
     *,
-    tables: str = "",
-    dump: str = "",
     gpus: int | None = None,
     accelerator: str | None = None,
 ) -> dict[str, str]:
@@ -66,8 +65,8 @@ def machine_files(
         file: the name of the machine's file.
         name: of the machine.
         fabric: its network.
-        tables: the text of its forwarding tables; empty if there are none.
-        dump: what they were read from.
+        tables: the text of its forwarding tables, and what they were read from; empty if there are
+            none.
         gpus: of a host; as many as adapter ports if None.
         accelerator: the key of step times; `ACCELERATOR` if None.
 
@@ -91,9 +90,10 @@ def machine_files(
         switch=readable(SWITCH_LATENCY, Dimension.SECONDS),
     )
     files = {fabric_file(stem): fabric.to_json()}
-    if tables:
+    text, dump = tables
+    if text:
         head += ROUTING.format(tables=tables_file(stem), dump=dump)
-        files[tables_file(stem)] = tables
+        files[tables_file(stem)] = text
     elif fabric.ports:  # of InfiniBand
         head += DEFAULT_ROUTING
     given = "given" if gpus is not None else "estimate: one for each adapter port"
