@@ -19,7 +19,6 @@ from simshuffle.study.options import COMMAND_LINE, words
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.routing import Fabric, RoutingRule
-    from simshuffle.topology.base import Interconnect
 
 app = typer.Typer()
 
@@ -116,21 +115,19 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     """
     from simshuffle.routing import Fabric, routing_by_levels, routing_named, routing_of
     from simshuffle.scenario.scenario import machine_of
-    from simshuffle.topology import Custom
 
     own: RoutingRule | None = None
     found = _fabric_in(source)
     if found is not None:
         fabric = Fabric(found.sketch())
-        topology: Interconnect = Custom(kind="custom", path=source)
     else:
         machine = machine_of(source)
-        topology, own = machine.topology, machine.routing
-        fabric = Fabric(machine.sketch())
-        own = own or (routing_by_levels(fabric) if machine.is_cut else None)
+        fabric, own = Fabric(machine.sketch()), machine.routing
+        if own is None and not machine.is_cut:
+            own = routing_of(machine.topology, fabric)
     if routing is not None:
         return fabric, routing_named(routing)
-    return fabric, own or routing_of(topology, fabric)
+    return fabric, own or routing_by_levels(fabric)
 
 
 def _fabric_in(source: str) -> ImportedFabric | None:

@@ -175,15 +175,9 @@ def _likeness(key: str, strange: list[str]) -> str:
 
 def _links(part: Mapping[str, Any], columns: Columns) -> Links | None:
     count = _count(part, "capacity")
-    capacity = latency = names = None
-    if "capacity" in part:
-        capacity = columns.numbers(
-            part["capacity"], "links.capacity", count, "bytes/s", least=1 / LARGEST
-        )
-    if "latency" in part:
-        latency = columns.numbers(part["latency"], "links.latency", count, "s")
-    if "name" in part:
-        names = columns.texts(part["name"], "links.name", count)
+    capacity = columns.numbers(part, "links.capacity", count, "bytes/s", 1 / LARGEST)
+    latency = columns.numbers(part, "links.latency", count, "s")
+    names = columns.texts(part["name"], "links.name", count) if "name" in part else None
     if columns.problems or capacity is None or latency is None:
         return None
     return Links(capacity, latency, names or ())
@@ -193,15 +187,12 @@ def _flows(
     part: dict[str, Any], n_links: int, columns: Columns
 ) -> tuple[Flows | None, Floats | None]:
     count = _count(part, "size")
-    size = expected = table = None
-    start: Floats | None = np.zeros(count or 0)
+    table = None
     edges = np.empty((2, 0), np.int64)
-    if "size" in part:
-        size = columns.numbers(part["size"], "flows.size", count, "bytes")
-    if "start" in part:
-        start = columns.numbers(part["start"], "flows.start", count, "s")
-    if "end" in part:
-        expected = columns.numbers(part["end"], "flows.end", count, "s")
+    size = columns.numbers(part, "flows.size", count, "bytes")
+    start = columns.numbers(part, "flows.start", count, "s")
+    start = start if "start" in part else np.zeros(count or 0)
+    expected = columns.numbers(part, "flows.end", count, "s")
     if "route" in part:
         route = columns.ragged(part.pop("route"), "flows.route", count, "link", n_links)
         table = None if route is None else columns.table("flows.route", *route)

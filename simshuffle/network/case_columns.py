@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -62,10 +62,12 @@ class Columns:
         return values
 
     def numbers(
-        self, values: object, path: str, count: int | None, unit: str, *, least: float = 0.0
+        self, part: Mapping[str, Any], path: str, count: int | None, unit: str, least: float = 0.0
     ) -> Floats | None:
-        """(count,) floats from ``least`` to `LARGEST`, or None."""
-        column = self.sequence(values, path, count, "numbers")
+        """The list of a part of the file that the last word of ``path`` names: (count,) floats from
+        ``least`` to `LARGEST`; None if there is none, or with a problem."""
+        key = path.rpartition(".")[2]
+        column = self.sequence(part[key], path, count, "numbers") if key in part else None
         if column is None:
             return None
         try:

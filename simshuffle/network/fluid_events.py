@@ -38,8 +38,9 @@ def smallest(values: Floats, first: int, last: int) -> float:
 
 
 @compiled
-def set_end(ends: Floats, link: int, when: float) -> None:
+def set_end(s: State, link: int, when: float) -> None:
     """Note the next end of a link, and keep the minima above it."""
+    ends = s.ends
     before = ends[link]
     if when == before:
         return
@@ -117,9 +118,10 @@ def _before(nodes: Records, a: int, b: int) -> bool:
 
 
 @compiled
-def push_event(nodes: Records, heap: Ints32, clock: Records, flow: int) -> None:
+def push_event(s: State, g: Graph, flow: int) -> None:
     """Add a transfer whose time is set: to the run that fits best of the first few in the heap,
     else as a run of its own."""
+    nodes, heap, clock = s.nodes, g.heap, s.clock
     n = int64(clock[0].n_heap)
     nodes[flow].next = -1
     best, best_tail = int64(-1), int64(-1)
@@ -143,8 +145,9 @@ def push_event(nodes: Records, heap: Ints32, clock: Records, flow: int) -> None:
 
 
 @compiled
-def pop_event(nodes: Records, heap: Ints32, clock: Records) -> int:
+def pop_event(s: State, g: Graph) -> int:
     """Take out the first transfer."""
+    nodes, heap, clock = s.nodes, g.heap, s.clock
     first = heap[0]
     flow = int64(nodes[first].next)
     if flow >= 0:  # the next of its run comes in its place
@@ -169,13 +172,13 @@ def pop_event(nodes: Records, heap: Ints32, clock: Records) -> int:
 
 
 @compiled
-def make_ready(nodes: Records, heap: Ints32, clock: Records, flow: int, now: float) -> None:
+def make_ready(s: State, g: Graph, flow: int) -> None:
     """Let the delay of a transfer begin, which waits for nothing any more."""
-    node = nodes[flow]
+    node = s.nodes[flow]
     node.state = DELAYED
-    node.t_ready = max(now, node.t_ready)
+    node.t_ready = max(s.clock[0].now, node.t_ready)
     node.upcoming += node.t_ready
-    push_event(nodes, heap, clock, flow)
+    push_event(s, g, flow)
 
 
 @compiled
@@ -197,19 +200,20 @@ MOVES = 3
 
 
 @compiled
-def _limit_link(links: Records, clock: Records, limit: float) -> int:
+def _limit_link(s: State, limit: float) -> int:
     """The link that stands for the rate limit ``limit`` (units/s), which may be new; -1 if all
     such links are taken."""
-    first = clock[0].null_link + 1
-    for ident in range(first, first + clock[0].n_fixed):
-        if links[ident].level == limit:
+    clock = s.clock[0]
+    first = clock.null_link + 1
+    for ident in range(first, first + clock.n_fixed):
+        if s.links[ident].level == limit:
             return ident
-    ident = first + clock[0].n_fixed
-    if ident == links.shape[0]:
+    ident = first + clock.n_fixed
+    if ident == s.links.shape[0]:
         return -1
-    links[ident].level = limit
-    links[ident].fixed = 1
-    clock[0].n_fixed += 1
+    s.links[ident].level = limit
+    s.links[ident].fixed = 1
+    clock.n_fixed += 1
     return int(ident)
 
 
@@ -238,7 +242,7 @@ def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
     """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
     on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
     for i in range(tasks.shape[0]):
-        if tasks[i].cap < np.inf and _limit_link(s.links, s.clock, tasks[i].cap) < 0:
+        if tasks[i].cap < np.inf and _limit_link(s, tasks[i].cap) < 0:
             return LACKS_LINKS
     for counting in range(0 if count else 1, 2):
         for i in range(tasks.shape[0]):
@@ -250,7 +254,7 @@ def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
                     return LACKS_ENTRIES
                 k += 1
             if tasks[i].cap < np.inf:
-                limit = _limit_link(s.links, s.clock, tasks[i].cap)
+                limit = _limit_link(s, tasks[i].cap)
                 if counting == 0:
                     s.links[limit].n_alive += 1
                 elif not promise(s, limit):
@@ -259,22 +263,22 @@ def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
 
 
 @compiled
-def _add_edge(nodes: Records, edges: Records, clock: Records, before: int, after: int) -> None:
-    edge = clock[0].free_edge
-    clock[0].free_edge = edges[edge].next
-    clock[0].n_edges += 1
-    edges[edge].to = after
-    edges[edge].next = nodes[before].first_edge
-    nodes[before].first_edge = edge
-    nodes[after].n_deps += 1
+def _add_edge(s: State, g: Graph, before: int, after: int) -> None:
+    edge = s.clock[0].free_edge
+    s.clock[0].free_edge = g.edges[edge].next
+    s.clock[0].n_edges += 1
+    g.edges[edge].to = after
+    g.edges[edge].next = s.nodes[before].first_edge
+    s.nodes[before].first_edge = edge
+    s.nodes[after].n_deps += 1
 
 
 @compiled
-def _add_node(nodes: Records, clocks: Records, task: Records) -> int:
+def _add_node(s: State, task: Records) -> int:
     """A transfer, still without a route; returns its slot."""
-    clock = clocks[0]
+    clock = s.clock[0]
     slot = int64(clock.free_node)
-    node = nodes[slot]
+    node = s.nodes[slot]
     clock.free_node = node.next
     clock.n_alive += 1
     node.work = task.work
@@ -308,7 +312,7 @@ def _add_route(s: State, slot: int, routes: Ints32, i: int, limit: float) -> Non
         n_hops += 1
     s.nodes[slot].alone = n_hops < 2
     if limit < np.inf:
-        s.hops[slot * s.width + n_hops].link = _limit_link(s.links, s.clock, limit)
+        s.hops[slot * s.width + n_hops].link = _limit_link(s, limit)
         n_hops += 1
     s.nodes[slot].n_hops = n_hops
 
@@ -352,11 +356,11 @@ def post(
     clock, slots = s.clock[0], g.slots
     clock.now = max(clock.now, now)
     for i in range(tasks.shape[0]):
-        slots[i] = _add_node(s.nodes, s.clock, tasks[i])
+        slots[i] = _add_node(s, tasks[i])
         _add_route(s, int64(slots[i]), routes, i, tasks[i].cap)
     # the last first: then the transfers that wait for one are listed in the order of posting
     for i in range(edge_from.shape[0] - 1, -1, -1):
-        _add_edge(s.nodes, g.edges, s.clock, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
+        _add_edge(s, g, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
     for i in range(tasks.shape[0]):
         before = int64(tasks[i].after)
         if (
@@ -364,8 +368,8 @@ def post(
             and s.nodes[before].seq == tasks[i].after_seq
             and s.nodes[before].state != UNUSED
         ):
-            _add_edge(s.nodes, g.edges, s.clock, before, int64(slots[i]))
+            _add_edge(s, g, before, int64(slots[i]))
     for i in range(tasks.shape[0]):
         if s.nodes[slots[i]].n_deps == 0:
-            make_ready(s.nodes, g.heap, s.clock, int64(slots[i]), clock.now)
+            make_ready(s, g, int64(slots[i]))
     return upcoming(s, g)

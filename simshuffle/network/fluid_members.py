@@ -5,27 +5,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.fluid_records import CAPACITY, OTHER, Records, State
-from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.network.fluid_records import CAPACITY, OTHER, State
 from simshuffle.spec.compiling import compiled, int64
 
 
 @compiled
-def fair_level(load: Floats, ident: int, n: int) -> float:
+def fair_level(s: State, ident: int, n: int) -> float:
     """The level (units/s) of a link with ``n`` flows of its own, by what the others take of it."""
-    return float((load[CAPACITY, ident] - load[OTHER, ident]) / n)
+    return float((s.load[CAPACITY, ident] - s.load[OTHER, ident]) / n)
 
 
 @compiled
-def write_entry(entries: Records, nodes: Records, base: int, k: int, key: float, flow: int) -> None:
+def write_entry(s: State, base: int, k: int, key: float, flow: int) -> None:
     """Write the entry at place ``k`` of the heap that begins at ``base``."""
-    entries[base + k].key = key
-    entries[base + k].flow = flow
-    nodes[flow].place = k
+    s.entries[base + k].key = key
+    s.entries[base + k].flow = flow
+    s.nodes[flow].place = k
 
 
 @compiled
-def sift_up(entries: Records, nodes: Records, base: int, k: int, key: float) -> int:
+def sift_up(s: State, base: int, k: int, key: float) -> int:
     """Where an entry with ``key`` belongs at or above ``k``; those on the way have moved down.
 
     Heaps are binary, and all lie in one arena: below place k of the heap that begins at ``base``
@@ -33,34 +32,27 @@ def sift_up(entries: Records, nodes: Records, base: int, k: int, key: float) -> 
     """
     while k > 0:
         parent = (k - 1) >> 1
-        if entries[base + parent].key <= key:
+        above = s.entries[base + parent]
+        if above.key <= key:
             break
-        write_entry(
-            entries,
-            nodes,
-            base,
-            k,
-            entries[base + parent].key,
-            int64(entries[base + parent].flow),
-        )
+        write_entry(s, base, k, above.key, int64(above.flow))
         k = parent
     return k
 
 
 @compiled
-def sift_down(entries: Records, nodes: Records, base: int, n: int, k: int, key: float) -> int:
+def sift_down(s: State, base: int, n: int, k: int, key: float) -> int:
     """Where an entry with ``key`` belongs at or below ``k``; those on the way have moved up."""
     while True:
         child = 2 * k + 1
         if child >= n:
             break
-        if child + 1 < n and entries[base + child + 1].key < entries[base + child].key:
+        if child + 1 < n and s.entries[base + child + 1].key < s.entries[base + child].key:
             child += 1
-        if entries[base + child].key >= key:
+        below = s.entries[base + child]
+        if below.key >= key:
             break
-        write_entry(
-            entries, nodes, base, k, entries[base + child].key, int64(entries[base + child].flow)
-        )
+        write_entry(s, base, k, below.key, int64(below.flow))
         k = child
     return k
 
@@ -127,8 +119,8 @@ def add_member(s: State, ident: int, flow: int, left: float) -> None:
     k = int64(link.n)
     link.n = k + 1
     key = link.served + left
-    place = sift_up(s.entries, s.nodes, int64(link.offset), k, key)
-    write_entry(s.entries, s.nodes, int64(link.offset), place, key, flow)
+    place = sift_up(s, int64(link.offset), k, key)
+    write_entry(s, int64(link.offset), place, key, flow)
     add_row(s, ident, flow)
     s.nodes[flow].bottleneck = ident
 
@@ -154,10 +146,10 @@ def remove_member(s: State, flow: int) -> float:
     if at != n:
         key = s.entries[base + n].key
         mover = int64(s.entries[base + n].flow)
-        k = sift_up(s.entries, s.nodes, base, at, key)
+        k = sift_up(s, base, at, key)
         if k == at:
-            k = sift_down(s.entries, s.nodes, base, n, k, key)
-        write_entry(s.entries, s.nodes, base, k, key, mover)
+            k = sift_down(s, base, n, k, key)
+        write_entry(s, base, k, key, mover)
     return float(max(left, 0.0))
 
 
@@ -180,12 +172,12 @@ def change_bottleneck(s: State, flow: int, to: int) -> None:
 
 
 @compiled
-def mark_dirty(links: Records, dirty: Ints32, clock: Records, ident: int) -> None:
+def mark_dirty(s: State, ident: int) -> None:
     """List a link as one that has changed since rates were fair."""
-    if links[ident].queued == 0:
-        links[ident].queued = 1
-        dirty[clock[0].n_dirty] = ident
-        clock[0].n_dirty += 1
+    if s.links[ident].queued == 0:
+        s.links[ident].queued = 1
+        s.dirty[s.clock[0].n_dirty] = ident
+        s.clock[0].n_dirty += 1
 
 
 @compiled
@@ -263,7 +255,7 @@ def start_flow(s: State, flow: int) -> None:
         ident = int64(s.hops[at].link)
         if ident != best:
             s.load[OTHER, ident] += level
-        mark_dirty(s.links, s.dirty, s.clock, ident)
+        mark_dirty(s, ident)
     add_member(s, best, flow, s.nodes[flow].work)
 
 
@@ -297,5 +289,5 @@ def stop_flow(s: State, flow: int) -> None:
         if link.n_active == 0:
             s.load[OTHER, ident] = 0.0
             link.busy += now - link.t_busy
-        mark_dirty(s.links, s.dirty, s.clock, ident)
+        mark_dirty(s, ident)
     s.clock[0].n_active -= 1

@@ -18,7 +18,6 @@ from simshuffle.network.fluid_records import (
     OTHER,
     PEAK,
     SMALLEST_STEP,
-    Records,
     State,
 )
 from simshuffle.spec.compiling import compiled, int64
@@ -27,23 +26,25 @@ BELOW = 4  # entries below one: below place k are 4k + 1 to 4k + 4
 
 
 @compiled
-def is_before(visits: Records, a: int, b: int) -> bool:
+def is_before(s: State, a: int, b: int) -> bool:
     """Whether the entry at ``a`` comes before the one at ``b``."""
-    return _is_lower(visits, a, visits[b].key, visits[b].link)
+    return _is_lower(s, a, s.visits[b].key, s.visits[b].link)
 
 
 @compiled
-def _is_lower(visits: Records, at: int, key: float, link: int) -> bool:
-    return bool(visits[at].key < key or (visits[at].key == key and visits[at].link < link))
+def _is_lower(s: State, at: int, key: float, link: int) -> bool:
+    this = s.visits[at]
+    return bool(this.key < key or (this.key == key and this.link < link))
 
 
 @compiled
-def push_visit(visits: Records, n: int, key: float, link: int) -> None:
+def push_visit(s: State, n: int, key: float, link: int) -> None:
     """Add a link to a heap of ``n``."""
+    visits = s.visits
     pos = n
     while pos > 0:
         parent = (pos - 1) // BELOW
-        if _is_lower(visits, parent, key, link):
+        if _is_lower(s, parent, key, link):
             break
         visits[pos].key = visits[parent].key
         visits[pos].link = visits[parent].link
@@ -53,23 +54,24 @@ def push_visit(visits: Records, n: int, key: float, link: int) -> None:
 
 
 @compiled
-def pop_visit(visits: Records, n: int) -> None:
+def pop_visit(s: State, n: int) -> None:
     """Take out the first link, so that ``n`` are left."""
-    visits[0].key = visits[n].key
-    visits[0].link = visits[n].link
-    sift_visits(visits, n, FIRST)
+    s.visits[0].key = s.visits[n].key
+    s.visits[0].link = s.visits[n].link
+    sift_visits(s, n, FIRST)
 
 
 @compiled
-def order_visits(visits: Records, n: int) -> None:
+def order_visits(s: State, n: int) -> None:
     """Make a heap of ``n`` entries in any order."""
     for pos in range((n - 2) // BELOW, -1, -1):
-        sift_visits(visits, n, pos)
+        sift_visits(s, n, pos)
 
 
 @compiled
-def sift_visits(visits: Records, n: int, pos: int) -> None:
+def sift_visits(s: State, n: int, pos: int) -> None:
     """Restore the order of a heap of ``n`` of which the one at ``pos`` may be too large."""
+    visits = s.visits
     key = visits[pos].key
     link = visits[pos].link
     while True:
@@ -78,9 +80,9 @@ def sift_visits(visits: Records, n: int, pos: int) -> None:
             break
         child = first
         for other in range(first + 1, min(first + BELOW, n)):
-            if is_before(visits, other, child):
+            if is_before(s, other, child):
                 child = other
-        if not _is_lower(visits, child, key, link):
+        if not _is_lower(s, child, key, link):
             break
         visits[pos].key = visits[child].key
         visits[pos].link = visits[child].link
@@ -117,7 +119,7 @@ def _list_faster(s: State, ident: int, level: float, at: int, n: int) -> int:
 def _move_flow(s: State, flow: int, to: int) -> None:
     """Give a flow another bottleneck; all links of its route have changed then."""
     for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
-        mark_dirty(s.links, s.dirty, s.clock, int64(s.hops[hop].link))
+        mark_dirty(s, int64(s.hops[hop].link))
     change_bottleneck(s, flow, to)
 
 
@@ -126,7 +128,7 @@ def _steal_flows(s: State, ident: int) -> float:
     """Move flows to this link that are faster elsewhere than its level allows, the fastest first;
     returns its level (units/s)."""
     link = s.links[ident]
-    level = fair_level(s.load, ident, link.n) if link.n > 0 else -1.0
+    level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
     if link.n == 0:
         link.level = 0.0
     n = FIRST
@@ -150,7 +152,7 @@ def _steal_flows(s: State, ident: int) -> float:
         n -= 1
         s.flows[best] = s.flows[n]
         _move_flow(s, flow, ident)
-        level = fair_level(s.load, ident, link.n)
+        level = fair_level(s, ident, link.n)
     return float(level)
 
 
@@ -159,7 +161,7 @@ def _give_flow(s: State, ident: int, flow: int, to: int) -> float:
     """Move a flow of this link to another; returns the level of this one without it (units/s)."""
     _move_flow(s, flow, to)
     n = s.links[ident].n
-    return fair_level(s.load, ident, n) if n > 0 else np.inf
+    return fair_level(s, ident, n) if n > 0 else np.inf
 
 
 @compiled
@@ -238,7 +240,7 @@ def _queue_dirty(s: State, n: int, n_seen: int) -> tuple[int, int]:
         ident = int64(s.dirty[i])
         link = s.links[ident]
         if limited and _is_quiet(s, ident):
-            set_end(s.ends, ident, upcoming_end(s, ident))
+            set_end(s, ident, upcoming_end(s, ident))
             link.queued = 0
             s.order[n_seen % s.order.shape[0]] = ident
             n_seen += 1
@@ -247,8 +249,8 @@ def _queue_dirty(s: State, n: int, n_seen: int) -> tuple[int, int]:
         if link.fixed:
             key = link.level
         elif link.n > 0:
-            key = fair_level(s.load, ident, link.n)
-        push_visit(s.visits, n, key, ident)
+            key = fair_level(s, ident, link.n)
+        push_visit(s, n, key, ident)
         n += 1
     s.clock[0].n_dirty = 0
     return int(n), int(n_seen)
@@ -280,8 +282,8 @@ def _visit_link(s: State, ident: int) -> None:
                     if other == s.clock[0].null_link:
                         break
                     s.load[OTHER, other] += step
-                    mark_dirty(s.links, s.dirty, s.clock, other)
-    set_end(s.ends, ident, upcoming_end(s, ident))
+                    mark_dirty(s, other)
+    set_end(s, ident, upcoming_end(s, ident))
 
 
 @compiled
@@ -306,11 +308,11 @@ def repair(s: State) -> bool:
         key = s.visits[0].key
         link = s.links[ident]
         if link.n > 0 and not link.fixed:
-            level = fair_level(s.load, ident, link.n)
+            level = fair_level(s, ident, link.n)
             # it has risen since it was queued: others may come first
             if level > key * (1.0 + LEVEL_TOLERANCE) and n > 1:
                 s.visits[0].key = level
-                sift_visits(s.visits, n, FIRST)
+                sift_visits(s, n, FIRST)
                 if s.visits[0].link != ident:
                     continue
         if visited >= most:
@@ -319,7 +321,7 @@ def repair(s: State) -> bool:
             clock.n_dirty = n
             return False
         n -= 1
-        pop_visit(s.visits, n)
+        pop_visit(s, n)
         visited += 1
         _visit_link(s, ident)
         link.queued = 0

@@ -25,7 +25,6 @@ from simshuffle.network.fluid_records import (
     OTHER,
     PEAK,
     SMALLEST_STEP,
-    Records,
     State,
 )
 from simshuffle.network.fluid_repair import (
@@ -74,11 +73,11 @@ def _sort_links(s: State) -> None:
             s.visits[n].key = s.links[ident].level
             s.visits[n].link = ident
             n += 1
-    order_visits(s.visits, n)
+    order_visits(s, n)
     for i in range(n):
         s.order[i] = s.visits[0].link
         s.links[s.order[i]].rank = i
-        pop_visit(s.visits, n - 1 - i)
+        pop_visit(s, n - 1 - i)
     clock.n_order = n
     clock.in_order = 1
     for i in range(n):
@@ -153,7 +152,7 @@ def _place_link(s: State, ident: int, end: int) -> int:
     link.rank = -1
     if link.n == 0:
         link.level = 0.0
-    level = fair_level(s.load, ident, link.n) if link.n > 0 else -1.0
+    level = fair_level(s, ident, link.n) if link.n > 0 else -1.0
     width = s.width - 1
     at = end
     while at > 0 and s.links[s.order[at - 1]].level > level * (1.0 + LEVEL_TOLERANCE):
@@ -162,7 +161,7 @@ def _place_link(s: State, ident: int, end: int) -> int:
         first = s.links[passed].offset * width
         if _count_equal(s.others, first, first + s.links[passed].n_rows * width, ident):
             _steal_shared(s, ident, passed)
-            level = fair_level(s.load, ident, link.n)
+            level = fair_level(s, ident, link.n)
         s.order[at + 1] = passed
         s.links[passed].rank = at + 1
     s.order[at] = ident
@@ -195,13 +194,13 @@ def _add_link(s: State, ident: int) -> int:
 
 
 @compiled
-def drop_rank(links: Records, order: Ints32, clock: Records, place: int) -> None:
+def drop_rank(s: State, place: int) -> None:
     """Take a link out of the order."""
-    links[order[place]].rank = -1
-    clock[0].n_order -= 1
-    for k in range(place, clock[0].n_order):
-        order[k] = order[k + 1]
-        links[order[k]].rank = k
+    s.links[s.order[place]].rank = -1
+    s.clock[0].n_order -= 1
+    for k in range(place, s.clock[0].n_order):
+        s.order[k] = s.order[k + 1]
+        s.links[s.order[k]].rank = k
 
 
 @compiled
@@ -215,10 +214,10 @@ def _visit_upwards(s: State, i: int) -> int:
         ident = int64(s.order[i])
         link = s.links[ident]
         if link.n == 0:
-            drop_rank(s.links, s.order, s.clock, i)
+            drop_rank(s, i)
             s.ends[ident] = np.inf
             continue
-        level = fair_level(s.load, ident, link.n)
+        level = fair_level(s, ident, link.n)
         if i > 0 and level < s.links[s.order[i - 1]].level * (1.0 - LEVEL_TOLERANCE):
             if left == 0:
                 return -1
@@ -349,8 +348,8 @@ def _close_link(s: State, ident: int, level: float) -> None:
         add_row(s, ident, flow)
     for k in range((link.n >> 1) - 1, -1, -1):
         key, flow = s.entries[base + k].key, int64(s.entries[base + k].flow)
-        place = sift_down(s.entries, s.nodes, base, int64(link.n), k, key)
-        write_entry(s.entries, s.nodes, base, place, key, flow)
+        place = sift_down(s, base, int64(link.n), k, key)
+        write_entry(s, base, place, key, flow)
     s.ends[ident] = upcoming_end(s, ident)
     s.load[PEAK, ident] = s.load[CAPACITY, ident]
     s.clock[0].n_saturated += 1
@@ -396,7 +395,7 @@ def _open_links(s: State) -> tuple[int, int]:
             s.visits[i].link = s.visits[n_heap].link
             s.visits[n_heap].key = highest
             s.visits[n_heap].link = link
-    order_visits(s.visits, n_heap)
+    order_visits(s, n_heap)
     return int(n_heap), int(n)
 
 
@@ -439,7 +438,7 @@ def fill(s: State, flows: Ints32, n_new: int) -> None:
     large = s.links.shape[0] >= LARGE
     fetched, turn = at, FIRST  # listed before it; turns of the heap until more is fetched
     while n_left > 0:
-        listed = at < n and (n_heap == 0 or is_before(s.visits, at, 0))
+        listed = at < n and (n_heap == 0 or is_before(s, at, 0))
         if large and (at >= fetched if listed else turn == 0):
             last = min(at + LISTED, n) if listed else min(IN_HEAP, n_heap)
             fetch_turns(s, at if listed else FIRST, last)
@@ -450,15 +449,15 @@ def fill(s: State, flows: Ints32, n_new: int) -> None:
         link = s.links[ident]
         level = link.level
         if link.n_open > 0 and not link.fixed:
-            level = fair_level(s.load, ident, link.n_open)
+            level = fair_level(s, ident, link.n_open)
             if level > key:  # others froze below it meanwhile: its turn comes later
                 if listed:
                     at += 1
-                    push_visit(s.visits, n_heap, level, ident)
+                    push_visit(s, n_heap, level, ident)
                     n_heap += 1
                 else:
                     s.visits[0].key = level
-                    sift_visits(s.visits, n_heap, FIRST)
+                    sift_visits(s, n_heap, FIRST)
                 continue
         if link.n_open > 0:
             n_left -= _freeze_flows(s, ident, level)
@@ -469,5 +468,5 @@ def fill(s: State, flows: Ints32, n_new: int) -> None:
             at += 1
         else:
             n_heap -= 1
-            pop_visit(s.visits, n_heap)
+            pop_visit(s, n_heap)
     _finish(s, n_heap, at, n)

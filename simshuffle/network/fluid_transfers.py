@@ -38,7 +38,6 @@ from simshuffle.network.fluid_records import (
     QUEUED,
     UNUSED,
     Graph,
-    Records,
     State,
 )
 from simshuffle.network.fluid_repair import repair
@@ -66,7 +65,7 @@ def share(s: State, starting: Ints32, n_starting: int) -> None:
         for i in range(clock.n_dirty):
             link = s.links[s.dirty[i]]
             if link.n == 0 and link.rank >= 0:
-                drop_rank(s.links, s.order, s.clock, int64(link.rank))
+                drop_rank(s, int64(link.rank))
     for i in range(n_starting):
         start_flow(s, int64(starting[i]))
     if clock.sweeping == 0 or clock.n_fixed > 0:
@@ -91,7 +90,7 @@ def end_due(s: State, ident: int, limit: float, queue: Ints32, tail: int) -> int
         stop_flow(s, flow)
         queue[tail] = flow
         tail += 1
-    set_end(s.ends, ident, upcoming_end(s, ident))
+    set_end(s, ident, upcoming_end(s, ident))
     return tail
 
 
@@ -118,7 +117,7 @@ def end_early(s: State, tolerance: float, queue: Ints32, tail: int) -> int:
             tail += 1
             stopped = True
         if stopped:
-            set_end(s.ends, ident, upcoming_end(s, ident))
+            set_end(s, ident, upcoming_end(s, ident))
     return tail
 
 
@@ -144,7 +143,8 @@ def settle(state: int, now: float) -> None:
 
 
 @compiled
-def _bucket_insert(nodes: Records, buckets: Ints32, flow: int) -> None:
+def _bucket_insert(s: State, g: Graph, flow: int) -> None:
+    nodes, buckets = s.nodes, g.buckets
     b = nodes[flow].pair % buckets.shape[0]
     nodes[flow].bucket_prev = -1
     nodes[flow].bucket_next = buckets[b]
@@ -154,7 +154,8 @@ def _bucket_insert(nodes: Records, buckets: Ints32, flow: int) -> None:
 
 
 @compiled
-def _bucket_remove(nodes: Records, buckets: Ints32, flow: int) -> None:
+def _bucket_remove(s: State, g: Graph, flow: int) -> None:
+    nodes, buckets = s.nodes, g.buckets
     node = nodes[flow]
     if node.bucket_prev >= 0:
         nodes[node.bucket_prev].bucket_next = node.bucket_next
@@ -165,8 +166,9 @@ def _bucket_remove(nodes: Records, buckets: Ints32, flow: int) -> None:
 
 
 @compiled
-def _pair_turn(nodes: Records, buckets: Ints32, flow: int) -> bool:
+def _pair_turn(s: State, g: Graph, flow: int) -> bool:
     """True if ``flow`` may start now; otherwise it is put behind the transfers of its pair."""
+    nodes, buckets = s.nodes, g.buckets
     node = nodes[flow]
     head = buckets[node.pair % buckets.shape[0]]
     while head >= 0:
@@ -177,7 +179,7 @@ def _pair_turn(nodes: Records, buckets: Ints32, flow: int) -> bool:
             return False
         head = nodes[head].bucket_next
     node.pair_tail = flow
-    _bucket_insert(nodes, buckets, flow)
+    _bucket_insert(s, g, flow)
     return True
 
 
@@ -212,29 +214,29 @@ def _retire(s: State, g: Graph, n_starting: int, tail: int, flow: int) -> tuple[
         for k in range(flow * s.width, flow * s.width + node.n_hops):
             s.links[s.hops[k].link].n_alive -= 1
     if node.pair >= 0:
-        _bucket_remove(s.nodes, g.buckets, flow)
+        _bucket_remove(s, g, flow)
         follower = int64(node.pair_next)
         if follower >= 0:
             s.nodes[follower].pair_tail = node.pair_tail
-            _bucket_insert(s.nodes, g.buckets, follower)
+            _bucket_insert(s, g, follower)
             n_starting, tail = _begin(s, g, n_starting, tail, follower)
     return n_starting, tail
 
 
 @compiled
-def _count_down(groups: Records, done: Ints32, clock: Records, group: int, mark: int) -> None:
+def _count_down(s: State, g: Graph, group: int, mark: int) -> None:
     """Note the end of a transfer in its group."""
     if group < 0:
         return
-    now = clock[0].now
+    clock, of = s.clock[0], g.groups[group]
     if mark:
-        groups[group].t_mark = now
-    groups[group].remaining -= 1
-    if groups[group].remaining == 0:
-        groups[group].t_done = now
-        if groups[group].watched:
-            done[clock[0].n_done] = group
-            clock[0].n_done += 1
+        of.t_mark = clock.now
+    of.remaining -= 1
+    if of.remaining == 0:
+        of.t_done = clock.now
+        if of.watched:
+            g.done[clock.n_done] = group
+            clock.n_done += 1
 
 
 @compiled
@@ -247,8 +249,8 @@ def _end(s: State, g: Graph, flow: int) -> None:
         g.accounts[node.account] += now - node.t_ready
     if node.tag >= 0:
         g.finish[node.tag] = now
-    _count_down(g.groups, g.done, s.clock, int64(node.group), int64(node.mark))
-    _count_down(g.groups, g.done, s.clock, int64(node.group2), int64(node.mark))
+    _count_down(s, g, int64(node.group), int64(node.mark))
+    _count_down(s, g, int64(node.group2), int64(node.mark))
     edge = node.first_edge
     while edge >= 0:
         after = g.edges[edge].next
@@ -258,7 +260,7 @@ def _end(s: State, g: Graph, flow: int) -> None:
         clock.n_edges -= 1
         s.nodes[successor].n_deps -= 1
         if s.nodes[successor].n_deps == 0:
-            make_ready(s.nodes, g.heap, s.clock, successor, now)
+            make_ready(s, g, successor)
         edge = after
     node.state = UNUSED
     node.next = clock.free_node
@@ -278,7 +280,7 @@ def _list_due(s: State, g: Graph, limit: float, tolerance: float) -> int:
     for i in range(tail):
         s.nodes[g.queue[i]].state = ENDING
     while s.clock[0].n_heap > 0 and s.nodes[g.heap[0]].upcoming <= limit:
-        g.queue[tail] = pop_event(s.nodes, g.heap, s.clock)
+        g.queue[tail] = pop_event(s, g)
         tail += 1
     return int(tail)
 
@@ -294,7 +296,7 @@ def _handle(s: State, g: Graph, n_starting: int, tail: int) -> int:
         if s.nodes[flow].state != DELAYED:
             n_starting, tail = _retire(s, g, n_starting, tail, flow)
             _end(s, g, flow)
-        elif s.nodes[flow].pair < 0 or _pair_turn(s.nodes, g.buckets, flow):
+        elif s.nodes[flow].pair < 0 or _pair_turn(s, g, flow):
             n_starting, tail = _begin(s, g, n_starting, tail, flow)
     return n_starting
 
@@ -336,5 +338,5 @@ def complete(state: int, graph: int, slot: int, now: float) -> float:
     s, g = state_at(state), graph_at(graph)
     s.nodes[slot].state = ENDING
     s.nodes[slot].upcoming = now
-    push_event(s.nodes, g.heap, s.clock, slot)
+    push_event(s, g, slot)
     return upcoming(s, g)

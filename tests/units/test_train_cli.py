@@ -26,7 +26,7 @@ from simshuffle.studies.training.tables import STATISTICS
 from simshuffle.study import engine
 from simshuffle.study.executors import Processes
 from simshuffle.study.schema import Schema
-from simshuffle.study.store import Disk
+from simshuffle.study.store import Disk, Lost
 from simshuffle.train.cell import OwnCell, RunCell
 
 STUDY = {
