@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import ScenarioArgument, SetOption
+from simshuffle.cli.common import Set
 from simshuffle.cli.help import command
-from simshuffle.cli.show import To, check_format, print_json, print_parts
-from simshuffle.studies.fields import assignments, scenarios_of
+from simshuffle.cli.show import To, check_format, print_found, print_parts
+from simshuffle.studies.fields import ScenarioNames, scenarios_of
+from simshuffle.study.options import Option
 
 if TYPE_CHECKING:
     from simshuffle.scenario.scenario import Scenario
@@ -24,17 +25,12 @@ app = typer.Typer()
     "simshuffle check mycluster.yaml --set world_size=512",
 )
 def check(
-    scenario: ScenarioArgument,
-    set_: SetOption = None,
+    scenario: ScenarioNames,
+    set_: Set = None,
     full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Print the resolved scenario as YAML, and what follows from it."
-        ),
+        bool, Option("", "Print the resolved scenario as YAML, and what follows from it.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the verdicts as JSON, a row for each run.")
-    ] = False,
+    json: Annotated[bool, Option("", "Print the verdicts as JSON, a row for each run.")] = False,
     to: To = None,
 ) -> None:
     """Say what bounds an epoch, what it needs, which values look wrong.
@@ -45,7 +41,7 @@ def check(
     from simshuffle.scenario.scenario import all_runs
 
     check_format(json, to)
-    scenarios = scenarios_of(scenario, assignments(set_ or []))
+    scenarios = scenarios_of(scenario, set_ or {})
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
@@ -56,10 +52,7 @@ def check(
     from simshuffle.plan.verdict import tables, verdict
 
     rows = [verdict(single, name) for name, single in runs.items()]
-    if json:
-        print_json(rows)
-    else:
-        print_parts(tables(rows), to)
+    print_found(lambda: rows, lambda: tables(rows), json=json, to=to)
 
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:
@@ -79,17 +72,15 @@ def list_(to: To = None) -> None:
     """List the scenarios, studies, machines, models and data sets.
 
     Those that come with simshuffle."""
-    from simshuffle.spec.library import CATALOG, read_yaml, shipped_names
+    from simshuffle.results.console import new_table
+    from simshuffle.spec.library import catalog_names, shipped_names
 
     names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
-    for kind in ("models", "datasets"):
-        names[kind] = sorted(read_yaml(CATALOG / f"{kind}.yaml")[0])
+    names |= {kind: catalog_names(kind) for kind in ("models", "datasets")}
     if to is None:
         for kind, listed in names.items():
             typer.echo(f"{kind}: {', '.join(listed)}")
         return
-    from simshuffle.results.console import new_table
-
     table = new_table("What comes with simshuffle", ["kind", "name"])
     for kind, listed in names.items():
         for name in listed:

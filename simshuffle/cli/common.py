@@ -5,17 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.errors import InputError, Problem, SimshuffleWarning
-from simshuffle.studies.fields import machine_names, result_folders, scenario_names
-from simshuffle.study.options import words
+from simshuffle.errors import SimshuffleWarning, refuse
+from simshuffle.studies.fields import assignments, machine_names, result_folders
+from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +26,6 @@ LOADING = 1_000_000
 it keeps: Python's own 700 make them a sixth of the time of a short command."""
 LOADED = 10_000
 """The same afterwards."""
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="Set a value of the scenario. May be given several times.",
-    ),
-]
-
 
 OUT_FILE = "FILE|FOLDER"
 """What the help calls the ``--out`` of verbs that write a file, see `file_in`."""
@@ -55,27 +44,6 @@ def is_folder(path: Path) -> bool:
     return False
 
 
-def choice(option: str, *known: str, metavar: str, text: str) -> Any:
-    """An option of typer that takes one of a few words, which shell and help know.
-
-    Args:
-        option: as it is written, such as '--to'.
-        known: the words.
-        metavar: what the help calls them.
-        text: what the help says.
-    """
-
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in known:
-            rule, remedy = f"must be {' or '.join(known)}", "Write one of them, or leave it out."
-            raise InputError(Problem(option, rule, repr(value), remedy), "command line")
-        return value
-
-    return typer.Option(
-        option, metavar=metavar, help=text, callback=check, autocompletion=words(*known)
-    )
-
-
 def loaded() -> None:
     """All that a command needs is loaded: no reference cycles are searched for there, and others
     as often as they should be. Nothing is changed where a program calls `main`."""
@@ -84,36 +52,23 @@ def loaded() -> None:
         gc.set_threshold(LOADED)
 
 
-Force = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
-ResultFolder = Annotated[
-    Path,
-    typer.Argument(metavar="RESULT", help="A result folder.", autocompletion=result_folders),
+Set = Annotated[
+    Mapping[str, Any] | None,
+    Option("KEY.PATH=VALUE", "Set a value of the scenario.", "--set", read=assignments, many=True),
 ]
+Force = Annotated[bool, Option("", "Replace the files that are there.")]
+ResultFolder = Annotated[Path, Argument("RESULT", "A result folder.", complete=result_folders)]
 NetworkName = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="A machine, by its name or file; or a network's file.",
-        autocompletion=machine_names,
-    ),
-]
-ScenarioArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SCENARIO",
-        help="Scenario files, or names below scenarios/.",
-        autocompletion=scenario_names,
+    Argument(
+        "NAME",
+        "A machine, by its name or file; or a network's file.",
+        complete=machine_names,
     ),
 ]
 
 
-@dataclass
-class _Volume:
-    quiet: bool = False
-    verbose: bool = False
-
-
-_volume = _Volume()
+_volume = {"quiet": False, "verbose": False}
 
 
 def set_volume(*, quiet: bool, verbose: bool) -> None:
@@ -122,18 +77,18 @@ def set_volume(*, quiet: bool, verbose: bool) -> None:
     Raises:
         InputError: less and more are asked for.
     """
-    quiet, verbose = quiet or _volume.quiet, verbose or _volume.verbose
-    if quiet and verbose:
-        problem = Problem("--quiet", "cannot be combined with --verbose", "", "Leave one out.")
-        raise InputError(problem, "command line")
-    _volume.quiet, _volume.verbose = quiet, verbose
-    if quiet:
+    _volume["quiet"] |= quiet
+    _volume["verbose"] |= verbose
+    if _volume["quiet"] and _volume["verbose"]:
+        rule, remedy = "cannot be combined with --verbose", "Leave one out."
+        refuse("--quiet", rule, "", remedy, COMMAND_LINE)
+    if _volume["quiet"]:
         logging.getLogger("simshuffle").setLevel(logging.ERROR)
 
 
 def reset_volume() -> None:
     """Say what is usual, from now on."""
-    _volume.quiet = _volume.verbose = False
+    _volume.update(quiet=False, verbose=False)
     logging.getLogger("simshuffle").setLevel(logging.NOTSET)
 
 
@@ -141,7 +96,7 @@ def reset_volume() -> None:
 def study_progress(noun: str) -> Iterator[Progress | None]:
     """Tells how far the cells of a study are, which are called ``noun``; None if that is not
     wanted."""
-    if _volume.quiet:
+    if _volume["quiet"]:
         yield None
         return
     from simshuffle.study import progress
@@ -165,13 +120,13 @@ def complain(text: str) -> None:
 
 def say(text: str) -> None:
     """Write a line to standard error, unless errors and results alone are wanted."""
-    if not _volume.quiet:
+    if not _volume["quiet"]:
         typer.echo(text, err=True)
 
 
 def detail(text: str) -> None:
     """Write a line to standard error, if more than usual is wanted."""
-    if _volume.verbose:
+    if _volume["verbose"]:
         typer.echo(text, err=True)
 
 

@@ -8,64 +8,45 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, choice, file_in, say
+from simshuffle.cli.common import OUT_FILE, file_in, say
 from simshuffle.cli.help import command
-from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
-from simshuffle.errors import InputError, Problem
+from simshuffle.cli.show import AsJson, To, check_format, print_found
+from simshuffle.errors import refuse
 from simshuffle.figures import KINDS
-from simshuffle.study.options import words
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 app = typer.Typer()
 
 
-KindName = Annotated[
-    str | None, typer.Argument(metavar="KIND", help="What to draw.", autocompletion=words(*KINDS))
-]
-Folders = Annotated[list[Path] | None, typer.Argument(metavar="RESULT", help="Result folders.")]
-Style = Annotated[
-    str, choice("--style", "ieee", "acm", "slides", metavar="STYLE", text="ieee, acm or slides.")
-]
-Columns = Annotated[
-    str, choice("--columns", "1", "2", metavar="1|2", text="Columns of a paper that it spans.")
-]
-Format = Annotated[
-    str | None,
-    choice(
-        "--format",
-        "pdf",
-        "svg",
-        "png",
-        "pgf",
-        metavar="FORMAT",
-        text="pdf (the default), svg, png, or pgf for LaTeX.",
-    ),
-]
-File = Annotated[Path | None, typer.Option(metavar=OUT_FILE, help="Default: KIND.FORMAT, here.")]
-Latex = Annotated[bool, typer.Option("--latex", help="The same as --to latex.")]
-Replace = Annotated[
-    bool, typer.Option("--force", help="Replace a file that is no figure of simshuffle.")
-]
-
-
 def figure(
-    kind: KindName = None,
-    results: Folders = None,
-    style: Style = "ieee",
-    columns: Columns = "1",
-    format_: Format = None,
-    out: File = None,
-    latex: Latex = False,
+    kind: Annotated[str | None, Argument("KIND", "What to draw.", complete=words(*KINDS))] = None,
+    results: Annotated[list[Path] | None, Argument("RESULT", "Result folders.", many=True)] = None,
+    style: Annotated[
+        str, Option("STYLE", "ieee, acm or slides.", choices=("ieee", "acm", "slides"))
+    ] = "ieee",
+    columns: Annotated[
+        str, Option("1|2", "Columns of a paper that it spans.", choices=("1", "2"))
+    ] = "1",
+    format_: Annotated[
+        str | None,
+        Option(
+            "FORMAT",
+            "pdf (the default), svg, png, or pgf for LaTeX.",
+            choices=("pdf", "svg", "png", "pgf"),
+        ),
+    ] = None,
+    out: Annotated[Path | None, Option(OUT_FILE, "Default: KIND.FORMAT, here.")] = None,
+    latex: Annotated[bool, Option("", "The same as --to latex.")] = False,
     to: To = None,
     json: AsJson = False,
-    force: Replace = False,
+    force: Annotated[bool, Option("", "Replace a file that is no figure of simshuffle.")] = False,
 ) -> None:
     """Draw a figure, or list the kinds there are."""
     if kind is None:
         typer.echo(_listed())
         return
     if latex and to not in {None, "latex"}:
-        rule, remedy = "cannot be combined with --to", "Leave one out."
-        raise InputError(Problem("--latex", rule, str(to), remedy), "command line")
+        refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
     to = "latex" if latex else to
     check_format(json, to)
     from simshuffle.figures.draw import Wish, drawn, parts_of, rows_of, target, verdict
@@ -78,16 +59,13 @@ def figure(
         say(f"Unfinished: {', '.join(unfinished)}. The figure shows what is there.")
     if place is not None:
         drawn(wish, given, place)
-    if json:
-        print_json(rows_of(wish, given))
-    elif to:
-        print_parts(parts_of(wish, given), to)
-    else:
-        typer.echo(f"Figure: {place}")
-        typer.echo(f"Caption: {' '.join([KINDS[str(kind)], *verdict(given)])}")
+    if json or to:
+        print_found(lambda: rows_of(wish, given), lambda: parts_of(wish, given), json=json, to=to)
+        if place is not None:
+            say(f"Figure: {place}")
         return
-    if place is not None:
-        say(f"Figure: {place}")
+    typer.echo(f"Figure: {place}")
+    typer.echo(f"Caption: {' '.join([KINDS[kind], *verdict(given)])}")
 
 
 def _listed() -> str:

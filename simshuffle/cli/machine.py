@@ -14,7 +14,7 @@ from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import refuse
 from simshuffle.studies.fields import ROUTINGS
-from simshuffle.study.options import COMMAND_LINE, words
+from simshuffle.study.options import COMMAND_LINE, Option, words
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
@@ -25,21 +25,19 @@ app = typer.Typer()
 
 SHOWN = 10
 """Cables slower than others that are named; the rest are counted."""
-PatternName = Annotated[
+
+
+Pattern = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="What is sent. Default: all_to_all, of more than 4,096 adapters random_permutation.",
-        autocompletion=words(place="simshuffle.fabrics.survey:PATTERNS"),
+    Option(
+        "NAME",
+        "What is sent. Default: all_to_all, of more than 4,096 adapters random_permutation.",
+        complete=words(place="simshuffle.fabrics.survey:PATTERNS"),
     ),
 ]
 RoutingKind = Annotated[
     str | None,
-    typer.Option(
-        metavar="KIND",
-        help="Such as ecmp:queue_pairs=4. Default: the machine's.",
-        autocompletion=ROUTINGS,
-    ),
+    Option("KIND", "Such as ecmp:queue_pairs=4. Default: the machine's.", complete=ROUTINGS),
 ]
 
 
@@ -52,16 +50,15 @@ RoutingKind = Annotated[
 def show(
     source: NetworkName,
     route: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")
+        tuple[str, str] | None, Option("HOST HOST", "Show the way between two.")
     ] = None,
-    pattern: PatternName = None,
+    pattern: Pattern = None,
     routing: RoutingKind = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of what is drawn.")] = 1,
+    seed: Annotated[int, Option("N", "Of what is drawn.", low=0)] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar=OUT_FILE, help="Draw the network with its loads: .png or .pdf."),
+        Path | None, Option(OUT_FILE, "Draw the network with its loads: .png or .pdf.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file there.")] = False,
+    force: Annotated[bool, Option("", "Replace the file there.")] = False,
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -192,14 +189,13 @@ def export(
     source: NetworkName,
     to: Annotated[
         str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
-            autocompletion=words("ibsim", "infragraph", "graphml", "json"),
+        Option(
+            "FORMAT",
+            "ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
+            complete=words("ibsim", "infragraph", "graphml", "json"),
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar=OUT_FILE, help="What to write.")],
+    out: Annotated[Path, Option(OUT_FILE, "What to write.")],
     force: Force = False,
 ) -> None:
     """Write the network of NAME for another tool."""

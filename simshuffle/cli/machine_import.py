@@ -15,7 +15,7 @@ from simshuffle.cli.common import Force, say
 from simshuffle.cli.help import command
 from simshuffle.cli.machine import tell
 from simshuffle.errors import refuse
-from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.folder import Dumps
@@ -51,44 +51,34 @@ routing:
 FABRIC, TABLES = "-fabric.json", "-tables.json"
 """What the names of the files of a network and of its forwarding tables end with."""
 
+
 File = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
-        " networkx node-link JSON, or GraphML; or a folder with such a file and those of --routes,"
-        " --names and --slurm.",
+    Argument(
+        "FILE",
+        "What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
+        " networkx node-link JSON, or GraphML; or a folder with such a file and those of"
+        " --routes, --names and --slurm.",
     ),
 ]
 Routes = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
-    ),
+    Option("FILE", "Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed."),
 ]
 Names = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help='Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
-    ),
+    Option("FILE", 'Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'),
 ]
 Slurm = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
+    Option(
+        "FILE",
+        "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
     ),
 ]
 LinkBandwidth = Annotated[
     str | None,
-    typer.Option(
-        metavar="RATE", help="What links carry of which the file does not say it: '25 GB/s'."
-    ),
-]
-LinksUp = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Slurm: links from a switch up. Default: hosts below."),
+    Option("RATE", "What links carry of which the file does not say it: '25 GB/s'."),
 ]
 
 
@@ -102,30 +92,23 @@ LinksUp = Annotated[
 )
 def import_(
     file: File,
-    out: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
-    ],
+    out: Annotated[Path, Option("FILE", "A machine (.yaml), or its network alone (.json).")],
     routes: Routes = None,
     names: Names = None,
     slurm: Slurm = None,
     link_bandwidth: LinkBandwidth = None,
-    links_up: LinksUp = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the machine. Default: that of --out.")
+    links_up: Annotated[
+        int | None,
+        Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1),
     ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of a host. Default: as adapter ports.")
-    ] = None,
+    name: Annotated[str | None, Option("NAME", "Of the machine. Default: that of --out.")] = None,
+    gpus: Annotated[int | None, Option("N", "Of a host. Default: as adapter ports.", low=1)] = None,
     accelerator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
+        str | None, Option("NAME", "The key of step times in a scenario.")
     ] = None,
     mended: Annotated[
         bool,
-        typer.Option(
-            "--mended",
-            help="Give slow cables, and those of older adapters, what their neighbours carry.",
-        ),
+        Option("", "Give slow cables, and those of older adapters, what their neighbours carry."),
     ] = False,
     force: Force = False,
 ) -> None:

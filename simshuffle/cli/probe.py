@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simshuffle.cli.help import command
+from simshuffle.study.options import Argument, Option
 
 app = typer.Typer()
 
@@ -21,17 +22,11 @@ app = typer.Typer()
 def probe(
     folder: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FOLDER",
-            help="Of your data set, or a part of it; the default is made photographs.",
-        ),
+        Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
     ] = None,
     exchange: Annotated[
         bool,
-        typer.Option(
-            "--exchange",
-            help="Set the costs of an exchange too, for a scenario that does not sweep it.",
-        ),
+        Option("", "Set the costs of an exchange too, for a scenario that does not sweep it."),
     ] = False,
 ) -> None:
     """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and

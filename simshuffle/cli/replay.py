@@ -11,55 +11,15 @@ import typer
 from simshuffle.cli.common import OUT_FILE, file_in, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.cli.show import To, print_parts
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
+from simshuffle.study.options import Argument, Option, words
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from simshuffle.network.replay import Replay
-from simshuffle.study.options import words
 
 app = typer.Typer()
-
-
-Case = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CASE", help="A JSON file with links and flows, compressed with gzip or not."
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Option(
-        metavar="MODEL",
-        help="The network model.",
-        autocompletion=words("analytic", "fluid", "packet"),
-    ),
-]
-Tolerance = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SHARE", help="fluid: error allowed for less work, from 0 (exact) to below 1."
-    ),
-]
-Mtu = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="packet: bytes of a packet, such as '4096 B'.")
-]
-PortBuffer = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="packet: buffer of a port, such as '64 KiB'.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar=OUT_FILE, help="CSV file (.csv or .csv.gz); the default is standard output."
-    ),
-]
-Compare = Annotated[
-    bool,
-    typer.Option(
-        "--compare", help="Put the ends that CASE expects, and the errors, beside each end."
-    ),
-]
 
 
 @command(
@@ -69,13 +29,29 @@ Compare = Annotated[
     "simshuffle study replay case.json --network packet --compare --to latex",
 )
 def replay(
-    case: Case,
-    network: Model = "fluid",
-    tolerance: Tolerance = None,
-    mtu: Mtu = None,
-    port_buffer: PortBuffer = None,
-    out: Out = None,
-    compare: Compare = False,
+    case: Annotated[
+        Path, Argument("CASE", "A JSON file with links and flows, compressed with gzip or not.")
+    ],
+    network: Annotated[
+        str, Option("MODEL", "The network model.", complete=words("analytic", "fluid", "packet"))
+    ] = "fluid",
+    tolerance: Annotated[
+        str | None,
+        Option("SHARE", "fluid: error allowed for less work, from 0 (exact) to below 1."),
+    ] = None,
+    mtu: Annotated[
+        str | None, Option("SIZE", "packet: bytes of a packet, such as '4096 B'.")
+    ] = None,
+    port_buffer: Annotated[
+        str | None, Option("SIZE", "packet: buffer of a port, such as '64 KiB'.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(OUT_FILE, "CSV file (.csv or .csv.gz); the default is standard output."),
+    ] = None,
+    compare: Annotated[
+        bool, Option("", "Put the ends that CASE expects, and the errors, beside each end.")
+    ] = False,
     to: To = None,
 ) -> None:
     """Say when the flows of a file end.
@@ -92,7 +68,7 @@ def replay(
     given = read_case(case)
     if compare and given.expected is None:
         rule, remedy = "needs a case that says when its flows end", "Leave it out."
-        raise InputError(Problem("--compare", rule, "no flows.end", remedy), str(case))
+        refuse("--compare", rule, "no flows.end", remedy, str(case))
     with share_progress("replay") as progress:
         result = replay_case(given, model, progress)
     if out is not None:
@@ -103,10 +79,10 @@ def replay(
         sys.stdout.flush()  # an error comes here, and not at the end of the process
     if to is not None:
         print_parts(_tables(result, with_ends=out is None, compare=compare), to)
-        return
-    say(title(result))
-    for name, text in facts(result).items():
-        say(f"  {name:15} {text}")
+    else:
+        say(title(result))
+        for name, text in facts(result).items():
+            say(f"  {name:15} {text}")
 
 
 def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:

@@ -9,6 +9,7 @@ import typer
 
 from simshuffle.cli.common import OUT_FILE, file_in
 from simshuffle.cli.help import command
+from simshuffle.study.options import Argument, Option
 
 app = typer.Typer()
 
@@ -20,19 +21,13 @@ app = typer.Typer()
     "simshuffle report results/before results/after --out both.html",
 )
 def report(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RESULT", help="Result folders, one or more.")
-    ],
+    folders: Annotated[list[Path], Argument("RESULT", "Result folders, one or more.", many=True)],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=OUT_FILE,
-            help="The page. Default: NAME-report.html here, after the results.",
-        ),
+        Option(OUT_FILE, "The page. Default: NAME-report.html here, after the results."),
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option("--force", help="Replace a file that is not the page of the same results."),
+        bool, Option("", "Replace a file that is not the page of the same results.")
     ] = False,
 ) -> None:
     """Write results as one HTML page.

@@ -11,16 +11,16 @@ import typer
 from simshuffle.cli.common import (
     OUT_FILE,
     ResultFolder,
-    choice,
     is_folder,
     say,
     study_progress,
     warnings_said,
 )
 from simshuffle.cli.help import command
-from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
+from simshuffle.cli.show import AsJson, To, check_format, print_found, print_json
 from simshuffle.cli.show import show as show_result
 from simshuffle.studies.fields import any_of, result_folders, scenario_names
+from simshuffle.study.options import Argument, Option
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Result
@@ -32,13 +32,11 @@ verbs = typer.Typer()
 COMPARED = any_of(result_folders, scenario_names)
 LabelsOption = Annotated[
     str | None,
-    choice(
-        "--labels",
-        "cause",
-        "paper",
-        metavar="BOOKING",
-        text="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+    Option(
+        "BOOKING",
+        "Waiting for other ranks by what it is for (cause, the default), or booked where the"
         " authors' timers do (paper).",
+        choices=("cause", "paper"),
     ),
 ]
 
@@ -50,13 +48,8 @@ LabelsOption = Annotated[
     "simshuffle compare quickstart abci-imagenet1k --to markdown",
 )
 def compare(
-    a: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A result folder, or a scenario.", autocompletion=COMPARED
-        ),
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", autocompletion=COMPARED)],
+    a: Annotated[str, Argument("A", "A result folder, or a scenario.", complete=COMPARED)],
+    b: Annotated[str, Argument("B", "Another one.", complete=COMPARED)],
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -68,10 +61,7 @@ def compare(
 
     check_format(json, to)
     found = compared(side(a), side(b))
-    if json:
-        print_json(found.as_json())
-    else:
-        print_parts(found.parts(), to)
+    print_found(found.as_json, found.parts, json=json, to=to)
 
 
 def _booked(result: Result, labels: str | None) -> Result:
@@ -89,9 +79,9 @@ def plot(
     folder: ResultFolder,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=OUT_FILE,
-            help="A folder, or the path of one figure without suffix. Default: the result's own.",
+        Option(
+            OUT_FILE,
+            "A folder, or the path of one figure without suffix. Default: the result's own.",
         ),
     ] = None,
     labels: LabelsOption = None,
@@ -142,27 +132,17 @@ def show(
     "simshuffle results verify results/quickstart --tolerance 1e-6 --processes 4",
 )
 def verify(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULT",
-            help="A result folder.",
-            autocompletion=result_folders,
-        ),
-    ],
+    folder: ResultFolder,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="By how much numbers may differ, as a share. The default is 0, or 1e-9 where"
-            " another version made the result.",
+        Option(
+            "SHARE",
+            "By how much numbers may differ, as a share. The default is 0, or 1e-9 where another"
+            " version made the result.",
         ),
     ] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes at once; the default is one on each core."
-        ),
+        int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
     ] = None,
     json: AsJson = False,
 ) -> None:

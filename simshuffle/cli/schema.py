@@ -9,9 +9,9 @@ import typer
 
 from simshuffle.cli.common import OUT_FILE, file_in, say
 from simshuffle.cli.help import command
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.studies import verbs
-from simshuffle.study.options import words
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 app = typer.Typer()
 
@@ -29,18 +29,17 @@ KNOWN = ("scenario", "study", "topology", *(verb.word for verb in verbs().values
 def schema(
     what: Annotated[
         str,
-        typer.Argument(
-            metavar="[scenario|study|topology|VERB]",
-            help="Whose schema: that of scenarios, of studies of training, of machines, or of the"
+        Argument(
+            "[scenario|study|topology|VERB]",
+            "Whose schema: that of scenarios, of studies of training, of machines, or of the"
             " options of a verb, as its function in Python takes them.",
-            autocompletion=words(*KNOWN),
+            complete=words(*KNOWN),
         ),
     ] = "scenario",
     out: Annotated[
-        Path | None,
-        typer.Option(metavar=OUT_FILE, help="What to write; the default is standard output."),
+        Path | None, Option(OUT_FILE, "What to write; the default is standard output.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    force: Annotated[bool, Option("", "Replace the file that is there.")] = False,
 ) -> None:
     """Print the JSON Schema of a kind of file, for editors.
 
@@ -54,7 +53,7 @@ def schema(
 
     if what not in KNOWN:
         rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."
-        raise InputError(Problem("schema", rule, repr(what), remedy), "command line")
+        refuse("schema", rule, repr(what), remedy, COMMAND_LINE)
     if (out := file_in(out, f"{what}.schema.json")) is not None:
         check_place(out, replace=force)
     from simshuffle.cli.schema_files import schema as schema_of

@@ -9,29 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import choice
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
+from simshuffle.study.options import COMMAND_LINE, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from rich.table import Table
 
     from simshuffle.study.study import Result
 
 AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print the tables as JSON on standard output, and nothing else."),
+    bool, Option("", "Print the tables as JSON on standard output, and nothing else.")
 ]
 To = Annotated[
     str | None,
-    choice(
-        "--to",
-        "latex",
-        "markdown",
-        metavar="FORMAT",
-        text="latex (booktabs) or markdown: print the tables so on standard output, and nothing"
-        " else.",
+    Option(
+        "FORMAT",
+        "latex (booktabs) or markdown: print the tables so on standard output, and nothing else.",
+        choices=("latex", "markdown"),
     ),
 ]
 
@@ -43,8 +39,7 @@ def check_format(json: bool, to: str | None) -> None:
         InputError: it is.
     """
     if json and to is not None:
-        rule, remedy = "cannot be combined with --json", "Leave one out."
-        raise InputError(Problem("--to", rule, to, remedy), "command line")
+        refuse("--to", "cannot be combined with --json", to, "Leave one out.", COMMAND_LINE)
 
 
 def show(
@@ -56,9 +51,29 @@ def show(
         print_json(result.as_json())
         return
     print_parts(result.exported() if to else result.parts(), to, width)
-    if folder is not None and to is None:
-        figures = _figures(sorted(folder.glob("*.png")))
-        typer.echo(f"Tables: {folder}" + (f"\n{figures}" if figures else ""))
+    if folder is None or to is not None:
+        return
+    typer.echo(f"Tables: {folder}")
+    figures = sorted(folder.glob("*.png"))
+    if len(figures) == 1:
+        typer.echo(f"Figure: {figures[0]} and {figures[0].with_suffix('.pdf')}")
+    elif figures:
+        both = "both" if len(figures) == 2 else "all"
+        typer.echo(f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf")
+
+
+def print_found(
+    as_json: Callable[[], Any],
+    parts: Callable[[], Iterable[str | Table]],
+    *,
+    json: bool,
+    to: str | None,
+) -> None:
+    """Print what was found: as plain values, or as texts and tables."""
+    if json:
+        print_json(as_json())
+    else:
+        print_parts(parts(), to)
 
 
 def print_json(values: Any) -> None:
@@ -82,13 +97,3 @@ def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int 
     console = Console(width=None if sys.stdout.isatty() else width)
     for part in parts:
         print_whole(console, part)
-
-
-def _figures(paths: Sequence[Path]) -> str:
-    """Where the figures are; '' if there are none."""
-    if not paths:
-        return ""
-    if len(paths) == 1:
-        return f"Figure: {paths[0]} and {paths[0].with_suffix('.pdf')}"
-    both = "both" if len(paths) == 2 else "all"
-    return f"Figures: {', '.join(map(str, paths))}, and {both} as .pdf"
