@@ -13,18 +13,14 @@ import typer
 
 from simshuffle.cli import (
     check,
-    collective,
     derived,
     export,
-    figure,
     machine,
     machine_import,
     new,
-    probe,
-    replay,
-    report,
     results,
     schema,
+    study,
 )
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
@@ -45,9 +41,9 @@ GROUPS = {
 }
 """Groups of verbs that few need, and what their help says."""
 BY_HAND = {
-    "": (new, check, results, report, figure, export, schema),
-    "study": (collective, replay),
-    "machine": (probe, machine, machine_import),
+    "": (new, check, results, export, schema),
+    "study": (study,),
+    "machine": (machine, machine_import),
 }
 """Verbs that make no result folder, by the group that they are in."""
 

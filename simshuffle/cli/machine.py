@@ -1,5 +1,5 @@
-"""Verbs below ``simshuffle machine`` on networks: show, what one is made of, its routes, and what a
-pattern puts on it; export, to files of other tools."""
+"""Verbs below ``simshuffle machine``: show, what a network is made of, its routes, its loads; export,
+a network to files of other tools; probe, what a sample costs this host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simshuffle.cli.help import command
 from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import refuse
 from simshuffle.studies.fields import ROUTINGS
-from simshuffle.study.options import COMMAND_LINE, Option, words
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
@@ -234,3 +234,26 @@ def tell(fabric: ImportedFabric) -> None:
         say(f"  {name:10} {text}")
     if fabric.slow_cables:
         say("What they cost an epoch: import once more with --mended, run both, and compare.")
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle machine probe",
+    "simshuffle machine probe imagenet/train --exchange > costs.yaml",
+)
+def probe(
+    folder: Annotated[
+        Path | None,
+        Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
+    ] = None,
+    exchange: Annotated[
+        bool,
+        Option("", "Set the costs of an exchange too, for a scenario that does not sweep it."),
+    ] = False,
+) -> None:
+    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and
+    print it as a fragment that a scenario includes."""
+    from simshuffle.studies.calibrate.sample_costs import probe as measure
+
+    typer.echo(measure(folder).to_yaml(exchange=exchange), nl=False)
