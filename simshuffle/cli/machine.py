@@ -1,5 +1,5 @@
-"""Verbs below ``simshuffle machine``: show, what a network is made of, its routes, its loads; export,
-a network to files of other tools; probe, what a sample costs this host."""
+"""Verbs below ``simshuffle machine``: show, what a network is made of, its routes and loads; export
+to files of other tools; probe, what a sample costs this host."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ fabric shows are estimates."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,6 +47,27 @@ DEFAULT_ROUTING = """\
 routing:
   kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
 """
+HOSTS = """\
+host:
+  gpus: {gpus}  # {given}; nvidia-smi -L
+  accelerator: {device}  # estimate; the key of step times in a scenario
+  cores: {cores}
+  hcas: {hcas}  # read
+  pcie_slots: {hcas}  # estimate: one for each adapter port
+  pcie_bandwidth: {pcie}  # estimate: {pcie_why}
+  nvlink_bandwidth: {nvlink}  # estimate: {nvlink_why}
+ssd:
+  capacity: {ssd}
+  read_bandwidth: {ssd_read}
+  write_bandwidth: {ssd_write}
+memory:
+  capacity: {memory}
+  bandwidth: 200 GB/s  # estimate: 8 x DDR4-3200 have 204.8 GB/s
+parallel_file_system:
+  read_bandwidth: {pfs_bandwidth}
+  open_rate: {pfs_opens}
+"""
+"""What stands in and around the hosts, which no fabric shows."""
 FABRIC, TABLES = "-fabric.json", "-tables.json"
 """What the names of the files of a network and of its forwarding tables end with."""
 
@@ -238,7 +258,8 @@ def machine_files(
     Raises:
         InputError: GPUs do not share the adapters of a host evenly.
     """
-    from simshuffle.cli.new_machine import scalar
+    from simshuffle.cli.new_machine import links_of, scalar
+    from simshuffle.cli.new_questions import QUESTIONS
     from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
     from simshuffle.spec.units import Dimension, readable
 
@@ -248,7 +269,7 @@ def machine_files(
         rule = f"must be a multiple of the {hcas} adapter ports of a host"
         refuse("--gpus", rule, str(count), f"For example {hcas}.", COMMAND_LINE)
     hosts = len(fabric.of_kind("host"))
-    head = HEAD.format(
+    text = HEAD.format(
         name=scalar(name),
         file=Path(fabric.source).name,
         description=scalar(f"{hosts} hosts with {hcas} adapter ports each, imported"),
@@ -258,53 +279,14 @@ def machine_files(
     )
     files = {stem + FABRIC: fabric.to_json()}
     if tables is not None:
-        head += ROUTING.format(tables=stem + TABLES, dump=tables.source)
+        text += ROUTING.format(tables=stem + TABLES, dump=tables.source)
         files[stem + TABLES] = tables.to_json()
     elif fabric.ports:  # of InfiniBand
-        head += DEFAULT_ROUTING
-    given = "given" if gpus is not None else "estimate: one for each adapter port"
-    return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
-
-
-def _host(hcas: int, gpus: int, given: str, accelerator: str) -> str:
-    """What stands in and around the hosts, which no fabric shows."""
-    from simshuffle.cli.new_machine import links_of, scalar
-
-    links = links_of(accelerator)
-    sections: Mapping[str, Mapping[str, tuple[str, str]]] = {
-        "host": {
-            "gpus": (str(gpus), f"{given}; nvidia-smi -L"),
-            "accelerator": (scalar(accelerator), "estimate; the key of step times in a scenario"),
-            "cores": _default("cores"),
-            "hcas": (str(hcas), "read"),
-            "pcie_slots": (str(hcas), "estimate: one for each adapter port"),
-            "pcie_bandwidth": (links["pcie"], f"estimate: {links['pcie_why']}"),
-            "nvlink_bandwidth": (links["nvlink"], f"estimate: {links['nvlink_why']}"),
-        },
-        "ssd": {
-            "capacity": _default("ssd"),
-            "read_bandwidth": _default("ssd_read"),
-            "write_bandwidth": _default("ssd_write"),
-        },
-        "memory": {
-            "capacity": _default("memory"),
-            "bandwidth": ("200 GB/s", "estimate: 8 x DDR4-3200 have 204.8 GB/s"),
-        },
-        "parallel_file_system": {
-            "read_bandwidth": _default("pfs_bandwidth"),
-            "open_rate": _default("pfs_opens"),
-        },
+        text += DEFAULT_ROUTING
+    kind = accelerator or ACCELERATOR
+    values = {
+        of.name: f"{of.default}  # estimate: {of.why}. Measure: {of.measure}" for of in QUESTIONS
     }
-    return "".join(
-        f"{section}:\n"
-        + "".join(f"  {key}: {value}  # {why}\n" for key, (value, why) in of.items())
-        for section, of in sections.items()
-    )
-
-
-def _default(name: str) -> tuple[str, str]:
-    """The default of a question of `simshuffle new`, and where it is from."""
-    from simshuffle.cli.new_questions import BY_NAME
-
-    question = BY_NAME[name]
-    return question.default, f"estimate: {question.why}. Measure: {question.measure}"
+    values |= {"gpus": str(count), "hcas": str(hcas), "device": scalar(kind), **links_of(kind)}
+    given = "given" if gpus is not None else "estimate: one for each adapter port"
+    return {**files, file: text + HOSTS.format(**values, given=given)}
