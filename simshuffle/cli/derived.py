@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from simshuffle.cli.common import complain, detail, loaded, say, study_progress, warnings_said
+from simshuffle.cli.common import (
+    AsJson,
+    To,
+    check_format,
+    complain,
+    detail,
+    loaded,
+    say,
+    show,
+    study_progress,
+    warnings_said,
+)
 from simshuffle.cli.help import command, keyword, option_of
-from simshuffle.cli.show import AsJson, To, check_format, show
 from simshuffle.study.options import COMMAND_LINE, described, fields_of, filled
 from simshuffle.study.verb import Verb
 

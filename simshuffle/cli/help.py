@@ -16,15 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
 from simshuffle.errors import refuse
-from simshuffle.study.options import (
-    COMMAND_LINE,
-    Argument,
-    Field,
-    Option,
-    Words,
-    plain_type,
-    words,
-)
+from simshuffle.study.options import COMMAND_LINE, Argument, Field, Option, Words, plain_type, words
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 

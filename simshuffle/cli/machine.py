@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, Force, NetworkName, file_in, say
+from simshuffle.cli.common import (
+    OUT_FILE,
+    AsJson,
+    Force,
+    NetworkName,
+    To,
+    file_in,
+    print_parts,
+    say,
+)
 from simshuffle.cli.help import command
-from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import refuse
 from simshuffle.studies.fields import ROUTINGS
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words

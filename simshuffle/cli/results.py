@@ -11,16 +11,20 @@ import typer
 
 from simshuffle.cli.common import (
     OUT_FILE,
+    AsJson,
     ResultFolder,
+    To,
+    check_format,
     file_in,
     is_folder,
+    print_found,
+    print_json,
     say,
     study_progress,
     warnings_said,
 )
+from simshuffle.cli.common import show as show_result
 from simshuffle.cli.help import command
-from simshuffle.cli.show import AsJson, To, check_format, print_found, print_json
-from simshuffle.cli.show import show as show_result
 from simshuffle.errors import refuse
 from simshuffle.figures import KINDS
 from simshuffle.studies.fields import any_of, result_folders, scenario_names

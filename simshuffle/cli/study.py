@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, Set, file_in, say, share_progress
+from simshuffle.cli.common import (
+    OUT_FILE,
+    Set,
+    To,
+    check_format,
+    file_in,
+    print_found,
+    print_parts,
+    say,
+    share_progress,
+)
 from simshuffle.cli.help import command
-from simshuffle.cli.show import To, check_format, print_found, print_parts
 from simshuffle.errors import refuse
 from simshuffle.studies.fields import any_of, assigned, machine_names, scenario_names
 from simshuffle.study.options import Argument, Option, words

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import simshuffle.studies
 from simshuffle.cli import main
-from simshuffle.cli.show import show
+from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
 from simshuffle.results.export import exported
