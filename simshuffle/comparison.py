@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +65,10 @@ class Comparison:
     asked: pd.DataFrame
     versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
     # by name: columns that tell rows apart, a, b, and difference, in % of a
-    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame]
     # what else is to be said: how runs are matched, rows without a counterpart, other lengths
-    notes: Sequence[str] = ()
-    runs: Mapping[str, str] = field(default_factory=dict)  # of B, by those of A matched with them
+    notes: Sequence[str]
+    runs: Mapping[str, str]  # of B, by those of A matched with them
 
     def __str__(self) -> str:
         """What a terminal shows of it."""

@@ -13,7 +13,7 @@ from simshuffle.cli.common import (
     To,
     check_format,
     file_in,
-    print_found,
+    print_json,
     print_parts,
     say,
 )
@@ -66,7 +66,10 @@ def check(
     from simshuffle.plan.verdict import tables, verdict
 
     rows = [verdict(single, name) for name, single in runs.items()]
-    print_found(lambda: rows, lambda: tables(rows), json=json, to=to)
+    if json:
+        print_json(rows)
+    else:
+        print_parts(tables(rows), to)
 
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:

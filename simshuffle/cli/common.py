@@ -114,20 +114,6 @@ def show(
         typer.echo(f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf")
 
 
-def print_found(
-    as_json: Callable[[], Any],
-    parts: Callable[[], Iterable[str | Table]],
-    *,
-    json: bool,
-    to: str | None,
-) -> None:
-    """Print what was found: as plain values, or as texts and tables."""
-    if json:
-        print_json(as_json())
-    else:
-        print_parts(parts(), to)
-
-
 def print_json(values: Any) -> None:
     """Print plain values, and those of numpy, as JSON."""
     text = json_.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())

@@ -17,8 +17,8 @@ from simshuffle.cli.common import (
     check_format,
     file_in,
     is_folder,
-    print_found,
     print_json,
+    print_parts,
     say,
     study_progress,
     warnings_said,
@@ -69,7 +69,10 @@ def compare(
 
     check_format(json, to)
     found = compared(side(a), side(b))
-    print_found(found.as_json, found.parts, json=json, to=to)
+    if json:
+        print_json(found.as_json())
+    else:
+        print_parts(found.parts(), to)
 
 
 @command(
@@ -138,13 +141,16 @@ def figure(
         say(f"Unfinished: {', '.join(unfinished)}. The figure shows what is there.")
     if place is not None:
         drawn(wish, given, place)
-    if json or to:
-        print_found(lambda: rows_of(wish, given), lambda: parts_of(wish, given), json=json, to=to)
-        if place is not None:
-            say(f"Figure: {place}")
+    if json:
+        print_json(rows_of(wish, given))
+    elif to:
+        print_parts(parts_of(wish, given), to)
+    else:
+        typer.echo(f"Figure: {place}")
+        typer.echo(f"Caption: {' '.join([KINDS[kind], *verdict(given)])}")
         return
-    typer.echo(f"Figure: {place}")
-    typer.echo(f"Caption: {' '.join([KINDS[kind], *verdict(given)])}")
+    if place is not None:
+        say(f"Figure: {place}")
 
 
 def _listed() -> str:

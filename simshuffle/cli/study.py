@@ -16,7 +16,7 @@ from simshuffle.cli.common import (
     To,
     check_format,
     file_in,
-    print_found,
+    print_json,
     print_parts,
     say,
     share_progress,
@@ -96,11 +96,12 @@ def collective(
         measured = measure(made, wanted, progress)
     for note in measured.notes:
         say(note)
-    if json or to:
-        print_found(measured.as_json, lambda: [measured.table(), *measured.notes], json=json, to=to)
+    if json:
+        print_json(measured.as_json())
+    elif to:
+        print_parts([measured.table(), *measured.notes], to)
     else:
-        for line in measured.lines():
-            typer.echo(line)
+        typer.echo("\n".join(measured.lines()))
 
 
 @command(
