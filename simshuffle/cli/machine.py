@@ -25,6 +25,8 @@ from simshuffle.studies.fields import ROUTINGS
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.routing import Fabric, RoutingRule
     from simshuffle.topology.base import Interconnect
@@ -96,15 +98,15 @@ def show(
     pattern = pattern or usual_pattern(survey)
     check_effort(survey, pattern)
     router = rule.router(fabric, seed)
-    told = {"network": source, **facts(survey), "routing": rule.describe()}
+    made_of = {"network": source, **facts(survey), "routing": rule.describe()}
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
     rows = [] if route is None else route_rows(router, *route)
     if json:
-        shown = {"facts": told, "pattern": pattern, "loads": table.to_dict("records")}
+        shown = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
         typer.echo(json_text.dumps({**shown, "route": rows}, indent=1))
     else:
-        print_parts(_tables(told, pattern, table, rows, route), to)
+        print_parts(_tables(made_of, pattern, table, rows, route), to)
     if out is not None:
         from simshuffle.fabrics.figure import fabric_figure, save_figure
 
@@ -123,8 +125,8 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     from simshuffle.scenario.scenario import machine_of
     from simshuffle.topology import Custom
 
-    own: RoutingRule | None = None
     found = _fabric_in(source)
+    own: RoutingRule | None = None
     if found is not None:
         fabric = Fabric(found.sketch())
         topology: Interconnect = Custom(kind="custom", path=source)
@@ -134,7 +136,7 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
         fabric = Fabric(machine.sketch())
         own = own or (routing_by_levels(fabric) if machine.is_cut else None)
     if routing is not None:
-        return fabric, routing_named(routing)
+        own = routing_named(routing)
     return fabric, own or routing_of(topology, fabric)
 
 
@@ -162,17 +164,17 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 
 def _tables(
-    told: dict[str, str],
+    made_of: dict[str, str],
     pattern: str,
     loads: Any,
     rows: list[tuple[str, str, str, str]],
     route: tuple[str, str] | None,
-) -> list[Any]:
+) -> list[Table]:
     from simshuffle.results.console import new_table
     from simshuffle.spec.units import Dimension, readable
 
     first = new_table(None, ["what", "found"])
-    for name, text in told.items():
+    for name, text in made_of.items():
         first.add_row(name, text)
     title = f"{pattern}: messages that share a link, and what each of them gets"
     second = new_table(title, ["links"], ["count", "mean", "most", "each message"])
@@ -182,8 +184,8 @@ def _tables(
     if route is None:
         return [first, second]
     third = new_table(f"from {route[0]} to {route[1]}", ["rail", "link"], ["bandwidth", "latency"])
-    for of_route in rows:
-        third.add_row(*of_route)
+    for each in rows:
+        third.add_row(*each)
     return [first, second, third]
 
 
