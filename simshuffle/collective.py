@@ -13,7 +13,7 @@ from pydantic import Field
 from rich.table import Table
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network import Fluid, Network, Packet
 from simshuffle.plan.effort import MOST_PACKETS, allreduce_packets
@@ -30,6 +30,7 @@ from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import unreported, validated
+from simshuffle.study.options import COMMAND_LINE
 
 ELEMENT = 4
 """Bytes of an element, a float32."""
@@ -90,26 +91,24 @@ def bench_of(scenario: Scenario) -> Bench:
     )
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What else is chosen than a scenario or a machine says."""
-
-    values: Mapping[str, Any]  # of the scenario or the machine, by dotted key
-    # the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed` gives what it
-    # leaves out
-    algorithm: str = ""
-    allreduce: Mapping[str, Any] | None = None  # keys of the allreduce, after that
-    # hosts, gpus_per_host: that are used; None for those of the scenario, or all
-    hosts: int | None = None
-    gpus_per_host: int | None = None
-
-
-def bench(name: str, chosen: Chosen) -> Bench:
+def bench(
+    name: str,
+    values: Mapping[str, Any],
+    algorithm: str = "",
+    allreduce: Mapping[str, Any] | None = None,
+    *,
+    hosts: int | None = None,
+    gpus_per_host: int | None = None,
+) -> Bench:
     """The bench of a scenario, or of a machine with an allreduce that is chosen.
 
     Args:
         name: a file, or the name of a shipped scenario or machine.
-        chosen: what else.
+        values: of the scenario or the machine, by dotted key.
+        algorithm: the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed`
+            gives what it leaves out.
+        allreduce: keys of the allreduce, after that.
+        hosts, gpus_per_host: that are used; None for those of the scenario, or all.
 
     Raises:
         InputError: there is no such file, or a value is not valid, or there are too few GPUs.
@@ -117,24 +116,28 @@ def bench(name: str, chosen: Chosen) -> Bench:
     path, is_machine = _found(name)
     of: _Machine | Scenario
     if is_machine:
-        of = machine = _machine(path, chosen.values)
+        of = machine = _machine(path, values)
         world_size, plain, label = machine.cluster.num_gpus, by_kind("nccl"), machine.cluster.name
     else:
-        of = scenario = load_scenario(path, chosen.values)
+        of = scenario = load_scenario(path, values)
         world_size, label = scenario.world_size, scenario.name
         plain = scenario.workload.allreduce.model_dump(mode="json", exclude_none=True)
     cluster = of.cluster
-    if chosen.hosts is not None or chosen.gpus_per_host is not None:
-        hosts = cluster.hosts_for(world_size) if chosen.hosts is None else chosen.hosts
-        if chosen.gpus_per_host is not None:
-            cluster = _with_gpus(cluster, chosen.gpus_per_host)
+    if hosts is not None or gpus_per_host is not None:
+        hosts = cluster.hosts_for(world_size) if hosts is None else hosts
+        cluster = cluster if gpus_per_host is None else _with_gpus(cluster, gpus_per_host)
         world_size = hosts * cluster.host.gpus
-    if chosen.algorithm:
-        plain = _named(chosen.algorithm)
-    allreduce = _allreduce(completed(plain, cluster), chosen.allreduce or {})
-    allreduce = allreduce.over(cluster.hcas_per_domain)
-    made = Bench(label, cluster, allreduce, of.network, of.seed, world_size)
-    if problems := _problems(made):
+    if algorithm:
+        plain = _named(algorithm)
+    chosen = _allreduce(completed(plain, cluster), allreduce or {})
+    made = Bench(
+        label, cluster, chosen.over(cluster.hcas_per_domain), of.network, of.seed, world_size
+    )
+    if world_size < 2:
+        rule = "an allreduce needs 2 ranks or more"
+        raise ScenarioError(Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name)
+    problems = cluster_problems(cluster, world_size)
+    if problems := [*problems, *allreduce_problems(cluster, made.allreduce)]:
         raise ScenarioError(problems, name)
     return made
 
@@ -160,8 +163,8 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     for prefix, latencies in (("", of_steps), ("ring_", _RING), ("tree_", _TREE)):
         for side, latency in zip(("intra", "inter"), latencies, strict=True):
             known[f"{prefix}{side}_host_latency"] = latency
-    fields = record.model_fields
-    return {k: v for k, v in known.items() if k in fields and fields[k].is_required()} | dict(plain)
+    needed = {key for key, of in record.model_fields.items() if of.is_required()}
+    return {key: value for key, value in known.items() if key in needed} | dict(plain)
 
 
 def sizes(text: str) -> tuple[float, ...]:
@@ -182,7 +185,7 @@ def sizes(text: str) -> tuple[float, ...]:
             problems.append(Problem("--sizes", rule, repr(part), "Write for example 8 B."))
         found.append(nbytes)
     if problems:
-        raise InputError(problems, "command line")
+        raise InputError(problems, COMMAND_LINE)
     return tuple(found)
 
 
@@ -215,14 +218,13 @@ def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
     """The cluster with so many GPUs in use on every host."""
     if gpus > cluster.host.gpus:
         rule = f"must not exceed the {cluster.host.gpus} GPUs of a host of {cluster.name}"
-        raise InputError(Problem("--gpus-per-host", rule, str(gpus), "Use fewer."), "command line")
+        refuse("--gpus-per-host", rule, str(gpus), "Use fewer.", COMMAND_LINE)
     plain = cluster.model_dump(mode="json", exclude_none=True)
     plain["host"]["gpus"] = gpus
     changed, found = validated(plain, Cluster)
     if changed is None or found:
         remedy = "Add for example --set cluster.host.hcas=1 --set cluster.host.pcie_slots=1."
-        told = Problem("--gpus-per-host", found[0].rule, str(gpus), remedy)
-        raise InputError(told, "command line")
+        refuse("--gpus-per-host", found[0].rule, str(gpus), remedy, COMMAND_LINE)
     return changed
 
 
@@ -231,7 +233,7 @@ def _named(algorithm: str) -> dict[str, Any]:
         return by_kind(algorithm)
     except InputError as error:
         problems = [problem.below("--algorithm") for problem in error.problems]
-        raise InputError(problems, "command line") from None
+        raise InputError(problems, COMMAND_LINE) from None
 
 
 def _allreduce(plain: dict[str, Any], values: Mapping[str, Any]) -> Allreduce:
@@ -242,16 +244,8 @@ def _allreduce(plain: dict[str, Any], values: Mapping[str, Any]) -> Allreduce:
     made, found = validated(raw, _Reduced)
     problems += unreported(found, problems)
     if problems or made is None:
-        raise InputError([problem.below("workload") for problem in problems], "command line")
+        raise InputError([problem.below("workload") for problem in problems], COMMAND_LINE)
     return made.allreduce
-
-
-def _problems(made: Bench) -> list[Problem]:
-    if made.world_size < 2:
-        rule = "an allreduce needs 2 ranks or more"
-        return [Problem("--hosts", rule, f"{made.world_size} rank", "Use more hosts.")]
-    machine = cluster_problems(made.cluster, made.world_size)
-    return [*machine, *allreduce_problems(made.cluster, made.allreduce)]
 
 
 HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
@@ -260,30 +254,13 @@ WIDTHS = (11, 14, 10, 8, 9, 8, 8)
 
 
 @dataclass(frozen=True)
-class Row:
-    """The allreduce of one buffer: its bytes, and its time (s)."""
-
-    nbytes: float
-    seconds: float
-    world_size: int
-
-    @property
-    def algorithm_bandwidth(self) -> float:
-        """Bytes of the buffer a second."""
-        return self.nbytes / self.seconds if self.seconds else 0.0
-
-    @property
-    def bus_bandwidth(self) -> float:
-        """2 (M-1)/M times that."""
-        return 2 * (self.world_size - 1) / self.world_size * self.algorithm_bandwidth
-
-
-@dataclass(frozen=True)
 class Measurement:
     """The rows of a bench, by size, and what is to be known of them."""
 
     bench: Bench
-    rows: Sequence[Row]
+    # bytes of the buffer, seconds, bytes of it a second, and 2 (M-1)/M times that: the bandwidth of
+    # the bus
+    rows: Sequence[dict[str, float]]
 
     @property
     def notes(self) -> list[str]:
@@ -293,8 +270,8 @@ class Measurement:
         for key, curve in bench.allreduce:
             if not isinstance(curve, Curve) or key.startswith(unused):
                 continue
-            if outside := [row.nbytes for row in self.rows if not curve.covers(row.nbytes)]:
-                span = " to ".join(_bytes(x) for x in (curve.x[0], curve.x[-1]))
+            if outside := [row["nbytes"] for row in self.rows if not curve.covers(row["nbytes"])]:
+                span = f"{_bytes(curve.x[0])} to {_bytes(curve.x[-1])}"
                 places = ", ".join(map(_bytes, outside))
                 out.append(
                     f"workload.allreduce.{key} was measured from {span}; of {places} it is taken"
@@ -316,7 +293,7 @@ class Measurement:
         units = ("(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)")
         for mark, cells in (("#", names), ("#", units), *((" ", _cells(row)) for row in self.rows)):
             yield mark + "".join(f"{c:>{w}}" for c, w in zip(cells, WIDTHS, strict=True))
-        mean = sum(row.bus_bandwidth for row in self.rows) / len(self.rows)
+        mean = sum(row["bus_bandwidth"] for row in self.rows) / len(self.rows)
         yield f"# Avg bus bandwidth    : {mean / 1e9:g}"
 
     def table(self) -> Table:
@@ -336,15 +313,7 @@ class Measurement:
             "ranks": bench.world_size,
             "hosts": bench.resources.num_hosts,
             "allreduce": bench.allreduce.model_dump(mode="json", exclude_none=True),
-            "rows": [
-                {
-                    "nbytes": row.nbytes,
-                    "seconds": row.seconds,
-                    "algorithm_bandwidth": row.algorithm_bandwidth,
-                    "bus_bandwidth": row.bus_bandwidth,
-                }
-                for row in self.rows
-            ],
+            "rows": self.rows,
             "notes": self.notes,
         }
 
@@ -357,37 +326,36 @@ def measure(
     Raises:
         InputError: the network is simulated packet by packet, and there are too many of them.
     """
-    _check_packets(bench, sizes)
+    if isinstance(bench.network, Packet):
+        domain_of, mtu = bench.resources.domain_of, bench.network.mtu
+        total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
+        if total > MOST_PACKETS:
+            rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
+            remedy = "Leave out the largest, or use network.kind: fluid."
+            refuse("--sizes", rule, f"{total:.1e}", remedy, COMMAND_LINE)
     rows = []
     for done, nbytes in enumerate(sizes, 1):
-        rows.append(Row(nbytes, bench.seconds(nbytes), bench.world_size))
+        seconds = bench.seconds(nbytes)
+        rate = nbytes / seconds if seconds else 0.0
+        bus = 2 * (bench.world_size - 1) / bench.world_size * rate
+        of = {"nbytes": nbytes, "seconds": seconds}
+        rows.append({**of, "algorithm_bandwidth": rate, "bus_bandwidth": bus})
         if progress is not None:
             progress(done / len(sizes))
     return Measurement(bench, rows)
 
 
-def _check_packets(bench: Bench, sizes: Sequence[float]) -> None:
-    if not isinstance(bench.network, Packet):
-        return
-    domain_of, mtu = bench.resources.domain_of, bench.network.mtu
-    total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
-    if total > MOST_PACKETS:
-        rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
-        remedy = "Leave out the largest, or use network.kind: fluid."
-        raise InputError(Problem("--sizes", rule, f"{total:.1e}", remedy), "command line")
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    time = row.seconds * 1e6
+def _cells(row: Mapping[str, float]) -> tuple[str, ...]:
+    time = row["seconds"] * 1e6
     digits = 0 if time >= 1e4 else 1 if time >= 100 else 2  # as nccl-tests print it
     return (
-        f"{row.nbytes:.0f}",
-        f"{row.nbytes / ELEMENT:.0f}",
+        f"{row['nbytes']:.0f}",
+        f"{row['nbytes'] / ELEMENT:.0f}",
         "float",
         "sum",
         f"{time:.{digits}f}",
-        f"{row.algorithm_bandwidth / 1e9:.2f}",
-        f"{row.bus_bandwidth / 1e9:.2f}",
+        f"{row['algorithm_bandwidth'] / 1e9:.2f}",
+        f"{row['bus_bandwidth'] / 1e9:.2f}",
     )
 
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import report, side_by_side
 from simshuffle.results.console import html, terminal_text
 from simshuffle.results.table_io import rows as rows_of
@@ -34,6 +34,8 @@ RATES = "rates"
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description"}
 """Keys of ``meta.json`` that do not say what was asked."""
+_ABOUT = ("kind", "fingerprint")
+"""Those by which a result is known."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +48,26 @@ class Side:
     asked: Mapping[str, Flat]
     result: Result | None = None  # None for a scenario
 
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """How the result was made; empty of a scenario."""
+        return {} if self.result is None else self.result.meta
+
 
 @dataclass(frozen=True)
 class Comparison:
     """What differs."""
 
-    # a, b: what is compared
     a: Side
     b: Side
     # columns run ('' for all), key, a, b; a list has the values of several runs
     asked: pd.DataFrame
     versions: pd.DataFrame  # columns key, a, b: versions, code and machine that differ
     # by name: columns that tell rows apart, a, b, and difference, in % of a
-    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame]
     # what else is to be said: how runs are matched, rows without a counterpart, other lengths
-    notes: Sequence[str] = ()
-    runs: Mapping[str, str] = field(default_factory=dict)  # of B, by those of A matched with them
+    notes: Sequence[str]
+    runs: Mapping[str, str]  # of B, by those of A matched with them
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
@@ -73,7 +79,9 @@ class Comparison:
 
     def parts(self) -> Iterator[str | Table]:
         """What a terminal shows: texts and tables, where they come from last."""
-        yield from (f"{letter}: {_about(side)}" for letter, side in self._sides())
+        sides = [("A", self.a), ("B", self.b)]
+        for letter, side in sides:
+            yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
         # the place for a verdict on each of the two
         if self.asked.empty:
             yield "What was asked is the same."
@@ -86,22 +94,26 @@ class Comparison:
                 yield said
         if not self.versions.empty:
             yield side_by_side.differences("What computed it", self.versions)
-        yield from (f"{letter}: {_made(side)}" for letter, side in self._sides() if side.result)
+        for letter, side in sides:
+            if side.meta:
+                date = (side.meta.get("made") or {}).get("date")
+                when = f", made {date}" if date else ""
+                yield f"{letter}: fingerprint {side.meta['fingerprint']}{when}."
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values; what is empty is None."""
         about = {
-            letter.lower(): {"name": side.name, **_meta(side, "kind", "fingerprint")}
-            for letter, side in self._sides()
+            letter: {"name": of.name, **{key: of.meta[key] for key in _ABOUT if key in of.meta}}
+            for letter, of in (("a", self.a), ("b", self.b))
         }
-        tables = {name: rows_of(table) for name, table in self.tables.items()}
-        asked, versions = rows_of(self.asked), rows_of(self.versions)
-        runs = [{"a": a, "b": b} for a, b in self.runs.items()]
-        first = {**about, "asked": asked, "runs": runs, "notes": [*self.notes]}
-        return {**first, **tables, "versions": versions}
-
-    def _sides(self) -> list[tuple[str, Side]]:
-        return [("A", self.a), ("B", self.b)]
+        return {
+            **about,
+            "asked": rows_of(self.asked),
+            "runs": [{"a": a, "b": b} for a, b in self.runs.items()],
+            "notes": [*self.notes],
+            **{name: rows_of(table) for name, table in self.tables.items()},
+            "versions": rows_of(self.versions),
+        }
 
 
 def side(reference: str | Path | Result | Scenario) -> Side:
@@ -165,14 +177,12 @@ def compare(a: Side, b: Side) -> Comparison:
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
     if a.result is not None and b.result is not None:
-        studies = (a.result.study, b.result.study)
-        kinds = [study.kind for study in studies]
+        one, other = a.result.study, b.result.study
         # those of one seed and of several are compared by the same function
-        if kinds[0] != kinds[1] and (
-            studies[0].compared is None or studies[0].compared is not studies[1].compared
-        ):
+        alike = one.compared is not None and one.compared is other.compared
+        if one.kind != other.kind and not alike:
             rule, remedy = "both must be results of the same verb", "Name two of one kind."
-            raise InputError(Problem("", rule, " and ".join(kinds), remedy), "compare")
+            refuse("", rule, f"{one.kind} and {other.kind}", remedy, "compare")
         versions = list(_computed_by(a.result, b.result))
         tables = _tables(a.result, b.result, pairs, notes)
     else:
@@ -200,10 +210,12 @@ def _tables(
     a: Result, b: Result, pairs: Mapping[str, str], notes: list[str]
 ) -> dict[str, pd.DataFrame]:
     """The tables of both, row beside row; what has no counterpart is added to ``notes``."""
-    of_a, of_b = a.compared(), b.compared()
+    of_b = b.compared()
     out = {}
-    for name in of_a.keys() & of_b.keys():
-        left, right = of_a[name], of_b[name]
+    for name, left in a.compared().items():
+        if name not in of_b:
+            continue
+        right = of_b[name]
         if left.index.names != right.index.names:
             rows = " and ".join(", ".join(map(str, t.index.names)) for t in (left, right))
             notes.append(f"{name} is not compared: its rows are told apart by {rows}.")
@@ -213,7 +225,7 @@ def _tables(
         out[name] = _beside(name, left, right, notes)
     if not _of_other_lengths(out, notes):
         out.pop(RATES, None)
-    return {name: out[name] for name in of_a if name in out}
+    return out
 
 
 def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:
@@ -229,7 +241,9 @@ def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> b
     for count in ("samples", "iterations"):
         apart = wide[wide["a", count] != wide["b", count]]
         if len(apart):
-            row, where = apart.iloc[0], ", epoch ".join(map(str, _tuple(apart.index[0])[:2]))
+            key = apart.index[0]
+            key = key if isinstance(key, tuple) else (key,)
+            row, where = apart.iloc[0], ", epoch ".join(map(str, key[:2]))
             of = [f"{row[x, 'samples']:,.0f} in {row[x, 'iterations']:,.0f}" for x in "ab"]
             rule = (
                 "seconds of an epoch do not tell which is faster; samples/s does"
@@ -243,10 +257,6 @@ def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> b
             )
             return True
     return False
-
-
-def _tuple(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)
 
 
 def _renamed(
@@ -298,10 +308,7 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
     both = left.index[left.index.isin(right.index)]
     of_a, of_b = left.loc[both], right.loc[both]
     columns = [column for column in left if column in right]
-    pieces = [
-        pd.DataFrame({"measure": column, "a": of_a[column], "b": of_b[column]})
-        for column in columns
-    ]
+    pieces = [pd.DataFrame({"measure": of, "a": of_a[of], "b": of_b[of]}) for of in columns]
     if not pieces:
         return pd.DataFrame(columns=[*left.index.names, "a", "b", "difference"])
     long = pd.concat(pieces).reset_index().dropna(subset=["a", "b"], how="all")
@@ -310,23 +317,3 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
     change = 100 * (long["b"] - long["a"]) / long["a"].abs()
     change = change.where(long["a"] != long["b"], 0.0)
     return long.assign(difference=change.where(change.abs() < float("inf"))).reset_index(drop=True)
-
-
-# --------------------------------------------------------------------------------- on a terminal
-
-
-def _about(side: Side) -> str:
-    if side.result is None:
-        return f"{side.name}, scenario"
-    return f"{side.name}, {side.result.meta['kind']}"
-
-
-def _made(side: Side) -> str:
-    """Of a result: what it is told from others by, and when it was made."""
-    made = side.result.meta.get("made") if side.result is not None else None
-    when = f", made {made['date']}" if isinstance(made, dict) and made.get("date") else ""
-    return f"fingerprint {_meta(side, 'fingerprint')['fingerprint']}{when}."
-
-
-def _meta(side: Side, *keys: str) -> dict[str, Any]:
-    return {key: side.result.meta[key] for key in keys} if side.result is not None else {}

@@ -6,20 +6,21 @@ import importlib
 import json
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.study import engine
 from simshuffle.study.differences import Difference, of_files, of_tables, of_values
 from simshuffle.study.executors import Executor
 from simshuffle.study.long_table import LongTable, Part, long
 from simshuffle.study.made import MADE
 from simshuffle.study.matching import flat
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.registry import read_folder
 from simshuffle.study.schema import Schema
 from simshuffle.study.signals import handled, interrupt
@@ -45,8 +46,7 @@ class Rule:
 
     def __str__(self) -> str:
         """As a sentence."""
-        made = f"made with {', '.join(self.others)}" if self.others else ""
-        made = made or "made with the same versions and code"
+        made = f"made with {', '.join(self.others) or 'the same versions and code'}"
         if self.tolerance == 0:
             return f"Rule: equal to the last bit; {made}."
         why = "as asked" if self.given else "for it was"
@@ -60,10 +60,10 @@ class Verification:
     """What came of it."""
 
     rule: Rule  # how it was compared
-    differences: tuple[Difference, ...]  # what is not the same; nothing if all is
-    compared: tuple[str, ...]  # files by name, and the fingerprint
-    left_out: tuple[str, ...]  # files and columns that are not compared, each with the reason
-    notes: tuple[str, ...]  # what differs and was to be expected
+    differences: list[Difference]  # what is not the same; nothing if all is
+    compared: list[str]  # files by name, and the fingerprint
+    left_out: list[str]  # files and columns that are not compared, each with the reason
+    notes: list[str]  # what differs and was to be expected
 
     @property
     def same(self) -> bool:
@@ -85,14 +85,8 @@ class Verification:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as plain values."""
-        return {
-            "same": self.same,
-            "rule": {**asdict(self.rule), "text": str(self.rule)},
-            "differences": [asdict(each) for each in self.differences],
-            "compared": list(self.compared),
-            "left_out": list(self.left_out),
-            "notes": list(self.notes),
-        }
+        plain = asdict(self)
+        return {"same": self.same, **plain, "rule": {**plain["rule"], "text": str(self.rule)}}
 
 
 def verify(
@@ -116,12 +110,11 @@ def verify(
         Interrupted: by Ctrl-C or SIGTERM. Nothing is left.
     """
     if tolerance is not None and not 0 <= tolerance < 1:
-        problem = Problem("--tolerance", "must be from 0 to below 1", f"{tolerance:g}", "Try 1e-9.")
-        raise InputError(problem, "command line")
+        rule = "must be from 0 to below 1"
+        refuse("--tolerance", rule, f"{tolerance:g}", "Try 1e-9.", COMMAND_LINE)
     result = read_folder(folder)
     if result.meta.get("state", "finished") != "finished":
-        problem = Problem("", "must be finished", result.meta["state"], "Finish it first.")
-        raise InputError(problem, str(folder))
+        refuse("", "must be finished", result.meta["state"], "Finish it first.", str(folder))
     request = _request(folder, result)
     # a store that processes share; and both are written and read
     with (
@@ -142,14 +135,14 @@ def _request(folder: Path, result: Result) -> Request[Any]:
         request: Request[Any] = getattr(importlib.import_module(module), name)(folder, result.meta)
     except ImportError as error:
         remedy = "Install it: pip install 'simshuffle[train]'."
-        raise InputError(
-            Problem("", f"needs {error.name or error}", "", remedy), str(folder)
-        ) from None
+        problem = Problem("", f"needs {error.name or error}", "", remedy)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         rule = "must say all that was asked; meta.json does not, as of another version or by hand"
         remedy = "Give the command in its meta.json again, and simshuffle compare the two folders."
-        raise InputError(Problem("meta.json", rule, str(error), remedy), str(folder)) from None
-    return request
+        problem = Problem("meta.json", rule, str(error), remedy)
+    else:
+        return request
+    raise InputError(problem, str(folder))
 
 
 def _rule(result: Result, tolerance: float | None) -> Rule:
@@ -160,9 +153,9 @@ def _rule(result: Result, tolerance: float | None) -> Rule:
         for name in dict.fromkeys([*then, *now])
         if then.get(name) != now.get(name)
     )
-    given = tolerance is not None
-    wanted = tolerance if tolerance is not None else TOLERANCE if others else 0.0
-    return Rule(wanted, others, given)
+    if tolerance is None:
+        return Rule(TOLERANCE if others else 0.0, others, given=False)
+    return Rule(tolerance, others, given=True)
 
 
 def _compared(a: Result, stored: Path, b: Result, again: Path, rule: Rule) -> Verification:
@@ -197,8 +190,7 @@ def _compared(a: Result, stored: Path, b: Result, again: Path, rule: Rule) -> Ve
     # what another version writes otherwise says nothing of the numbers
     if not rule.others:
         found, expected = [*expected, *found], []
-    notes = tuple(map(str, expected))
-    return Verification(rule, tuple(found), tuple(compared), tuple(left_out), notes)
+    return Verification(rule, found, compared, left_out, [*map(str, expected)])
 
 
 def _table(of: Result, schema: Schema, name: str, folder: Path) -> LongTable:
@@ -220,25 +212,17 @@ def _without_code(table: LongTable) -> LongTable:
 def _values(a: Result, b: Result, rule: Rule) -> list[Difference]:
     """What differs in meta.json beside how it was made; of what another version made, numbers that
     both have."""
-    clock = a.study.measured
-    left, right = (
-        {key: value for key, value in _said(of.meta).items() if key.rpartition(".")[2] not in clock}
-        for of in (a, b)
-    )
-    if rule.others:
-        both = {
-            key
-            for key in left.keys() & right.keys()
-            if all(isinstance(of[key], int | float) for of in (left, right))
-        }
-        left, right = ({key: of[key] for key in both} for of in (left, right))
-    return of_values("meta.json", left, right, rule.tolerance)
-
-
-def _said(meta: Mapping[str, Any]) -> dict[str, Any]:
     apart = {MADE, "versions", "code", "fingerprint"}
-    plain = json.loads(json.dumps({key: of for key, of in meta.items() if key not in apart}))
-    return flat(plain)
+    left, right = (
+        flat(json.loads(json.dumps({key: of for key, of in meta.items() if key not in apart})))
+        for meta in (a.meta, b.meta)
+    )
+    for values, others in ((left, {**right}), (right, {**left})):
+        for key, value in [*values.items()]:
+            numbers = all(isinstance(of, int | float) for of in (value, others.get(key)))
+            if key.rpartition(".")[2] in a.study.measured or (rule.others and not numbers):
+                del values[key]
+    return of_values("meta.json", left, right, rule.tolerance)
 
 
 def _files(name: str, stored: Path, again: Path) -> Iterator[Difference]:

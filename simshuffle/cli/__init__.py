@@ -11,21 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import (
-    check,
-    collective,
-    derived,
-    export,
-    figure,
-    machine,
-    machine_import,
-    new,
-    probe,
-    replay,
-    report,
-    results,
-    schema,
-)
+from simshuffle.cli import check, derived, export, machine, machine_import, new, results, study
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
@@ -45,9 +31,9 @@ GROUPS = {
 }
 """Groups of verbs that few need, and what their help says."""
 BY_HAND = {
-    "": (new, check, results, report, figure, export, schema),
-    "study": (collective, replay),
-    "machine": (probe, machine, machine_import),
+    "": (new, check, results, export),
+    "study": (study,),
+    "machine": (machine, machine_import),
 }
 """Verbs that make no result folder, by the group that they are in."""
 

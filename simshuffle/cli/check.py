@@ -1,20 +1,35 @@
-"""Verbs on what is described: check, list."""
+"""Verbs on what is described: check, list, schema."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import ScenarioArgument, SetOption
+from simshuffle.cli.common import (
+    OUT_FILE,
+    Set,
+    To,
+    check_format,
+    file_in,
+    print_json,
+    print_parts,
+    say,
+)
 from simshuffle.cli.help import command
-from simshuffle.cli.show import To, check_format, print_json, print_parts
-from simshuffle.scenario.options import assignments, scenarios_of
+from simshuffle.errors import refuse
+from simshuffle.scenario.options import ScenarioNames, scenarios_of
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
+from simshuffle.study.registry import verbs
 
 if TYPE_CHECKING:
     from simshuffle.scenario.scenario import Scenario
 
 app = typer.Typer()
+
+KNOWN = ("scenario", "study", "topology", *(verb.word for verb in verbs().values()))
+"""Kinds of files, and verbs that make a result."""
 
 
 @command(
@@ -24,17 +39,12 @@ app = typer.Typer()
     "simshuffle check mycluster.yaml --set world_size=512",
 )
 def check(
-    scenario: ScenarioArgument,
-    set_: SetOption = None,
+    scenario: ScenarioNames,
+    set_: Set = None,
     full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Print the resolved scenario as YAML, and what follows from it."
-        ),
+        bool, Option("", "Print the resolved scenario as YAML, and what follows from it.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the verdicts as JSON, a row for each run.")
-    ] = False,
+    json: Annotated[bool, Option("", "Print the verdicts as JSON, a row for each run.")] = False,
     to: To = None,
 ) -> None:
     """Say what bounds an epoch, what it needs, which values look wrong.
@@ -45,7 +55,7 @@ def check(
     from simshuffle.scenario.scenario import all_runs
 
     check_format(json, to)
-    scenarios = scenarios_of(scenario, assignments(set_ or []))
+    scenarios = scenarios_of(scenario, set_ or {})
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)
@@ -79,19 +89,65 @@ def list_(to: To = None) -> None:
     """List the scenarios, studies, machines, models and data sets.
 
     Those that come with simshuffle."""
-    from simshuffle.spec.library import CATALOG, read_yaml, shipped_names
+    from simshuffle.results.console import new_table
+    from simshuffle.spec.library import catalog_names, shipped_names
 
     names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
-    for kind in ("models", "datasets"):
-        names[kind] = sorted(read_yaml(CATALOG / f"{kind}.yaml")[0])
+    names |= {kind: catalog_names(kind) for kind in ("models", "datasets")}
     if to is None:
         for kind, listed in names.items():
             typer.echo(f"{kind}: {', '.join(listed)}")
         return
-    from simshuffle.results.console import new_table
-
     table = new_table("What comes with simshuffle", ["kind", "name"])
     for kind, listed in names.items():
         for name in listed:
             table.add_row(kind, name)
     print_parts([table], to)
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle schema scenario --out scenario.schema.json",
+    "simshuffle schema topology > topology.schema.json",
+    "simshuffle schema sweep",
+)
+def schema(
+    what: Annotated[
+        str,
+        Argument(
+            "[scenario|study|topology|VERB]",
+            "Whose schema: that of scenarios, of studies of training, of machines, or of the"
+            " options of a verb, as its function in Python takes them.",
+            complete=words(*KNOWN),
+        ),
+    ] = "scenario",
+    out: Annotated[
+        Path | None, Option(OUT_FILE, "What to write; the default is standard output.")
+    ] = None,
+    force: Annotated[bool, Option("", "Replace the file that is there.")] = False,
+) -> None:
+    """Print the JSON Schema of a kind of file, for editors.
+
+    Keys, units, defaults and ranges, in draft 2020-12. An editor completes and checks a file that
+    names the schema in its first line:
+    # yaml-language-server: $schema=scenario.schema.json
+    """
+    import json
+
+    from simshuffle.cli.files import check_place, write_together
+
+    if what not in KNOWN:
+        rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."
+        refuse("schema", rule, repr(what), remedy, COMMAND_LINE)
+    if (out := file_in(out, f"{what}.schema.json")) is not None:
+        check_place(out, replace=force)
+    from simshuffle.cli.schema_files import schema as schema_of
+
+    text = json.dumps(schema_of(what), indent=1, ensure_ascii=False)
+    if out is None:
+        typer.echo(text)
+        return
+    (path,) = write_together(out.parent, {out.name: f"{text}\n"})
+    typer.echo(f"Written: {path}")
+    say(f"In the first line of a {what} file: # yaml-language-server: $schema={path}")

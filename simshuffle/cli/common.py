@@ -1,42 +1,36 @@
-"""What the verbs share: options, scenarios from the command line, progress, messages."""
+"""What the verbs share: options, how results are printed, progress, messages."""
 
 from __future__ import annotations
 
 import gc
+import json as json_
 import logging
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.errors import InputError, Problem, SimshuffleWarning
-from simshuffle.scenario.options import machine_names, result_folders, scenario_names
-from simshuffle.study.options import words
+from simshuffle.errors import SimshuffleWarning, refuse
+from simshuffle.scenario.options import assignments, machine_names, result_folders
+from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from rich.table import Table
 
     from simshuffle.study.standing import Progress
+    from simshuffle.study.study import Result
 
 LOADING = 1_000_000
 """New objects between two searches for reference cycles while a command loads what it needs, which
 it keeps: Python's own 700 make them a sixth of the time of a short command."""
 LOADED = 10_000
 """The same afterwards."""
-
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="Set a value of the scenario. May be given several times.",
-    ),
-]
-
 
 OUT_FILE = "FILE|FOLDER"
 """What the help calls the ``--out`` of verbs that write a file, see `file_in`."""
@@ -55,27 +49,6 @@ def is_folder(path: Path) -> bool:
     return False
 
 
-def choice(option: str, *known: str, metavar: str, text: str) -> Any:
-    """An option of typer that takes one of a few words, which shell and help know.
-
-    Args:
-        option: as it is written, such as '--to'.
-        known: the words.
-        metavar: what the help calls them.
-        text: what the help says.
-    """
-
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in known:
-            rule, remedy = f"must be {' or '.join(known)}", "Write one of them, or leave it out."
-            raise InputError(Problem(option, rule, repr(value), remedy), "command line")
-        return value
-
-    return typer.Option(
-        option, metavar=metavar, help=text, callback=check, autocompletion=words(*known)
-    )
-
-
 def loaded() -> None:
     """All that a command needs is loaded: no reference cycles are searched for there, and others
     as often as they should be. Nothing is changed where a program calls `main`."""
@@ -84,36 +57,89 @@ def loaded() -> None:
         gc.set_threshold(LOADED)
 
 
-Force = Annotated[bool, typer.Option("--force", help="Replace the files that are there.")]
-ResultFolder = Annotated[
-    Path,
-    typer.Argument(metavar="RESULT", help="A result folder.", autocompletion=result_folders),
+Set = Annotated[
+    Mapping[str, Any] | None,
+    Option("KEY.PATH=VALUE", "Set a value of the scenario.", "--set", read=assignments, many=True),
 ]
+AsJson = Annotated[
+    bool, Option("", "Print the tables as JSON on standard output, and nothing else.")
+]
+To = Annotated[
+    str | None,
+    Option(
+        "FORMAT",
+        "latex (booktabs) or markdown: print the tables so on standard output, and nothing else.",
+        choices=("latex", "markdown"),
+    ),
+]
+Force = Annotated[bool, Option("", "Replace the files that are there.")]
+ResultFolder = Annotated[Path, Argument("RESULT", "A result folder.", complete=result_folders)]
 NetworkName = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME",
-        help="A machine, by its name or file; or a network's file.",
-        autocompletion=machine_names,
-    ),
-]
-ScenarioArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SCENARIO",
-        help="Scenario files, or names below scenarios/.",
-        autocompletion=scenario_names,
+    Argument(
+        "NAME",
+        "A machine, by its name or file; or a network's file.",
+        complete=machine_names,
     ),
 ]
 
 
-@dataclass
-class _Volume:
-    quiet: bool = False
-    verbose: bool = False
+def check_format(json: bool, to: str | None) -> None:
+    """See that JSON is not wanted beside the format ``to``.
+
+    Raises:
+        InputError: it is.
+    """
+    if json and to is not None:
+        refuse("--to", "cannot be combined with --json", to, "Leave one out.", COMMAND_LINE)
 
 
-_volume = _Volume()
+def show(
+    result: Result, folder: Path | None, *, json: bool, to: str | None = None, width: int = 100
+) -> None:
+    """Print a result, and where it is if it stays there; ``width`` in columns where there is no
+    terminal."""
+    if json:
+        print_json(result.as_json())
+        return
+    print_parts(result.exported() if to else result.parts(), to, width)
+    if folder is None or to is not None:
+        return
+    typer.echo(f"Tables: {folder}")
+    figures = sorted(folder.glob("*.png"))
+    if len(figures) == 1:
+        typer.echo(f"Figure: {figures[0]} and {figures[0].with_suffix('.pdf')}")
+    elif figures:
+        both = "both" if len(figures) == 2 else "all"
+        typer.echo(f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf")
+
+
+def print_json(values: Any) -> None:
+    """Print plain values, and those of numpy, as JSON."""
+    text = json_.dumps(values, indent=1, allow_nan=False, default=lambda value: value.item())
+    typer.echo(text)
+
+
+def print_parts(parts: Iterable[str | Table], to: str | None = None, width: int = 100) -> None:
+    """Print texts and tables, as a terminal shows them or in that format; ``width`` in columns
+    where there is no terminal."""
+    if to is not None:
+        from simshuffle.results.console import exported
+
+        typer.echo(exported(parts, to), nl=False)
+        return
+    from rich.console import Console
+
+    from simshuffle.results.console import print_whole
+
+    console = Console(width=None if sys.stdout.isatty() else width)
+    for part in parts:
+        print_whole(console, part)
+
+
+# ---------------------------------------------------------------------------------------- messages
+
+_volume = {"quiet": False, "verbose": False}
 
 
 def set_volume(*, quiet: bool, verbose: bool) -> None:
@@ -122,18 +148,18 @@ def set_volume(*, quiet: bool, verbose: bool) -> None:
     Raises:
         InputError: less and more are asked for.
     """
-    quiet, verbose = quiet or _volume.quiet, verbose or _volume.verbose
-    if quiet and verbose:
-        problem = Problem("--quiet", "cannot be combined with --verbose", "", "Leave one out.")
-        raise InputError(problem, "command line")
-    _volume.quiet, _volume.verbose = quiet, verbose
-    if quiet:
+    _volume["quiet"] |= quiet
+    _volume["verbose"] |= verbose
+    if _volume["quiet"] and _volume["verbose"]:
+        rule, remedy = "cannot be combined with --verbose", "Leave one out."
+        refuse("--quiet", rule, "", remedy, COMMAND_LINE)
+    if _volume["quiet"]:
         logging.getLogger("simshuffle").setLevel(logging.ERROR)
 
 
 def reset_volume() -> None:
     """Say what is usual, from now on."""
-    _volume.quiet = _volume.verbose = False
+    _volume.update(quiet=False, verbose=False)
     logging.getLogger("simshuffle").setLevel(logging.NOTSET)
 
 
@@ -141,7 +167,7 @@ def reset_volume() -> None:
 def study_progress(noun: str) -> Iterator[Progress | None]:
     """Tells how far the cells of a study are, which are called ``noun``; None if that is not
     wanted."""
-    if _volume.quiet:
+    if _volume["quiet"]:
         yield None
         return
     from simshuffle.study import standing
@@ -165,13 +191,13 @@ def complain(text: str) -> None:
 
 def say(text: str) -> None:
     """Write a line to standard error, unless errors and results alone are wanted."""
-    if not _volume.quiet:
+    if not _volume["quiet"]:
         typer.echo(text, err=True)
 
 
 def detail(text: str) -> None:
     """Write a line to standard error, if more than usual is wanted."""
-    if _volume.verbose:
+    if _volume["verbose"]:
         typer.echo(text, err=True)
 
 

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from simshuffle.cli.common import (
+    AsJson,
+    To,
+    check_format,
     complain,
     detail,
     loaded,
     say,
+    show,
     study_progress,
     warnings_said,
 )
-from simshuffle.cli.help import command, keyword
-from simshuffle.cli.show import AsJson, To, check_format, show
-from simshuffle.study.options import (
-    COMMAND_LINE,
-    Argument,
-    Field,
-    described,
-    fields_of,
-    filled,
-    plain_type,
-    words,
-)
+from simshuffle.cli.help import command, keyword, option_of
+from simshuffle.study.options import COMMAND_LINE, described, fields_of, filled
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
     from simshuffle.study.standing import Progress
 
 BAD_INPUT = 2
-SEVERAL = "May be given several times."
-WRITTEN = (int, float, bool, str, Path)
-"""Types that typer reads by itself; of others it reads texts."""
 
 
 def add(app: typer.Typer, verb: Verb[Any]) -> None:
@@ -47,53 +36,17 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
 
     def perform(json: bool, to: str | None, **given: Any) -> None:
         check_format(json, to)
-        values = {
-            field.name: _value(field, given[field.name])
-            for field in fields
-            if given[field.name] not in (None, [])
-        }
+        values = {}
+        for field in fields:
+            if (value := given[field.name]) not in (None, []):
+                read = field.option.read if value != field.default else None
+                values[field.name] = value if read is None else read(value)
         _carry_out(verb, values, json=json, to=to)
 
-    parameters = [*map(_parameter, fields), keyword("json", AsJson, False), keyword("to", To, None)]
+    # all that is wrong with the options of a study is said together, by `filled`
+    options = [*map(option_of, fields), keyword("json", AsJson, False), keyword("to", To, None)]
     text = described(verb.options)
-    command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=parameters)(
-        perform
-    )
-
-
-def _parameter(field: Field) -> inspect.Parameter:
-    """A field as a parameter that typer understands."""
-    option, alone = field.option, isinstance(field.option, Argument)
-    plain, _ = plain_type(field.type)
-    kind: Any = plain if plain in WRITTEN else str
-    default = field.default if plain in WRITTEN else None
-    if option.read is not None:
-        kind = str
-        default = field.default if isinstance(field.default, str) else None
-    text = f"{option.text} {SEVERAL}" if option.many and not alone else option.text
-    look: dict[str, Any] = {"metavar": option.metavar or None, "help": text}
-    if kind in (int, float):
-        look |= {"min": option.low, "max": option.high}
-    if option.complete is not None:
-        look["autocompletion"] = option.complete
-    elif option.choices:
-        look["autocompletion"] = words(*option.choices)
-    kind = list[kind] if option.many else kind
-    if alone:
-        info = typer.Argument(**look)
-    else:
-        info = typer.Option(*(option.flag.split() or [field.flag]), **look)
-    if field.needed:
-        return keyword(field.name, Annotated[kind, info], inspect.Parameter.empty)
-    annotation = kind if default is not None and not option.many else kind | None
-    return keyword(field.name, Annotated[annotation, info], None if option.many else default)
-
-
-def _value(field: Field, given: Any) -> Any:
-    """What the words of an option say."""
-    if field.option.read is None or given == field.default:
-        return given
-    return field.option.read(given)
+    command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options)(perform)
 
 
 def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str | None) -> None:
@@ -107,9 +60,8 @@ def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str |
     from simshuffle.study.perform import Performance, Teller
 
     options = filled(verb.options, values, COMMAND_LINE)
-    teller = Teller(say, detail, _progress)
     with warnings_said():
-        result, folder = Performance(verb, options, teller).result()
+        result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
     show(result, folder, json=json, to=to, width=verb.width)
     for line in [] if folder is None else verb.after(result, folder, options):
         if not json and not to:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -48,6 +47,8 @@ def check_place(
 def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write files of a folder, by their names, all whole or none, and return their paths; what is
     there is replaced."""
+    import tempfile
+
     written: list[Path] = []
     with tempfile.TemporaryDirectory(
         dir=folder, prefix=f".{next(iter(texts))[:40]}.part-", ignore_cleanup_errors=True

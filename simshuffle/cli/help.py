@@ -7,19 +7,24 @@ import inspect
 import platform
 import re
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, get_args
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
-from simshuffle.errors import InputError, Problem
-from simshuffle.study.options import Words
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.study.options import COMMAND_LINE, Argument, Field, Option, Words, plain_type, words
 from simshuffle.study.registry import APART
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
 EXAMPLES = "Examples:"
+SEVERAL = "May be given several times."
+WRITTEN = (int, float, bool, str, Path, tuple[str, str])
+"""Types that typer reads by itself; of others it reads texts."""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}
 
 Quiet = Annotated[
@@ -30,10 +35,9 @@ Verbose = Annotated[
 ]
 
 
-def keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """A parameter from which typer makes an option, or an argument as ``annotation`` says."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+def keyword(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    """A parameter from which an option is made, or an argument, as ``annotation`` says."""
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def command(
@@ -42,9 +46,10 @@ def command(
     *examples: str,
     name: str | None = None,
     text: str = "",
-    parameters: Iterable[inspect.Parameter] = (),
+    parameters: Iterable[Parameter] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a function a verb of ``app``.
+    """Makes a function a verb of ``app``. An `Option` of a parameter is made one of typer's; the
+    function is given the values that its words are read as, or refused.
 
     Args:
         app: the verbs of a module.
@@ -70,18 +75,24 @@ def command(
     return register
 
 
-def _with_volume(
-    verb: Callable[..., None], parameters: Iterable[inspect.Parameter]
-) -> Callable[..., None]:
+def _with_volume(verb: Callable[..., None], parameters: Iterable[Parameter]) -> Callable[..., None]:
     """The verb with the options -q and -v."""
+    given = [*parameters] or [*inspect.signature(verb, eval_str=True).parameters.values()]
+    fields = {
+        of.name: Field(of.name, of.annotation.__origin__, option, of.default)
+        for of in given
+        for option in of.annotation.__metadata__
+        if isinstance(option, Option)
+    }
 
     @functools.wraps(verb)
-    def run(*, quiet: bool, verbose: bool, **given: Any) -> None:
+    def run(*, quiet: bool, verbose: bool, **values: Any) -> None:
         set_volume(quiet=quiet, verbose=verbose)
         detail(f"simshuffle {__version__}, Python {platform.python_version()}")
-        verb(**given)
+        read = {name: _read(field, values[name]) for name, field in fields.items()}
+        verb(**values | read)
 
-    own = [*parameters] or [*inspect.signature(verb, eval_str=True).parameters.values()]
+    own = [option_of(fields[of.name]) if of.name in fields else of for of in given]
     own += [keyword("quiet", Quiet, False), keyword("verbose", Verbose, False)]
     # typer reads the options from the signature
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
@@ -89,13 +100,59 @@ def _with_volume(
     run.words = {  # type: ignore[attr-defined]
         of.name: found
         for of in own
-        for info in getattr(of.annotation, "__metadata__", ())
+        for info in of.annotation.__metadata__
         # completed by a method of theirs
         if isinstance(
             found := getattr(getattr(info, "autocompletion", None), "__self__", None), Words
         )
     }
     return run
+
+
+def option_of(field: Field) -> Parameter:
+    """A field as a parameter that typer understands."""
+    option, alone = field.option, isinstance(field.option, Argument)
+    plain, _ = plain_type(field.type)
+    plain = get_args(plain)[0] if get_origin(plain) is list else plain
+    kind: Any = plain if plain in WRITTEN and option.read is None else str
+    missing = field.needed or field.default is Parameter.empty
+    default = field.default if plain in WRITTEN else None
+    if option.read is not None and not isinstance(default, str):
+        default = None
+    look: dict[str, Any] = {"metavar": option.metavar or None}
+    look["help"] = f"{option.text} {SEVERAL}" if option.many and not alone else option.text
+    if kind in (int, float):
+        look |= {"min": option.low, "max": option.high}
+    if option.complete is not None:
+        look["autocompletion"] = option.complete
+    elif option.choices:
+        look["autocompletion"] = words(*option.choices)
+    kind = list[kind] if option.many else kind
+    if alone:
+        info = typer.Argument(**look)
+    else:
+        info = typer.Option(*(option.flag.split() or [field.flag]), **look)
+    if missing:
+        return keyword(field.name, Annotated[kind, info])
+    if default is None or option.many:
+        return keyword(field.name, Annotated[kind | None, info], None)
+    return keyword(field.name, Annotated[kind, info], default)
+
+
+def _read(field: Field, given: Any) -> Any:
+    """What the words of an option say.
+
+    Raises:
+        InputError: they are none that it takes.
+    """
+    option = field.option
+    if option.choices and given is not None and given not in option.choices:
+        rule, remedy = (
+            f"must be {' or '.join(option.choices)}",
+            "Write one of them, or leave it out.",
+        )
+        refuse(field.flag, rule, repr(given), remedy, COMMAND_LINE)
+    return given if option.read is None or given in (None, []) else option.read(given)
 
 
 def _labelled(parameters: list[Any]) -> list[Any]:

@@ -1,5 +1,5 @@
-"""Verbs below ``simshuffle machine`` on networks: show, what one is made of, its routes, and what a
-pattern puts on it; export, to files of other tools."""
+"""Verbs below ``simshuffle machine``: show, what a network is made of, its routes and loads; export
+to files of other tools; probe, what a sample costs this host."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import OUT_FILE, Force, NetworkName, file_in, say
+from simshuffle.cli.common import (
+    OUT_FILE,
+    AsJson,
+    Force,
+    NetworkName,
+    To,
+    file_in,
+    print_parts,
+    say,
+)
 from simshuffle.cli.help import command
-from simshuffle.cli.show import AsJson, To, print_parts
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import ROUTINGS
-from simshuffle.study.options import COMMAND_LINE, words
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.routing import Fabric, RoutingRule
 
@@ -24,21 +34,19 @@ app = typer.Typer()
 
 SHOWN = 10
 """Cables slower than others that are named; the rest are counted."""
-PatternName = Annotated[
+
+
+Pattern = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="What is sent. Default: all_to_all, of more than 4,096 adapters random_permutation.",
-        autocompletion=words(place="simshuffle.fabrics.survey:PATTERNS"),
+    Option(
+        "NAME",
+        "What is sent. Default: all_to_all, of more than 4,096 adapters random_permutation.",
+        complete=words(place="simshuffle.fabrics.survey:PATTERNS"),
     ),
 ]
 RoutingKind = Annotated[
     str | None,
-    typer.Option(
-        metavar="KIND",
-        help="Such as ecmp:queue_pairs=4. Default: the machine's.",
-        autocompletion=ROUTINGS,
-    ),
+    Option("KIND", "Such as ecmp:queue_pairs=4. Default: the machine's.", complete=ROUTINGS),
 ]
 
 
@@ -51,16 +59,15 @@ RoutingKind = Annotated[
 def show(
     source: NetworkName,
     route: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="HOST HOST", help="Show the way between two.")
+        tuple[str, str] | None, Option("HOST HOST", "Show the way between two.")
     ] = None,
-    pattern: PatternName = None,
+    pattern: Pattern = None,
     routing: RoutingKind = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of what is drawn.")] = 1,
+    seed: Annotated[int, Option("N", "Of what is drawn.", low=0)] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar=OUT_FILE, help="Draw the network with its loads: .png or .pdf."),
+        Path | None, Option(OUT_FILE, "Draw the network with its loads: .png or .pdf.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file there.")] = False,
+    force: Annotated[bool, Option("", "Replace the file there.")] = False,
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -90,15 +97,15 @@ def show(
     pattern = pattern or usual_pattern(survey)
     check_effort(survey, pattern)
     router = rule.router(fabric, seed)
-    told = {"network": source, **facts(survey), "routing": rule.describe()}
+    made_of = {"network": source, **facts(survey), "routing": rule.describe()}
     loads = pattern_loads(router, pattern, np.random.default_rng(seed))
     table = load_table(router, loads)
     rows = [] if route is None else route_rows(router, *route)
     if json:
-        shown = {"facts": told, "pattern": pattern, "loads": table.to_dict("records")}
+        shown = {"facts": made_of, "pattern": pattern, "loads": table.to_dict("records")}
         typer.echo(json_text.dumps({**shown, "route": rows}, indent=1))
     else:
-        print_parts(_tables(told, pattern, table, rows, route), to)
+        print_parts(_tables(made_of, pattern, table, rows, route), to)
     if out is not None:
         from simshuffle.cli.fabric_figure import fabric_figure, save_figure
 
@@ -116,8 +123,8 @@ def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     from simshuffle.routing import Fabric, routing_by_levels, routing_named, routing_of
     from simshuffle.scenario.scenario import machine_of
 
-    own: RoutingRule | None = None
     found = _fabric_in(source)
+    own: RoutingRule | None = None
     if found is not None:
         fabric = Fabric(found.sketch())
     else:
@@ -154,17 +161,17 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 
 def _tables(
-    told: dict[str, str],
+    made_of: dict[str, str],
     pattern: str,
     loads: Any,
     rows: list[tuple[str, str, str, str]],
     route: tuple[str, str] | None,
-) -> list[Any]:
+) -> list[Table]:
     from simshuffle.results.console import new_table
     from simshuffle.spec.units import Dimension, readable
 
     first = new_table(None, ["what", "found"])
-    for name, text in told.items():
+    for name, text in made_of.items():
         first.add_row(name, text)
     title = f"{pattern}: messages that share a link, and what each of them gets"
     second = new_table(title, ["links"], ["count", "mean", "most", "each message"])
@@ -174,8 +181,8 @@ def _tables(
     if route is None:
         return [first, second]
     third = new_table(f"from {route[0]} to {route[1]}", ["rail", "link"], ["bandwidth", "latency"])
-    for of_route in rows:
-        third.add_row(*of_route)
+    for each in rows:
+        third.add_row(*each)
     return [first, second, third]
 
 
@@ -189,14 +196,13 @@ def export(
     source: NetworkName,
     to: Annotated[
         str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
-            autocompletion=words("ibsim", "infragraph", "graphml", "json"),
+        Option(
+            "FORMAT",
+            "ibsim, infragraph, graphml, or json (node-link, for kind: custom).",
+            complete=words("ibsim", "infragraph", "graphml", "json"),
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar=OUT_FILE, help="What to write.")],
+    out: Annotated[Path, Option(OUT_FILE, "What to write.")],
     force: Force = False,
 ) -> None:
     """Write the network of NAME for another tool."""
@@ -234,3 +240,26 @@ def tell(fabric: ImportedFabric) -> None:
         say(f"  {name:10} {text}")
     if fabric.slow_cables:
         say("What they cost an epoch: import once more with --mended, run both, and compare.")
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle machine probe",
+    "simshuffle machine probe imagenet/train --exchange > costs.yaml",
+)
+def probe(
+    folder: Annotated[
+        Path | None,
+        Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
+    ] = None,
+    exchange: Annotated[
+        bool,
+        Option("", "Set the costs of an exchange too, for a scenario that does not sweep it."),
+    ] = False,
+) -> None:
+    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and
+    print it as a fragment that a scenario includes."""
+    from simshuffle.cli.sample_costs import probe as measure
+
+    typer.echo(measure(folder).to_yaml(exchange=exchange), nl=False)

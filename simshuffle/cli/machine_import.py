@@ -4,7 +4,6 @@ fabric shows are estimates."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from simshuffle.cli.common import Force, say
 from simshuffle.cli.help import command
 from simshuffle.cli.machine import tell
 from simshuffle.errors import refuse
-from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
     from simshuffle.fabrics.imported import ImportedFabric
@@ -48,47 +47,58 @@ DEFAULT_ROUTING = """\
 routing:
   kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
 """
+HOSTS = """\
+host:
+  gpus: {gpus}  # {given}; nvidia-smi -L
+  accelerator: {device}  # estimate; the key of step times in a scenario
+  cores: {cores}
+  hcas: {hcas}  # read
+  pcie_slots: {hcas}  # estimate: one for each adapter port
+  pcie_bandwidth: {pcie}  # estimate: {pcie_why}
+  nvlink_bandwidth: {nvlink}  # estimate: {nvlink_why}
+ssd:
+  capacity: {ssd}
+  read_bandwidth: {ssd_read}
+  write_bandwidth: {ssd_write}
+memory:
+  capacity: {memory}
+  bandwidth: 200 GB/s  # estimate: 8 x DDR4-3200 have 204.8 GB/s
+parallel_file_system:
+  read_bandwidth: {pfs_bandwidth}
+  open_rate: {pfs_opens}
+"""
+"""What stands in and around the hosts, which no fabric shows."""
 FABRIC, TABLES = "-fabric.json", "-tables.json"
 """What the names of the files of a network and of its forwarding tables end with."""
 
+
 File = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
-        " networkx node-link JSON, or GraphML; or a folder with such a file and those of --routes,"
-        " --names and --slurm.",
+    Argument(
+        "FILE",
+        "What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
+        " networkx node-link JSON, or GraphML; or a folder with such a file and those of"
+        " --routes, --names and --slurm.",
     ),
 ]
 Routes = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
-    ),
+    Option("FILE", "Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed."),
 ]
 Names = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help='Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'
-    ),
+    Option("FILE", 'Node-name map of opensm or infiniband-diags: 0xGUID "name" a line.'),
 ]
 Slurm = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
+    Option(
+        "FILE",
+        "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
     ),
 ]
 LinkBandwidth = Annotated[
     str | None,
-    typer.Option(
-        metavar="RATE", help="What links carry of which the file does not say it: '25 GB/s'."
-    ),
-]
-LinksUp = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Slurm: links from a switch up. Default: hosts below."),
+    Option("RATE", "What links carry of which the file does not say it: '25 GB/s'."),
 ]
 
 
@@ -102,30 +112,23 @@ LinksUp = Annotated[
 )
 def import_(
     file: File,
-    out: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="A machine (.yaml), or its network alone (.json)."),
-    ],
+    out: Annotated[Path, Option("FILE", "A machine (.yaml), or its network alone (.json).")],
     routes: Routes = None,
     names: Names = None,
     slurm: Slurm = None,
     link_bandwidth: LinkBandwidth = None,
-    links_up: LinksUp = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the machine. Default: that of --out.")
+    links_up: Annotated[
+        int | None,
+        Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1),
     ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of a host. Default: as adapter ports.")
-    ] = None,
+    name: Annotated[str | None, Option("NAME", "Of the machine. Default: that of --out.")] = None,
+    gpus: Annotated[int | None, Option("N", "Of a host. Default: as adapter ports.", low=1)] = None,
     accelerator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The key of step times in a scenario.")
+        str | None, Option("NAME", "The key of step times in a scenario.")
     ] = None,
     mended: Annotated[
         bool,
-        typer.Option(
-            "--mended",
-            help="Give slow cables, and those of older adapters, what their neighbours carry.",
-        ),
+        Option("", "Give slow cables, and those of older adapters, what their neighbours carry."),
     ] = False,
     force: Force = False,
 ) -> None:
@@ -255,7 +258,8 @@ def machine_files(
     Raises:
         InputError: GPUs do not share the adapters of a host evenly.
     """
-    from simshuffle.cli.new_machine import scalar
+    from simshuffle.cli.new_machine import links_of, scalar
+    from simshuffle.cli.new_questions import QUESTIONS
     from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY
     from simshuffle.spec.units import Dimension, readable
 
@@ -265,7 +269,7 @@ def machine_files(
         rule = f"must be a multiple of the {hcas} adapter ports of a host"
         refuse("--gpus", rule, str(count), f"For example {hcas}.", COMMAND_LINE)
     hosts = len(fabric.of_kind("host"))
-    head = HEAD.format(
+    text = HEAD.format(
         name=scalar(name),
         file=Path(fabric.source).name,
         description=scalar(f"{hosts} hosts with {hcas} adapter ports each, imported"),
@@ -275,53 +279,14 @@ def machine_files(
     )
     files = {stem + FABRIC: fabric.to_json()}
     if tables is not None:
-        head += ROUTING.format(tables=stem + TABLES, dump=tables.source)
+        text += ROUTING.format(tables=stem + TABLES, dump=tables.source)
         files[stem + TABLES] = tables.to_json()
     elif fabric.ports:  # of InfiniBand
-        head += DEFAULT_ROUTING
-    given = "given" if gpus is not None else "estimate: one for each adapter port"
-    return {**files, file: head + _host(hcas, count, given, accelerator or ACCELERATOR)}
-
-
-def _host(hcas: int, gpus: int, given: str, accelerator: str) -> str:
-    """What stands in and around the hosts, which no fabric shows."""
-    from simshuffle.cli.new_machine import links_of, scalar
-
-    links = links_of(accelerator)
-    sections: Mapping[str, Mapping[str, tuple[str, str]]] = {
-        "host": {
-            "gpus": (str(gpus), f"{given}; nvidia-smi -L"),
-            "accelerator": (scalar(accelerator), "estimate; the key of step times in a scenario"),
-            "cores": _default("cores"),
-            "hcas": (str(hcas), "read"),
-            "pcie_slots": (str(hcas), "estimate: one for each adapter port"),
-            "pcie_bandwidth": (links["pcie"], f"estimate: {links['pcie_why']}"),
-            "nvlink_bandwidth": (links["nvlink"], f"estimate: {links['nvlink_why']}"),
-        },
-        "ssd": {
-            "capacity": _default("ssd"),
-            "read_bandwidth": _default("ssd_read"),
-            "write_bandwidth": _default("ssd_write"),
-        },
-        "memory": {
-            "capacity": _default("memory"),
-            "bandwidth": ("200 GB/s", "estimate: 8 x DDR4-3200 have 204.8 GB/s"),
-        },
-        "parallel_file_system": {
-            "read_bandwidth": _default("pfs_bandwidth"),
-            "open_rate": _default("pfs_opens"),
-        },
+        text += DEFAULT_ROUTING
+    kind = accelerator or ACCELERATOR
+    values = {
+        of.name: f"{of.default}  # estimate: {of.why}. Measure: {of.measure}" for of in QUESTIONS
     }
-    return "".join(
-        f"{section}:\n"
-        + "".join(f"  {key}: {value}  # {why}\n" for key, (value, why) in of.items())
-        for section, of in sections.items()
-    )
-
-
-def _default(name: str) -> tuple[str, str]:
-    """The default of a question of `simshuffle new`, and where it is from."""
-    from simshuffle.cli.new_questions import BY_NAME
-
-    question = BY_NAME[name]
-    return question.default, f"estimate: {question.why}. Measure: {question.measure}"
+    values |= {"gpus": str(count), "hcas": str(hcas), "device": scalar(kind), **links_of(kind)}
+    given = "given" if gpus is not None else "estimate: one for each adapter port"
+    return {**files, file: text + HOSTS.format(**values, given=given)}

@@ -23,7 +23,7 @@ from simshuffle.cli.new_questions import (
     asked_of,
     decided,
 )
-from simshuffle.study.options import words
+from simshuffle.study.options import Argument, Option, words
 
 app = typer.Typer()
 
@@ -123,16 +123,13 @@ _WORDS = {
     "ways": words(*WAYS, FITTING),
 }
 """What there is of each kind of an answer that is one of few words."""
-_NAME = Annotated[
-    Path, typer.Argument(metavar="NAME", help="Of the scenario, with or without a folder.")
-]
+_NAME = Annotated[Path, Argument("NAME", "Of the scenario, with or without a folder.")]
 _FROM_DLIO = Annotated[
     Path | None,
-    typer.Option(
-        "--from-dlio",
-        metavar="FILE",
-        help="A workload of DLIO or MLPerf Storage (YAML), in place of the questions about data"
-        " set and model; its accelerators only pause. The machine is still yours to describe.",
+    Option(
+        "FILE",
+        "A workload of DLIO or MLPerf Storage (YAML), in place of the questions about data set and"
+        " model; its accelerators only pause. The machine is still yours to describe.",
     ),
 ]
 _OPTIONS = [

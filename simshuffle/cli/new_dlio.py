@@ -17,6 +17,7 @@ from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest, read_yaml
+from simshuffle.study.matching import flat
 
 MACHINE = "Machine"
 """The group of the questions that a file of DLIO leaves open."""
@@ -210,22 +211,13 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
         rule = "must be a workload of DLIO that trains, with a section 'dataset'"
         remedy = "Checkpoints alone read nothing. See configs/dlio/workload of mlcommons/storage."
         raise InputError(Problem("", rule, remedy=remedy), str(path))
-    keys = _Keys(dict(_leaves(plain)))
+    keys = _Keys({key: value for key, value in flat(plain).items() if value != {}})
     values = {"source": scalar(path.name), **_trained(keys), **_stored(keys), **_loaded(keys)}
     if keys.problems:
         raise InputError(keys.problems, str(path))
     per_file, batch = int(values["per_file"]), int(values["batch"])
     values |= {"per_request": str(min(per_file, batch)), "thirds": str(3 * batch)}
     return values, tuple(_left_out(keys))
-
-
-def _leaves(plain: Mapping[Any, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Values by dotted key; a list is one value."""
-    out: list[tuple[str, Any]] = []
-    for key, value in plain.items():
-        name = f"{above}{key}"
-        out += _leaves(value, f"{name}.") if isinstance(value, dict) else [(name, value)]
-    return out
 
 
 def _trained(keys: _Keys) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Verbs on results: compare; and below ``simshuffle results`` plot, show, verify."""
+"""Verbs on results: compare, report, figure; below ``simshuffle results`` plot, show, verify."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,17 +11,24 @@ import typer
 
 from simshuffle.cli.common import (
     OUT_FILE,
+    AsJson,
     ResultFolder,
-    choice,
+    To,
+    check_format,
+    file_in,
     is_folder,
+    print_json,
+    print_parts,
     say,
     study_progress,
     warnings_said,
 )
+from simshuffle.cli.common import show as show_result
 from simshuffle.cli.help import command
-from simshuffle.cli.show import AsJson, To, check_format, print_json, print_parts
-from simshuffle.cli.show import show as show_result
+from simshuffle.errors import refuse
+from simshuffle.presentation import KINDS
 from simshuffle.scenario.options import any_of, result_folders, scenario_names
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Result
@@ -32,13 +40,11 @@ verbs = typer.Typer()
 COMPARED = any_of(result_folders, scenario_names)
 LabelsOption = Annotated[
     str | None,
-    choice(
-        "--labels",
-        "cause",
-        "paper",
-        metavar="BOOKING",
-        text="Waiting for other ranks by what it is for (cause, the default), or booked where the"
+    Option(
+        "BOOKING",
+        "Waiting for other ranks by what it is for (cause, the default), or booked where the"
         " authors' timers do (paper).",
+        choices=("cause", "paper"),
     ),
 ]
 
@@ -50,13 +56,8 @@ LabelsOption = Annotated[
     "simshuffle compare quickstart abci-imagenet1k --to markdown",
 )
 def compare(
-    a: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A result folder, or a scenario.", autocompletion=COMPARED
-        ),
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.", autocompletion=COMPARED)],
+    a: Annotated[str, Argument("A", "A result folder, or a scenario.", complete=COMPARED)],
+    b: Annotated[str, Argument("B", "Another one.", complete=COMPARED)],
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -74,6 +75,112 @@ def compare(
         print_parts(found.parts(), to)
 
 
+@command(
+    app,
+    "Results",
+    "simshuffle report results/quickstart --out quickstart.html",
+    "simshuffle report results/before results/after --out both.html",
+)
+def report(
+    folders: Annotated[list[Path], Argument("RESULT", "Result folders, one or more.", many=True)],
+    out: Annotated[
+        Path | None,
+        Option(OUT_FILE, "The page. Default: NAME-report.html here, after the results."),
+    ] = None,
+    force: Annotated[
+        bool, Option("", "Replace a file that is not the page of the same results.")
+    ] = False,
+) -> None:
+    """Write results as one HTML page.
+
+    A browser shows it without a network."""
+    from simshuffle.presentation.page import default_name, write_page
+
+    place = file_in(out, default_name(folders))
+    typer.echo(f"Page: {write_page(folders, place, force)}")
+
+
+def figure(
+    kind: Annotated[str | None, Argument("KIND", "What to draw.", complete=words(*KINDS))] = None,
+    results: Annotated[list[Path] | None, Argument("RESULT", "Result folders.", many=True)] = None,
+    style: Annotated[
+        str, Option("STYLE", "ieee, acm or slides.", choices=("ieee", "acm", "slides"))
+    ] = "ieee",
+    columns: Annotated[
+        str, Option("1|2", "Columns of a paper that it spans.", choices=("1", "2"))
+    ] = "1",
+    format_: Annotated[
+        str | None,
+        Option(
+            "FORMAT",
+            "pdf (the default), svg, png, or pgf for LaTeX.",
+            choices=("pdf", "svg", "png", "pgf"),
+        ),
+    ] = None,
+    out: Annotated[Path | None, Option(OUT_FILE, "Default: KIND.FORMAT, here.")] = None,
+    latex: Annotated[bool, Option("", "The same as --to latex.")] = False,
+    to: To = None,
+    json: AsJson = False,
+    force: Annotated[bool, Option("", "Replace a file that is no figure of simshuffle.")] = False,
+) -> None:
+    """Draw a figure, or list the kinds there are."""
+    if kind is None:
+        typer.echo(_listed())
+        return
+    if latex and to not in {None, "latex"}:
+        refuse("--latex", "cannot be combined with --to", str(to), "Leave one out.", COMMAND_LINE)
+    to = "latex" if latex else to
+    check_format(json, to)
+    from simshuffle.presentation.draw import Wish, drawn, parts_of, rows_of, target, verdict
+
+    out = file_in(out, f"{kind}.{format_ or 'pdf'}")
+    wish = Wish(kind, results or [], style, int(columns), format_, out, force)
+    place = target(wish) if out is not None or not (json or to) else None
+    given = wish.read()
+    if unfinished := [of.name for of in given if of.result.meta.get("state") == "unfinished"]:
+        say(f"Unfinished: {', '.join(unfinished)}. The figure shows what is there.")
+    if place is not None:
+        drawn(wish, given, place)
+    if json:
+        print_json(rows_of(wish, given))
+    elif to:
+        print_parts(parts_of(wish, given), to)
+    else:
+        typer.echo(f"Figure: {place}")
+        typer.echo(f"Caption: {' '.join([KINDS[kind], *verdict(given)])}")
+        return
+    if place is not None:
+        say(f"Figure: {place}")
+
+
+def _listed() -> str:
+    width = max(map(len, KINDS))
+    lines = ["Kinds of figures:"]
+    for name, sentence in KINDS.items():
+        first, *rest = textwrap.wrap(sentence, 76 - width)
+        lines.append(f"  {name:<{width}}  {first}")
+        lines += [" " * (width + 4) + line for line in rest]
+    return "\n".join([*lines, "", "simshuffle figure --help says how to draw one."])
+
+
+command(
+    app,
+    "Results",
+    "simshuffle figure",
+    "simshuffle figure breakdown results/quickstart --style ieee",
+    "simshuffle figure scaling results/a results/b --columns 2 --latex",
+    "simshuffle figure storage --style slides --format png",
+    text="\n\n".join(
+        [
+            "Draw a figure for a paper or for slides.",
+            "From the tables of result folders alone.",
+            "To draw a result's own figures again: simshuffle results plot. Kinds:",
+            *(f"{name}: {sentence}" for name, sentence in KINDS.items()),
+        ]
+    ),
+)(figure)
+
+
 def _booked(result: Result, labels: str | None) -> Result:
     """The result with waiting booked so; as it was asked for of None."""
     return result if labels is None else replace(result, meta={**result.meta, "labels": labels})
@@ -89,9 +196,9 @@ def plot(
     folder: ResultFolder,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar=OUT_FILE,
-            help="A folder, or the path of one figure without suffix. Default: the result's own.",
+        Option(
+            OUT_FILE,
+            "A folder, or the path of one figure without suffix. Default: the result's own.",
         ),
     ] = None,
     labels: LabelsOption = None,
@@ -142,27 +249,17 @@ def show(
     "simshuffle results verify results/quickstart --tolerance 1e-6 --processes 4",
 )
 def verify(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RESULT",
-            help="A result folder.",
-            autocompletion=result_folders,
-        ),
-    ],
+    folder: ResultFolder,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="By how much numbers may differ, as a share. The default is 0, or 1e-9 where"
-            " another version made the result.",
+        Option(
+            "SHARE",
+            "By how much numbers may differ, as a share. The default is 0, or 1e-9 where another"
+            " version made the result.",
         ),
     ] = None,
     processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes at once; the default is one on each core."
-        ),
+        int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -133,7 +132,7 @@ def _one_or_several(values: Json) -> Json:
 def _definitions(texts: Texts, *records: type[BaseModel]) -> Definitions:
     """Those of records, with the texts that may stand for some."""
     definitions = Definitions(*records)
-    for schedule in definitions.records(MessageSchedule):
+    for schedule in definitions.below(MessageSchedule):
         kind = {"enum": list(NAMES), "description": "Whose defaults the other keys have."}
         schedule["properties"] = {"kind": kind, **schedule["properties"]}
     definitions.add_texts(texts)
@@ -169,32 +168,20 @@ def _short_form(keys: Mapping[str, Sequence[str]]) -> Json:
     }
 
 
-def _names(folder: str) -> Any:
-    return lambda definitions, members: [_one_of("shipped", shipped_names(folder)), PATH]
-
-
-def _of_catalog(kind: str, *others: Json) -> Any:
-    return lambda definitions, members: [_one_of("catalog", catalog_names(kind)), *others]
-
-
-def _words(title: str, words: Iterable[str]) -> Any:
-    return lambda definitions, members: [_one_of(title, words)]
-
-
 def _one_of(title: str, words: Iterable[str]) -> Json:
     return {"title": title, "enum": list(words)}
 
 
 _OWN_MODEL = {"type": "string", "title": "own", "description": "A name below models."}
 _TEXTS: Texts = {
-    (Scenario, "cluster"): _names("topologies"),
+    (Scenario, "cluster"): lambda *_: [_one_of("shipped", shipped_names("topologies")), PATH],
     (Cluster, "routing"): _kinds_as_text,
-    (Cluster, "placement"): _words("rule", PLACEMENTS),
-    (Workload, "dataset"): _of_catalog("datasets"),
-    (Workload, "model"): _of_catalog("models", _OWN_MODEL),
+    (Cluster, "placement"): lambda *_: [_one_of("rule", PLACEMENTS)],
+    (Workload, "dataset"): lambda *_: [_one_of("catalog", catalog_names("datasets"))],
+    (Workload, "model"): lambda *_: [_one_of("catalog", catalog_names("models")), _OWN_MODEL],
     (Workload, "exchange"): _kinds_as_text,
     (Workload, "parallelism"): _kinds_as_text,
     (ShardHolding, "schedule"): _schedule_as_text,
     (AllreduceAlgorithm, "overlap"): _kinds_as_text,
-    (Nccl, "protocols"): _words("set", SETS),
+    (Nccl, "protocols"): lambda *_: [_one_of("set", SETS)],
 }

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -63,15 +62,14 @@ class Definitions:
 
     def add_texts(self, texts: Texts) -> None:
         """Beside the records that may stand at a key, allow the texts that may."""
-        for record in self._names:
-            for (of, key), texts_of in texts.items():
-                if issubclass(record, of):
-                    value = self.of(record)["properties"][key]
-                    said = {name: value.pop(name) for name in _SAID if name in value}
-                    parts = [dict(each) for each in alternatives(value)]
-                    texts_here = texts_of(self, self.members(value))
-                    value.clear()
-                    value |= {"anyOf": [*texts_here, *parts], **said}
+        for (base, key), texts_of in texts.items():
+            for record in self.below(base):
+                value = record["properties"][key]
+                rest = {name: value.pop(name) for name in _SAID if name in value}
+                parts = [dict(each) for each in alternatives(value)]
+                allowed = texts_of(self, self.members(value))
+                value.clear()
+                value |= {"anyOf": [*allowed, *parts], **rest}
 
     def of(self, record: type[BaseModel]) -> Json:
         """The definition of a record; changes show in the document."""
@@ -82,7 +80,7 @@ class Definitions:
         """The JSON Pointer to the definition of a record."""
         return f"{_DEFS}{self._names[record]}"
 
-    def records(self, base: type[BaseModel]) -> list[Json]:
+    def below(self, base: type[BaseModel]) -> list[Json]:
         """The definitions of the records that derive from ``base``."""
         return [self.of(record) for record in self._names if issubclass(record, base)]
 
@@ -99,16 +97,14 @@ class Definitions:
             known: its own keys that there may be, and those below them.
             of: the schema of what stands at a key, from that of its value.
         """
-        keys: dict[str, list[str]] = {}
+        keys: dict[str, dict[str, Json]] = {}
         for name in known:
             value = self.of(record)["properties"][name]
             for path, ref in self._below(name, value, f"{self.ref(record)}/properties/{name}"):
-                refs = keys.setdefault(path, [])
-                if ref not in refs:
-                    refs.append(ref)
+                keys.setdefault(path, {})[ref] = {"$ref": ref}
         plain, patterns = {}, {}
         for path, refs in keys.items():
-            values: list[Json] = [{"$ref": ref} for ref in refs]
+            values = [*refs.values()]
             schema = of(values[0] if len(values) == 1 else {"anyOf": values})
             if "*" in path:
                 patterns[f"^{re.escape(path).replace(re.escape('*'), '[^.]+')}$"] = schema
@@ -123,13 +119,9 @@ class Definitions:
 
     def keys(self, member: Json) -> list[str]:
         """The dotted keys of a record, as a short form sets them, but that of its kind."""
-        found = [
-            path
-            for key, value in member["properties"].items()
-            for path, _ in self._below(key, value, "")
-            if path != "kind" and "*" not in path
-        ]
-        return sorted(set(found))
+        below = (self._below(key, value, "") for key, value in member["properties"].items())
+        paths = {path for each in below for path, _ in each}
+        return sorted(path for path in paths if path != "kind" and "*" not in path)
 
     def _below(self, path: str, value: Json, ref: str) -> Iterator[tuple[str, str]]:
         """The dotted keys at and below a value, '*' for any name or number, each with the pointer
@@ -237,7 +229,9 @@ def sentences(record: type) -> dict[str, str]:
     without the backticks."""
     found: dict[str, str] = {}
     for of in reversed(record.__mro__):
-        found |= _own(of)
+        if section := _SECTION.search(f"{inspect.cleandoc(of.__doc__ or '')}\n"):
+            for names, text in _ENTRY.findall(section[1]):
+                found |= dict.fromkeys(names.split(", "), _line(text))
     return found
 
 
@@ -245,14 +239,6 @@ def summary(record: type) -> str:
     """The first paragraph of the class's own docstring, as one line without the backticks."""
     text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
     return _line(text.split("\n\n", maxsplit=1)[0])
-
-
-@cache
-def _own(record: type) -> dict[str, str]:
-    text = inspect.cleandoc(record.__dict__.get("__doc__") or "")
-    section = _SECTION.search(f"{text}\n")
-    entries = _ENTRY.findall(section[1]) if section else []
-    return {name: _line(said) for names, said in entries for name in re.split(", ", names)}
 
 
 def _line(text: str) -> str:

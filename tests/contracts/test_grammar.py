@@ -37,7 +37,7 @@ FIRST = {
     "CASE": "a file with flows",
     "FOLDER": "a folder of the file system that is measured",
     "KIND": "what a figure shows",
-    "[scenario|study|topology]": "whose schema",
+    "[scenario|study|topology|VERB]": "whose schema",
 }
 """What stands for the first argument, and its one meaning."""
 NEITHER = {"machine import": "the file's name is the machine's"}

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from simshuffle.cli import main
-from simshuffle.cli.show import show
+from simshuffle.cli.common import show
 from simshuffle.errors import InputError
 from simshuffle.results import canvas
 from simshuffle.results.console import exported

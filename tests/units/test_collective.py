@@ -10,7 +10,7 @@ import pytest
 
 from simshuffle.allreduce import AllreduceFlows
 from simshuffle.cli import main
-from simshuffle.collective import SIZES, Chosen, bench, bench_of, measure, sizes
+from simshuffle.collective import SIZES, bench, bench_of, measure, sizes
 from simshuffle.errors import InputError
 from tests.calibrated import calibrate
 from tests.examples import ring
@@ -144,7 +144,7 @@ def test_a_scenario_brings_its_ranks_and_its_allreduce(capsys):
 
 def test_what_an_algorithm_leaves_out_is_of_the_table_and_the_links():
     """ABCI: two EDR of 12.5 GB/s, NVLink of 50 GB/s."""
-    chosen = bench("abci", Chosen({}, "tree:inter_host_latency=7 us", hosts=2)).allreduce
+    chosen = bench("abci", {}, "tree:inter_host_latency=7 us", hosts=2).allreduce
     assert (chosen.channels, chosen.intra_host_latency, chosen.inter_host_latency) == (
         2,
         pytest.approx(28e-6),
@@ -152,8 +152,8 @@ def test_what_an_algorithm_leaves_out_is_of_the_table_and_the_links():
     )
     assert chosen.intra_host_bus_bandwidth(1.0) == 50e9
     assert chosen.inter_host_bus_bandwidth(1.0) == 25e9
-    assert bench("abci", Chosen({}, "ring", hosts=2)).allreduce.intra_host_latency == 3.4e-6
-    assert bench("abci", Chosen({}, hosts=2)).allreduce.kind == "nccl"
+    assert bench("abci", {}, "ring", hosts=2).allreduce.intra_host_latency == 3.4e-6
+    assert bench("abci", {}, hosts=2).allreduce.kind == "nccl"
 
 
 def test_sizes_beyond_a_measured_curve_are_noted(capsys):
@@ -219,10 +219,10 @@ def test_files_of_both_kinds_are_told_apart(tmp_path, capsys):
 
 def test_other_models_of_the_network_are_used():
     """Analytic: a flow is alone on its links."""
-    asked = bench("abci", Chosen({"network.kind": "analytic"}, RING, hosts=4))
+    asked = bench("abci", {"network.kind": "analytic"}, RING, hosts=4)
     assert asked.network.kind == "analytic"
     rows = measure(asked, [32 * MIB]).rows
-    assert rows[0].seconds <= bench("abci", Chosen({}, RING, hosts=4)).seconds(32 * MIB)
+    assert rows[0]["seconds"] <= bench("abci", {}, RING, hosts=4).seconds(32 * MIB)
 
 
 def test_no_progress_and_no_note_in_the_way_of_the_table(capsys):

@@ -1,0 +1,185 @@
+"""Verbs below ``simshuffle study`` that make no result folder: collective, an allreduce by the size
+of its buffer; replay, flows of a file over a network alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simshuffle.cli.common import (
+    OUT_FILE,
+    Set,
+    To,
+    check_format,
+    file_in,
+    print_json,
+    print_parts,
+    say,
+    share_progress,
+)
+from simshuffle.cli.help import command
+from simshuffle.errors import refuse
+from simshuffle.scenario.options import any_of, assigned, machine_names, scenario_names
+from simshuffle.study.options import Argument, Option, words
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from simshuffle.network.replay import Replay
+
+app = typer.Typer()
+
+
+@command(
+    app,
+    "Simulate",
+    "simshuffle study collective abci --hosts 4 --sizes '8 B,1 MiB,256 MiB'",
+    "simshuffle study collective quickstart --algorithm tree --to markdown",
+)
+def collective(
+    name: Annotated[
+        str,
+        Argument(
+            "NAME",
+            "A scenario or a machine: a file, or a name below scenarios/ or topologies/.",
+            complete=any_of(scenario_names, machine_names),
+        ),
+    ],
+    hosts: Annotated[
+        int | None, Option("N", "Hosts. Default: the scenario's, or all of the machine.", low=1)
+    ] = None,
+    gpus_per_host: Annotated[
+        int | None, Option("N", "GPUs of each host. Default: all.", low=1)
+    ] = None,
+    sizes: Annotated[
+        str | None, Option("SIZE,...", "Of the buffer. Default: 8 B to 1 GiB in powers of two.")
+    ] = None,
+    algorithm: Annotated[
+        str,
+        Option(
+            "KIND[:KEY=VALUE,...]",
+            "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left"
+            " out is of NCCL's table, and what the links carry.",
+            complete=words(place="simshuffle.allreduce:Allreduce"),
+        ),
+    ] = "",
+    allreduce: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            "KEY=VALUE",
+            "Set a key of the allreduce.",
+            read=assigned("--allreduce", "order=shuffled"),
+            many=True,
+        ),
+    ] = None,
+    set_: Set = None,
+    json: Annotated[
+        bool, Option("", "Print the rows as JSON, in SI units, and nothing else.")
+    ] = False,
+    to: To = None,
+) -> None:
+    """Simulate an allreduce alone, by the size of its buffer.
+
+    Printed as all_reduce_perf of nccl-tests does; `simshuffle machine calibrate` reads it."""
+    from simshuffle.collective import SIZES, bench, measure
+    from simshuffle.collective import sizes as read_sizes
+
+    check_format(json, to)
+    wanted = SIZES if sizes is None else read_sizes(sizes)
+    chosen = (set_ or {}, algorithm, allreduce)
+    made = bench(name, *chosen, hosts=hosts, gpus_per_host=gpus_per_host)
+    with share_progress("allreduce") as progress:
+        measured = measure(made, wanted, progress)
+    for note in measured.notes:
+        say(note)
+    if json:
+        print_json(measured.as_json())
+    elif to:
+        print_parts([measured.table(), *measured.notes], to)
+    else:
+        typer.echo("\n".join(measured.lines()))
+
+
+@command(
+    app,
+    "Simulate",
+    "simshuffle study replay case.json --out ends.csv",
+    "simshuffle study replay case.json --network packet --compare --to latex",
+)
+def replay(
+    case: Annotated[
+        Path, Argument("CASE", "A JSON file with links and flows, compressed with gzip or not.")
+    ],
+    network: Annotated[
+        str, Option("MODEL", "The network model.", complete=words("analytic", "fluid", "packet"))
+    ] = "fluid",
+    tolerance: Annotated[
+        str | None,
+        Option("SHARE", "fluid: error allowed for less work, from 0 (exact) to below 1."),
+    ] = None,
+    mtu: Annotated[
+        str | None, Option("SIZE", "packet: bytes of a packet, such as '4096 B'.")
+    ] = None,
+    port_buffer: Annotated[
+        str | None, Option("SIZE", "packet: buffer of a port, such as '64 KiB'.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option(OUT_FILE, "CSV file (.csv or .csv.gz); the default is standard output."),
+    ] = None,
+    compare: Annotated[
+        bool, Option("", "Put the ends that CASE expects, and the errors, beside each end.")
+    ] = False,
+    to: To = None,
+) -> None:
+    """Say when the flows of a file end.
+
+    As a CSV table, and a summary on standard error."""
+    from simshuffle.network.case import read_case
+    from simshuffle.network.replay import csv_rows, facts, network_model, title
+    from simshuffle.network.replay import replay as replay_case
+    from simshuffle.network.whole_file import check_target, whole_file
+
+    model = network_model(network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer})
+    if (out := file_in(out, f"{case.name.partition('.')[0]}.csv")) is not None:
+        check_target(out, case)
+    given = read_case(case)
+    if compare and given.expected is None:
+        rule, remedy = "needs a case that says when its flows end", "Leave it out."
+        refuse("--compare", rule, "no flows.end", remedy, str(case))
+    with share_progress("replay") as progress:
+        result = replay_case(given, model, progress)
+    if out is not None:
+        with whole_file(out) as file:
+            file.writelines(csv_rows(result, compare=compare))
+    elif to is None:
+        sys.stdout.writelines(csv_rows(result, compare=compare))
+        sys.stdout.flush()  # an error comes here, and not at the end of the process
+    if to is not None:
+        print_parts(_tables(result, with_ends=out is None, compare=compare), to)
+    else:
+        say(title(result))
+        for name, text in facts(result).items():
+            say(f"  {name:15} {text}")
+
+
+def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
+    """The summary as a table, and below it the ends unless a file has them."""
+    from simshuffle.network.replay import ends, facts, title
+    from simshuffle.results.console import new_table
+
+    summary = new_table(title(result), ["quantity", "value"])
+    for name, text in facts(result).items():
+        summary.add_row(name, text)
+    if not with_ends:
+        return [summary]
+    columns = ends(result, compare=compare)
+    headings = [name.replace("_s", " (s)").replace("_", " ") for name in columns]
+    table = new_table("When each flow ends", numbers=["flow", *headings])
+    for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):
+        table.add_row(str(number), *map(repr, row))
+    return [summary, table]
