@@ -121,15 +121,9 @@ class Sends:
         numbers stand for all sends of the stage."""
         rows: list[list[NDArray[Any]]] = [list(np.broadcast_arrays(*stage)) for stage in stages]
         step, src, dst, share, rail, hops, origin = map(np.concatenate, zip(*rows, strict=True))
-        return cls(
-            step=step.astype(np.int32),
-            src=src.astype(np.int32),
-            dst=dst.astype(np.int32),
-            share=share.astype(np.float64),
-            rail=rail.astype(np.int32),
-            hops=hops.astype(np.int32),
-            origin=origin.astype(np.int32),
-        )
+        whole = (step, src, dst, rail, hops, origin)
+        step, src, dst, rail, hops, origin = (each.astype(np.int32) for each in whole)
+        return cls(step, src, dst, share.astype(np.float64), rail, hops, origin)
 
     @classmethod
     def of(cls, steps: Steps, rail: Ints) -> Sends:

@@ -269,8 +269,7 @@ def read_chains(
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
     copied = reads.samples.astype(float) * workload.model.input_size
-    slots = [resources.slot_of(rank) for rank in range(resources.world_size)]
-    stages.add(copied, resources.pcie_in[hosts, slots], nbytes=copied)
+    stages.add(copied, resources.pcie_in[hosts, resources.slot_of], nbytes=copied)
     heads, edges = _order(len(stages), workload.loader.threads)
     return ReadChains(
         stages.filled(*reads.nbytes.shape),

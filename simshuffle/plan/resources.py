@@ -55,6 +55,7 @@ class Resources:
         domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
         num_domains: how many they are.
+        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
             message can cross are left out, where routes are known that well.
     """
@@ -76,6 +77,7 @@ class Resources:
         self.num_domains = self._domains.count
         self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
+        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
         self._endpoint = np.array(
             [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
         )
@@ -293,7 +295,3 @@ class Resources:
         if self.cluster.object_store is None:
             return pfs
         return [*pfs, self.store_bandwidth, self.store_requests]
-
-    def slot_of(self, rank: int) -> int:
-        """The PCIe slot of a rank's GPU."""
-        return int(self.gpu_of[rank]) * self.cluster.host.pcie_slots // self.cluster.host.gpus

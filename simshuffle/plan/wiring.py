@@ -67,7 +67,13 @@ def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generato
     names = names_of(fabric, "host")
     named = cluster.named_hosts
     if named is not None:
-        _check_known(named, names)
+        known = set(names)
+        if unknown := [name for name in named if name not in known]:
+            ends = dict.fromkeys((names[0], names[-1]))
+            rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
+            remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
+            problem = Problem("cluster.placement", rule, first_of(unknown), remedy)
+            raise TopologyError(problem, "placement")
         return named[:count]
     if cluster.placement == "scattered":
         return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
@@ -85,18 +91,6 @@ def _in_turn(names: list[str], fabric: Fabric) -> list[str]:
         turn.append(on.get(leaf, 0))
         on[leaf] = turn[-1] + 1
     return [names[i] for i in np.argsort(turn, kind="stable")]
-
-
-def _check_known(named: list[str], names: list[str]) -> None:
-    known = set(names)
-    unknown = [name for name in named if name not in known]
-    if unknown:
-        ends = dict.fromkeys((names[0], names[-1]))
-        rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
-        remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
-        raise TopologyError(
-            Problem("cluster.placement", rule, first_of(unknown), remedy), "placement"
-        )
 
 
 PFS = "pfs"

@@ -26,8 +26,6 @@ from simshuffle.results.timeline import (
     Timeline,
     WindowRow,
     phase_table,
-    seconds_by_iteration,
-    seconds_in,
 )
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
@@ -175,14 +173,6 @@ class SimulatedEpoch:
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
     served: Served | None = None  # what the servers did, if iterations were left out
-
-    def seconds(self) -> Floats:
-        """(iterations, phases) s, see `seconds_by_iteration`."""
-        return seconds_by_iteration(self.rows, self.sources["world_size"])
-
-    def loading(self) -> Floats:
-        """(iterations, M) s that each rank waited for its loader."""
-        return seconds_in(self.rows, self.sources["world_size"], ("io", "decode"))
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables; the rows of the phases are used up. ``window`` says what was simulated of it,

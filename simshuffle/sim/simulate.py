@@ -9,7 +9,13 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
-from simshuffle.results.timeline import Timeline, WindowRow, concatenate
+from simshuffle.results.timeline import (
+    Timeline,
+    WindowRow,
+    concatenate,
+    seconds_by_iteration,
+    seconds_in,
+)
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
 from simshuffle.sim.recorder import Recorder
@@ -90,9 +96,10 @@ def _windows(
     if not thinning.left_out:
         return [Window(whole, whole)]
     workload = scenario.workload
-    loading = simulated.loading()
+    world_size = scenario.world_size
+    loading = seconds_in(simulated.rows, world_size, ("io", "decode"))
     seen = Seen(
-        simulated.seconds(),
+        seconds_by_iteration(simulated.rows, world_size),
         loading.max(axis=1),
         loading[0],
         simulated.measured_spread,
