@@ -22,10 +22,8 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.plan.epochs import cached_share
-from simshuffle.plan.holding import last_epoch
 from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
-from simshuffle.plan.reading_bounds import LOADERS, SSD, ReadingBounds, cable_bandwidth
+from simshuffle.plan.reading_bounds import SSD, cable_bandwidth, reading_bounds
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -196,8 +194,6 @@ def expected_largest(count: int, spread: float) -> float:
 
 MOST_RANKS = 10**6
 """Ranks whose flows are listed."""
-MOST_EPOCHS = 1000
-"""Epochs back in which a sample that is still in memory was read."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +286,7 @@ def bounds(scenario: Scenario) -> Bounds:
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
     exchange = exchange_bound(scenario, iterations)
-    first, resources = _reading(scenario, samples, iterations)
+    first, resources = reading_bounds(scenario, samples, iterations)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
         first = 0.0
         left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
@@ -315,30 +311,6 @@ def bounds(scenario: Scenario) -> Bounds:
         last_batch=last * passes * sample_seconds(scenario) + reduced + after,
         resources=resources,
     )
-
-
-def _reading(scenario: Scenario, samples: float, iterations: int) -> tuple[float, dict[str, float]]:
-    """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
-    all first batches share; and that of each resource to bring ``samples`` samples to every rank.
-
-    If importance is measured first, those of all shards come before; then the training finds in
-    the page cache what fits, in the first epoch too.
-    """
-    reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
-    if scenario.workload.exchange.fetches:
-        reads = last_epoch(scenario)
-        first = max(reading.fetching(reads, 1).values())
-        return first, reading.fetching(reads, iterations)
-    cached, batch = cached_share(scenario, epoch), scenario.workload.local_batch_size
-    shared = reading.seconds(min(samples, batch), cached)
-    alone = reading.batch(min(samples, batch), cached)
-    first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
-    if not scenario.workload.exchange.inference_pass:
-        return first, reading.seconds(samples, cached)
-    shard = scenario.workload.dataset.num_samples / scenario.world_size
-    measuring = reading.seconds(shard, cached)
-    training = reading.seconds(samples, cached_share(scenario, max(epoch, 2)))
-    return first, {name: training[name] + measuring[name] for name in training}
 
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from simshuffle.plan.epochs import NodeReads
+from simshuffle.plan.epochs import NodeReads, cached_share
+from simshuffle.plan.holding import last_epoch
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 
@@ -17,6 +18,10 @@ MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
 RESOURCES = (OPENS, PFS, CLIENT, HCAS, SSD, MEMORY, DECODE, PCIE, REQUESTS, STORE, FRONT_END)
 """Those that ranks share."""
+
+
+MOST_EPOCHS = 1000
+"""Epochs back in which a sample that is still in memory was read."""
 
 
 class ReadingBounds:
@@ -182,6 +187,30 @@ class ReadingBounds:
         """Device time (s) to read so many samples."""
         nbytes, requests = samples * self._dataset.stored.mean, samples / self._dataset.read_at_once
         return float(self._cluster.ssd.read_seconds(nbytes, requests, self._depth))
+
+
+def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple[float, Seconds]:
+    """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
+    all first batches share; and that of each resource to bring ``samples`` samples to every rank.
+
+    If importance is measured first, those of all shards come before; then the training finds in
+    the page cache what fits, in the first epoch too.
+    """
+    reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
+    if scenario.workload.exchange.fetches:
+        reads = last_epoch(scenario)
+        first = max(reading.fetching(reads, 1).values())
+        return first, reading.fetching(reads, iterations)
+    cached, batch = cached_share(scenario, epoch), scenario.workload.local_batch_size
+    shared = reading.seconds(min(samples, batch), cached)
+    alone = reading.batch(min(samples, batch), cached)
+    first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+    if not scenario.workload.exchange.inference_pass:
+        return first, reading.seconds(samples, cached)
+    shard = scenario.workload.dataset.num_samples / scenario.world_size
+    measuring = reading.seconds(shard, cached)
+    training = reading.seconds(samples, cached_share(scenario, max(epoch, 2)))
+    return first, {name: training[name] + measuring[name] for name in training}
 
 
 def worker_seconds(
