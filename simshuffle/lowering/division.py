@@ -122,8 +122,7 @@ class Division:
         self.group_of = np.empty(scenario.world_size, np.int64)
         self.group_of[self.members] = np.arange(self.groups)[:, None]
         self._steps: dict[float, tuple[Step, Step]] = {}
-        self._local: dict[tuple[int, float], Part] = {}
-        self._all: dict[float, Part] = {}
+        self._parts: dict[tuple[int | None, float], Part] = {}
 
     @cached_property
     def together(self) -> bool:
@@ -133,20 +132,18 @@ class Division:
 
     def local(self, group: int, samples: Ints64) -> Part:
         """What a group does by itself with so many samples of each member."""
-        batch = float(samples.sum()) / self.ways
-        key = group, batch
-        if key not in self._local:
-            step, _ = self._step(batch)
-            self._local[key] = self._part(step, group)
-        return self._local[key]
+        return self._part(float(samples.sum()) / self.ways, group)
 
     def joint(self, samples: Ints64) -> Part:
         """What all ranks do together after it, with so many samples of each."""
-        batch = float(samples.max())
-        if batch not in self._all:
-            _, step = self._step(batch)
-            self._all[batch] = self._part(step, None)
-        return self._all[batch]
+        return self._part(float(samples.max()), None)
+
+    def _part(self, batch: float, group: int | None) -> Part:
+        """Of a batch of so many samples of a rank; ``group`` is None for all."""
+        if (group, batch) not in self._parts:
+            local, joint = self._step(batch)
+            self._parts[group, batch] = self._made(joint if group is None else local, group)
+        return self._parts[group, batch]
 
     def _step(self, batch: float) -> tuple[Step, Step]:
         """Of a batch of so many samples of a rank: what groups do, and what all do after it."""
@@ -155,7 +152,7 @@ class Division:
             self._steps[batch] = divided(whole)
         return self._steps[batch]
 
-    def _part(self, step: Step, group: int | None) -> Part:
+    def _made(self, step: Step, group: int | None) -> Part:
         costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
         updates: dict[int, float] = {}
         for node in step.nodes:

@@ -212,7 +212,7 @@ class Epoch:
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
         delivered = self._free_at[iteration, rank]
-        group = exchange.delivery(rank)
+        group = exchange.delivered[rank]
         if group >= 0:
             _, delivered = yield from self._clock.ended(group)
         self._delivered_at[iteration, rank] = delivered
