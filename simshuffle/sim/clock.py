@@ -14,6 +14,9 @@ import simpy
 from simshuffle.network.batch import TransferBatch
 from simshuffle.network.shared import SharedNetwork
 
+Steps = Generator[simpy.Event, Any, None]
+"""What a process does."""
+
 
 class Completion(simpy.Event):
     """That a group of transfers is complete."""
