@@ -201,7 +201,7 @@ class AllreduceFlows:
         """(flows,) s before each begins; those that wait for none have the latency before them."""
         waits = np.zeros(len(self), bool)
         waits[self.edge_to] = True
-        return np.asarray(self.delay + np.where(waits, 0.0, self.latency))
+        return self.delay + np.where(waits, 0.0, self.latency)
 
     @property
     def seconds_uncontended(self) -> float:

@@ -110,7 +110,7 @@ class Message:
     @property
     def mixed(self) -> Flags:
         """Which ranks read a part of their samples from the SSD and a part from memory."""
-        return np.asarray((self.files > 0) & (self.cached > 0))
+        return (self.files > 0) & (self.cached > 0)
 
 
 def messages_of(
@@ -208,7 +208,7 @@ class MessageLowering:
         total = barriers + blocks * n
 
         def block(number: int) -> Ints64:
-            return np.asarray(barriers + number * n + self._ranks)
+            return barriers + number * n + self._ranks
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)

@@ -35,11 +35,11 @@ class _Requested:
     @property
     def requests(self) -> Floats:
         """(iterations, M)."""
-        return np.asarray(self.samples / self.per_request)
+        return self.samples / self.per_request
 
     def in_flight(self, threads: int) -> Floats:
         """(iterations, M) requests at once of a worker with so many threads."""
-        return np.asarray(np.minimum(threads, np.maximum(self.requests, 1.0)))
+        return np.minimum(threads, np.maximum(self.requests, 1.0))
 
 
 @dataclass
@@ -98,7 +98,7 @@ class _Stages:
             return pfs.open_cap(per_file, per_request)
         different, number = np.unique(requested.in_flight(threads), return_inverse=True)
         caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
-        return np.asarray(caps[number].reshape(samples.shape))
+        return caps[number].reshape(samples.shape)
 
     def _decode_between(self, requested: _Requested) -> float:
         """s that one of several threads decodes after each request."""

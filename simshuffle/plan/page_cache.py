@@ -137,7 +137,7 @@ class PageCaches:
 
     def _fresh(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: 1 - before / universe."""
-        return np.asarray(1.0 - part.before / self._universe(epoch)[part.hosts])
+        return 1.0 - part.before / self._universe(epoch)[part.hosts]
 
     def _free(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: capacity - before - arrived - size; without bound where everything fits."""
@@ -147,14 +147,12 @@ class PageCaches:
             else part.before
         )
         free[self._fits(epoch)[part.hosts]] = np.inf
-        return np.asarray(free - part.sizes)
+        return free - part.sizes
 
     def _found(self, epoch: CacheEpoch, part: Slots) -> Flags:
         """(n,) of a part, where a sample has one place: whether it is still there."""
         since = self._since[part.samples]
-        return np.asarray(
-            (since >= 0) & (since * self._fresh(epoch, part) <= self._free(epoch, part))
-        )
+        return (since >= 0) & (since * self._fresh(epoch, part) <= self._free(epoch, part))
 
     def _note(self, epoch: CacheEpoch) -> None:
         """Where a sample has one place: note what was touched since each one was."""
@@ -250,9 +248,7 @@ class PageCaches:
             others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
         there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
         trained = epoch.read_in < epoch.iterations
-        return np.asarray(
-            np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
-        )
+        return np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
 
     def _note_sent_before_use(self, epoch: CacheEpoch, found: Flags, sent: Flags) -> None:
         """Of what is sent before it is trained on: ``sent`` depends on the epochs before,

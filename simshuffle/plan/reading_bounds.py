@@ -129,7 +129,7 @@ class ReadingBounds:
             waiting, at_most = store.waiting_seconds, threads * store.connection_bandwidth
         else:
             waiting, at_most = self._cluster.parallel_file_system.latency, self._cable
-        return np.asarray(requests * waiting / threads + nbytes / at_most)
+        return requests * waiting / threads + nbytes / at_most
 
     def batch(self, samples: float, cached: float) -> float:
         """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone."""
@@ -173,10 +173,10 @@ class ReadingBounds:
     def hits(self, reads: NodeReads) -> Floats:
         """(iterations, M) s in which workers alone read what is in the cache of their node."""
         if reads.fetches.cached_in == "memory":
-            return np.asarray(reads.hit_nbytes / self._cluster.memory.bandwidth)
+            return reads.hit_nbytes / self._cluster.memory.bandwidth
         found, ssd = reads.hit_samples.astype(np.float64), self._cluster.ssd
         waiting = found * ssd.latency / self._loader.threads
-        return np.asarray(ssd.read_seconds(reads.hit_nbytes, found, self._depth) + waiting)
+        return ssd.read_seconds(reads.hit_nbytes, found, self._depth) + waiting
 
     @property
     def _depth(self) -> int:
@@ -222,7 +222,7 @@ def worker_seconds(
     cores decode, and reading and decoding go on beside each other. The copy to the GPU follows.
     """
     work = np.add(read, decode) if threads == 1 else np.maximum(read, decode)
-    return np.asarray(work + copy)
+    return work + copy
 
 
 def cable_bandwidth(scenario: Scenario) -> float:

@@ -62,7 +62,7 @@ class EpochRecord:
         lasting = np.maximum(np.diff(self.at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity
-        return np.asarray(share)
+        return share
 
 
 class LinkSamples:
