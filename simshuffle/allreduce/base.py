@@ -1,5 +1,4 @@
-"""What all allreduce algorithms have in common, what they answer, and what of them runs beside the
-backward pass: nothing, or as DDP or Horovod post it."""
+"""What all allreduce algorithms have in common, and what of them runs beside the backward pass."""
 
 from __future__ import annotations
 

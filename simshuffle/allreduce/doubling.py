@@ -1,4 +1,4 @@
-"""Allreduce by halving and doubling distances, step by step, of all gradients or of the largest."""
+"""Allreduce by halving and doubling distances, of all gradients or of the largest."""
 
 from __future__ import annotations
 

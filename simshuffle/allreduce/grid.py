@@ -1,5 +1,4 @@
-"""Allreduce over a grid of hosts and columns: reduce inside hosts, allreduce along each column of
-hosts, broadcast inside hosts."""
+"""Allreduce over a grid: inside hosts, along each column of hosts, and inside hosts again."""
 
 from __future__ import annotations
 

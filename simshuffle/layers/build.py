@@ -1,5 +1,4 @@
-"""Chaining layers: shapes, parameters, operations and what is kept follow from what is said, if the
-layers fit together."""
+"""Chaining layers that fit together: what each has and does follows from what is said."""
 
 from __future__ import annotations
 

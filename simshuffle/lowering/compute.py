@@ -1,5 +1,4 @@
-"""What the accelerators compute, batch by batch, how much any duration varies, and how late a batch
-is when every request for its files takes a time of its own."""
+"""How long computing takes, batch by batch, how much any duration varies, and slow requests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a scenario trains, and how ranks divide each step: what each model-parallel group does by
-itself, and what all ranks do together, as transfers."""
+"""What a scenario trains, and how ranks divide each step, as transfers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The exchange of samples: bytes and seconds of every step; host work, barriers and messages of an
-iteration as one batch of dependent transfers."""
+"""The exchange of samples: what every step costs, and an iteration as one batch of transfers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The copying of the samples to the hosts before the first epoch, as flows over the links of a run
-and some more."""
+"""The copying of the samples to the hosts before the first epoch, as flows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A step of training among groups of ranks as transfers: what is computed as delays, what is sent
-as flows."""
+"""A step of training among groups of ranks, as transfers: computing as delays, sending as flows."""
 
 from __future__ import annotations
 

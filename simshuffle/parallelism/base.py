@@ -1,5 +1,4 @@
-"""What all ways to divide training have in common, and those with groups of ranks that work on the
-same samples together."""
+"""What all ways to divide training have in common, and those with groups of ranks."""
 
 from __future__ import annotations
 

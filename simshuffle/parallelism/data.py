@@ -1,5 +1,4 @@
-"""Data parallelism: every rank has samples of its own, and the whole model; or, sharded, what all
-would keep alike is kept once."""
+"""Data parallelism: every rank has samples of its own, and the whole model or, sharded, a part."""
 
 from __future__ import annotations
 

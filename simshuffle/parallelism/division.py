@@ -1,5 +1,4 @@
-"""Layers divided among the members of a group, all at work at once: the step and the memory that
-follow."""
+"""Layers divided among the members of a group, all at work at once: the step that follows."""
 
 from __future__ import annotations
 

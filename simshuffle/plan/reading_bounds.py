@@ -1,5 +1,4 @@
-"""Lower bounds of reading: the least time of each resource through which the samples come (see
-`simshuffle.plan.bounds`)."""
+"""Lower bounds of reading: the least time of each resource through which the samples come."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The network of a cluster as it is built once, with its file system; which hosts the ranks fill,
-and which of them form a scale-up domain."""
+"""The network of a cluster as it is built once, the hosts that ranks fill, and their domains."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A network under SimPy: transfers whose ends are events, and barriers of ranks. The network runs
-ahead in compiled code whenever it may."""
+"""A network under SimPy: transfers whose ends are events, which runs ahead; and barriers."""
 
 from __future__ import annotations
 

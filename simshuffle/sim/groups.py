@@ -1,5 +1,4 @@
-"""Steps of training that several ranks do together: what a model-parallel group computes and sends,
-and what all groups do then."""
+"""Steps of training that the ranks of a model-parallel group, or all ranks, go through together."""
 
 from __future__ import annotations
 

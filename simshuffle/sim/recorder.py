@@ -1,5 +1,5 @@
-"""What a run does not keep of itself: when every message was sent and received, and what every link
-carried from moment to moment. Without a recorder nothing of it is noted."""
+"""What a run does not keep of itself: when messages were sent, what links carried from moment to
+moment. Without a recorder nothing of it is noted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A shared network for any SimPy model: transfers over links, whose ends are events. Any of the
-three network models."""
+"""A shared network for any SimPy model: transfers over links, whose ends are events."""
 
 from __future__ import annotations
 

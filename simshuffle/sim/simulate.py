@@ -1,5 +1,4 @@
-"""The epochs of one run, one after the other, on one cluster; with a tolerance of time only as many
-iterations of each as that needs."""
+"""The epochs of one run, one after the other; with a tolerance of time as windows."""
 
 from __future__ import annotations
 
