@@ -16,7 +16,7 @@ from simshuffle.allreduce import Allreduce
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network import Fluid, Network, Packet
-from simshuffle.plan.effort import MOST_PACKETS, allreduce_packets
+from simshuffle.plan.effort import MOST_PACKETS
 from simshuffle.plan.resources import Resources
 from simshuffle.results.console import new_table
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems
@@ -370,7 +370,8 @@ def _check_packets(bench: Bench, sizes: Sequence[float]) -> None:
     if not isinstance(bench.network, Packet):
         return
     domain_of, mtu = bench.resources.domain_of, bench.network.mtu
-    total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
+    flows = (bench.allreduce.flows(domain_of, nbytes) for nbytes in sizes)
+    total = sum(each.packets(domain_of, mtu) for each in flows if each is not None)
     if total > MOST_PACKETS:
         rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
         remedy = "Leave out the largest, or use network.kind: fluid."

@@ -202,6 +202,11 @@ class AllreduceFlows:
         waits[self.edge_to] = True
         return self.delay + np.where(waits, 0.0, self.latency)
 
+    def packets(self, domain_of: Ints32, mtu: float) -> float:
+        """Packets of ``mtu`` bytes that leave scale-up domains, or hosts: ``domain_of``, (M,)."""
+        far = domain_of[self.src] != domain_of[self.dst]
+        return float(np.ceil(self.nbytes[far] / mtu).sum())
+
     @property
     def seconds_uncontended(self) -> float:
         """Time (s) if nothing but the caps limits: latency, then the longest chain of delays and

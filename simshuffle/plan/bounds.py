@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from simshuffle.allreduce import Ddp, NoOverlap
 from simshuffle.exchange.schedule import (
     MessageSchedule,
     Pairing,
@@ -304,7 +303,7 @@ def bounds(scenario: Scenario) -> Bounds:
             slowed=iterations * _slowed(scenario),
         ),
         allreduce=iterations * reduced,
-        beside_exchange=not isinstance(overlap, NoOverlap),
+        beside_exchange=overlap.kind != "none",
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
@@ -338,11 +337,11 @@ def allreduce_seconds(scenario: Scenario) -> float:
     model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
     if not _is_looked_at(scenario):
         return 0.0
-    if isinstance(overlap, NoOverlap):
+    if overlap.kind == "none":
         return _alone(scenario, model.gradient_size)
     parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
     # Horovod may fuse all that comes before the last layer
-    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
+    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if overlap.kind == "ddp" else []))
     return max(_alone(scenario, parts[-1]), whole - _backward(scenario))
 
 
@@ -351,7 +350,7 @@ def _slowed(scenario: Scenario) -> float:
     the share ``slowdown`` of the time in which they do. Ranks are taken to begin it together, each
     allreduce as if it were alone."""
     overlap = scenario.workload.allreduce.overlap
-    if isinstance(overlap, NoOverlap) or not overlap.slowdown or not _is_looked_at(scenario):
+    if overlap.kind == "none" or not overlap.slowdown or not _is_looked_at(scenario):
         return 0.0
     backward, rate = _backward(scenario) + overlap.hooks, 1.0 - overlap.slowdown
     arrival = scenario.workload.model.gradient_arrival
