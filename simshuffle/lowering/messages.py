@@ -273,8 +273,7 @@ class MessageLowering:
     def _fill_second_read(
         self, records: NDArray[np.void], routes: Ints32, message: Message, reads: Ints64
     ) -> None:
-        """The part of a message that is in memory, where another part is not; nothing for messages
-        of one kind."""
+        """The part of a message that is in memory, where another part is not."""
         hosts = self._resources.host_of
         part = np.where(message.mixed, message.cached, 0.0)
         records["work"][reads] = records["nbytes"][reads] = part

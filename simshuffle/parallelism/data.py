@@ -88,8 +88,7 @@ def _gathered(nbytes: float, after: tuple[int, ...]) -> Node:
 
 
 def _prefetched(job: Job, passes: Passes, weight_nbytes: float, most: int | None) -> Step:
-    """Stage 3: weights of a piece, a block or several, come while the piece before is computed; one
-    collective after the other."""
+    """Stage 3: weights of a piece come while the piece before is computed; one after the other."""
     ones = np.ones(len(job.layers))
     forward, backward = layer_seconds(job, ones, passes.samples, 1.0, passes.recompute)
     blocks = np.array(block_starts(job.layers))

@@ -201,8 +201,7 @@ class Resources:
         return out, latency
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports, over links of this machine, and the latency of the links on
-        them."""
+        """Routes between ports, over links of this machine, and the latency of these links."""
         routes = self.forwarding.routes(src, dst)
         return self._place[routes], self.forwarding.latencies(routes)
 
@@ -253,8 +252,7 @@ class Resources:
         return out
 
     def _apart(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
-        """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
-        their numbers."""
+        """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two domains."""
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
         return np.flatnonzero(near), np.flatnonzero(~within)

@@ -85,8 +85,7 @@ class Exchange:
         return group, closed
 
     def _open_closing(self) -> None:
-        """The barrier after the receipt: a group of all ranks' writes, then the latency of the
-        barrier."""
+        """The barrier after the receipt: all ranks' writes, then the latency of the barrier."""
         group = self._closing = self._clock.open(self._world_size)
         closed = self._closed = self._clock.env.event()
         self._closing_missing = self._world_size

@@ -264,8 +264,7 @@ def _sources(
 def _charge(
     scenario: Scenario, requests: Mapping[str, float], read: Mapping[str, float], staged: Staged
 ) -> float:
-    """US dollars for what an epoch asks of the object store, and for what is ``staged`` if that
-    comes from there."""
+    """US dollars for what an epoch, and its staging, ask of the object store."""
     store = scenario.cluster.object_store
     if store is None:
         return 0.0

@@ -90,8 +90,7 @@ def windows(
 def _windows(
     scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
 ) -> list[Window]:
-    """What iterations that are alike say of the whole epoch, and what the servers say if ranks wait
-    for one."""
+    """What alike iterations say of the whole epoch, and the servers if ranks wait for one."""
     if not thinning.left_out:
         return [Window(whole, whole)]
     workload = scenario.workload
@@ -224,8 +223,7 @@ def simulate_epochs(
 def _with_loaders(
     machine: Machine, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Each plan with its loaders; where those go on into the next epoch, its plan is made an epoch
-    ahead."""
+    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
     if not machine.scenario.workload.loader.across_epochs:
         # which holds none of them
         yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
