@@ -209,8 +209,7 @@ class AllreduceFlows:
 
     @property
     def seconds_uncontended(self) -> float:
-        """Time (s) if nothing but the caps limits: latency, then the longest chain of delays and
-        bytes over bandwidth."""
+        """Time (s) if only caps limit: latency, then the longest chain of delays and transfers."""
         return self.seconds(self.cap)
 
     def seconds(self, bandwidth: Floats) -> float:

@@ -56,8 +56,7 @@ class Steps:
 
 
 def in_turn(parts: int, steps: Iterable[StepOfSends]) -> Steps:
-    """Steps one after the other, of a buffer of ``parts`` parts; numbers stand for all sends of
-    theirs."""
+    """Steps one after the other, of ``parts`` parts; numbers stand for all sends of theirs."""
     return Steps.joined(parts, ((number, *sends) for number, sends in enumerate(steps)))
 
 
@@ -75,8 +74,7 @@ def among_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
 
 
 def with_folding(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
-    """``steps`` of those that take part (see `among_power_of_two`), with folding before and
-    unfolding after them."""
+    """``steps`` of those that take part (`among_power_of_two`), folding before, unfolding after."""
     _, folding, into = among_power_of_two(count)
     if len(folding):
         fold, unfold = (folding, into, 0, parts, True), (into, folding, 0, parts, False)
@@ -184,8 +182,7 @@ def _sums(group: NDArray[np.intp], values: Floats) -> Floats:
 
 
 def _joined(columns: list[NDArray[Any]], ranges: list[int]) -> Ints64:
-    """One number for each row of ``columns``, in their order; all but the first are below their
-    ``ranges``."""
+    """One number for each row of ``columns``; all but the first are below their ``ranges``."""
     key = columns[0].astype(np.int64)
     for column, below in zip(columns[1:], ranges, strict=True):
         key = key * below + column

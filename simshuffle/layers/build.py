@@ -253,8 +253,7 @@ class Builder:
         up: bool = False,
         after: str = "",
     ) -> str:
-        """A pooling by the maximum, or by the mean; with ``up`` what is left over at the end of an
-        extent is pooled too."""
+        """A pooling by maximum or mean; with ``up`` what is left over at the end is pooled too."""
         shape = self.shape(after)
         taps, steps = _by_extent(kernel, shape), _by_extent(stride, shape)
         extents = _extents(shape, taps, steps, _by_extent(padding, shape), up)

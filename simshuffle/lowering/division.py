@@ -62,8 +62,7 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> Job:
 
 
 def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
-    """The groups in which the ranks of ``resources`` communicate, as the scenario divides
-    training."""
+    """The groups in which ranks communicate, as the scenario divides training."""
     parallelism = scenario.workload.parallelism
     return Communicators(
         scenario.workload.allreduce_on(scenario.cluster),

@@ -252,8 +252,7 @@ class MessageLowering:
         works: Ints64,
         wires: Ints64,
     ) -> None:
-        """Write the transfers of a message into the places ``reads``, ``works`` and ``wires``, one
-        of each for every rank."""
+        """Write a message into the places ``reads``, ``works`` and ``wires``, one for each rank."""
         resources, cluster = self._resources, self._resources.cluster
         ranks, hosts = self._ranks, resources.host_of
         from_ssd = message.files > 0

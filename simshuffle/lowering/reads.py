@@ -126,8 +126,7 @@ class _Stages:
         self.add(requested.nbytes, resources.store_read(), nbytes=requested.nbytes, cap=cap)
 
     def add_ssd(self, requested: _Requested) -> None:
-        """Reads from the host's SSD; the latencies of the requests that a batch has in flight at
-        once pass together."""
+        """Reads from the host's SSD; latencies of requests in flight at once pass together."""
         resources, loader = self.resources, self.workload.loader
         ssd, requests = resources.cluster.ssd, requested.requests
         depth = resources.ranks_per_host * loader.reads_in_flight

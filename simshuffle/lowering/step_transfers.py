@@ -59,8 +59,7 @@ class Communicators:
     def divided(
         self, ways: int, bus_bandwidth: float | None = None, step_latency: float | None = None
     ) -> Communicators:
-        """The same ranks in other groups; what is known of those that stay as they are is
-        shared."""
+        """The same ranks in other groups; what is known of those that stay is shared."""
         other = copy(self)
         other._divide(ways, bus_bandwidth, step_latency)
         return other

@@ -242,8 +242,7 @@ class Bounds:
 
     @property
     def epoch(self) -> float:
-        """s of the epoch, at least: the loop; or the slowest resource, and what follows the last
-        byte."""
+        """s of the epoch, at least: the loop; or the slowest resource, and what follows it."""
         return max(self.loop, max(self.resources.values()) + self.last_batch)
 
     @property

@@ -14,8 +14,7 @@ from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 @dataclass(frozen=True)
 class Batches:
-    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
-    one."""
+    """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a whole one."""
 
     samples: Ints64
     nbytes: Floats
@@ -241,7 +240,6 @@ class Slots:
 
     @cached_property
     def before(self) -> Floats:
-        """(n,) bytes of its shards that the host has touched in this epoch before each sample is
-        read."""
+        """(n,) bytes of its shards that the host has touched in this epoch before each is read."""
         epoch = self._epoch
         return self.at(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)

@@ -29,8 +29,7 @@ cables each."""
 
 
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
-    """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and
-    'reads' from the PFS."""
+    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange and PFS reads."""
     workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
     dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)

@@ -209,8 +209,7 @@ class PageCaches:
         ]
 
     def _found_redrawn(self, epoch: CacheEpoch, part: Slots) -> Flags:
-        """(n,) of a part: whether the host has read the sample in an epoch before, and it is still
-        there."""
+        """(n,) of a part: whether the host has read the sample before, and it is still there."""
         found = np.zeros(len(part.samples), bool)
         if self._total <= self._capacity:
             for past in self._past:

@@ -111,8 +111,7 @@ class Resources:
         return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
 
     def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
-        """Time (s) of transfers while nothing else uses the machine, its cables shared as ``model``
-        says."""
+        """Time (s) of transfers alone on the machine, its cables shared as ``model`` says."""
         network = self.network(model)
         group = batch.tasks["group"] = network.open_group(len(batch))
         network.post(0.0, batch)
@@ -207,8 +206,7 @@ class Resources:
 
     @cached_property
     def rails(self) -> Ints32:
-        """(M,) the HCA of each rank, where those of a scale-up domain count on from host to
-        host."""
+        """(M,) the HCA of each rank; those of a scale-up domain count on from host to host."""
         return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
 
     @property

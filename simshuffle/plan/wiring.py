@@ -160,8 +160,7 @@ def _wiring(request: _Request) -> Wiring:
 
 
 def routing(cluster: Cluster) -> RoutingRule:
-    """The routing that runs on a cluster use: the one that it names, or that of its topology;
-    raises as `wiring`."""
+    """The routing of runs on a cluster: its own, or that of its topology; raises as `wiring`."""
     if cluster.routing is None and cluster.is_cut:
         return wiring(cluster).routing
     known = cluster.routing or routing_by_topology(cluster.topology)

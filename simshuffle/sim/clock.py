@@ -52,8 +52,7 @@ class NetworkClock:
         return self.network.open_group(expected)
 
     def completion(self, group: int) -> simpy.Event | None:
-        """The event of a group's completion; None if it is complete already. Only one process may
-        wait for a group."""
+        """The event of a group's completion, for one process at most; None if it is complete."""
         if not self.network.watch(group):
             return None
         event = self._waiting[group] = Completion(self.env)

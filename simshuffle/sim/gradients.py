@@ -33,8 +33,7 @@ class Posting:
         self.post(self._allreduces.batch(nbytes), done)
 
     def post(self, batch: TransferBatch | None, done: Callable[[simpy.Event | None], None]) -> None:
-        """Post transfers that belong together; ``done`` is called when the last of them has ended,
-        and now if there are none."""
+        """Post transfers; ``done`` is called when the last has ended, and now if there are none."""
         if batch is None:
             done(None)
             return

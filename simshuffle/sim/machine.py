@@ -39,8 +39,7 @@ from simshuffle.spec.arrays import Floats
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging took: ``seconds``, and ``nbytes`` read from the PFS or the object store by
-    ``read_requests``."""
+    """What staging took, and ``nbytes`` read from the PFS or object store by ``read_requests``."""
 
     seconds: float
     nbytes: float

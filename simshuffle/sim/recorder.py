@@ -28,8 +28,7 @@ MOST_VALUES = 1 << 25
 
 @dataclass(frozen=True)
 class MessageTimes:
-    """The messages of an epoch from one rank to another: (n,) arrays, by iteration, number and
-    sender."""
+    """Messages of an epoch between ranks: (n,) arrays, by iteration, number and sender."""
 
     iteration: Ints64  # after which it was sent, from 1
     number: Ints64  # of the sender's messages of the iteration, from 0
@@ -57,8 +56,7 @@ class EpochRecord:
     resources: Resources  # whose links they are
 
     def used(self) -> Floats:
-        """(k - 1, links) units/s that every link carried from each moment to the next, over its
-        capacity."""
+        """(k - 1, links) share of its capacity that every link carried from moment to moment."""
         lasting = np.maximum(np.diff(self.at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity

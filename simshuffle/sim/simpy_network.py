@@ -48,8 +48,7 @@ class _Clock(NetworkClock):
     def promise(
         self, batch: TransferBatch, group: int, value: Callable[[float], Any]
     ) -> simpy.Event:
-        """Post the transfers of a group; the event of its completion at time t has ``value(t)`` as
-        its value."""
+        """Post a group's transfers; the event of its completion at time t has ``value(t)``."""
         self.post(batch)
         self.network.watch(group)
         event = self.env.event()

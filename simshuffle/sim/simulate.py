@@ -31,8 +31,7 @@ LATE = "a rare late batch could be missed"
 
 
 def why_whole(scenario: Scenario) -> str:
-    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or if no tolerance
-    allows it."""
+    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
     if scenario.time_tolerance == 0:
         return ""
     if scenario.workload.loader.across_epochs:
@@ -123,8 +122,7 @@ def _reason(window: Window, tolerance: float) -> str:
 
 
 class ThinnedPlans:
-    """The plans of a scenario's epochs, asked for in the order of epochs, with more and more
-    iterations in each."""
+    """Plans of epochs, asked for in their order, with more and more iterations in each."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario

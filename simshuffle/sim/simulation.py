@@ -53,8 +53,7 @@ class Loaders:
         self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Let the workers go on with the batches of the next epoch when they have loaded all of
-        this one."""
+        """Let the workers go on with the next epoch when they have loaded all of this one."""
         self._next = loaders
         loaders._turns = self._turns
         loaders._turn = (self._turn + self.chains.iterations) % self._loader.workers
@@ -72,8 +71,7 @@ class Loaders:
             self._next._load_one(rank)
 
     def _load(self, rank: int) -> None:
-        """Let the rank's next batch be loaded, once the worker whose turn it is has done with its
-        last one."""
+        """Let the next batch be loaded, once the worker whose turn it is has done with its last."""
         iteration = self._loaded[rank]
         self._loaded[rank] = iteration + 1
         group = self._clock.open(2)
@@ -84,8 +82,7 @@ class Loaders:
         turns[worker] = self._clock.network.last
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
-        """Wait for the next batch, take it, and let another be loaded; returns when its last byte
-        was read (s)."""
+        """Take the next batch when it is there, load another; returns when it was read (s)."""
         read_at, _ = yield from self._clock.ended(self._groups[rank][0])
         self._groups[rank].popleft()
         self._load_one(rank)
