@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import simpy
 from numpy.typing import NDArray
 
-from simshuffle.lowering.division import Division
-from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.shared import SharedNetwork, shared_network
@@ -29,7 +26,6 @@ from simshuffle.results.timeline import (
 )
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
-from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
@@ -80,21 +76,10 @@ class Machine:
     tables do not hold."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._env = scenario, simpy.Environment()
-        rng, workload, world_size = scenario.rng, scenario.workload, scenario.world_size
-        resources = Resources(scenario.cluster, world_size, rng("placement"))
-        network = resources.network(scenario.network, accounts=world_size)
-        self._simulation = Simulation(
-            scenario,
-            resources,
-            NetworkClock(self._env, network)
-            if recorder is None
-            else recorder.clock(self._env, network, resources),
-            Allreduces(workload.allreduce_on(scenario.cluster), resources, rng("host_order")),
-            None if workload.parallelism.by_data else Division(scenario, resources),
-            recorder,
-        )
-        self._links = LinkStatistics(resources, network)
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
+        clock = self._simulation.clock
+        self._env = clock.env
+        self._links = LinkStatistics(self._simulation.resources, clock.network)
         self._stage: Staged | None = None
 
     def loaders(self, plan: EpochPlan) -> Loaders:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 import simpy
@@ -89,16 +88,28 @@ class Loaders:
         return read_at
 
 
-@dataclass(frozen=True)
 class Simulation:
-    """What all epochs of a run share."""
+    """What all epochs of a run share: resources, the clock of their network, allreduces.
 
-    scenario: Scenario  # the whole one, without sweep
-    resources: Resources
-    clock: NetworkClock
-    allreduces: Allreduces
-    division: Division | None  # how ranks divide a step; None if each goes through it by itself
-    recorder: Recorder | None = None  # notes what tables do not hold; None for nobody
+    Attributes:
+        scenario: the whole one, without sweep.
+        division: how ranks divide a step; None if each goes through it by itself.
+        recorder: notes what tables do not hold; None for nobody.
+    """
+
+    def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
+        self.scenario, self.recorder = scenario, recorder
+        workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
+        self.resources = Resources(cluster, scenario.world_size, rng("placement"))
+        network = self.resources.network(scenario.network, accounts=scenario.world_size)
+        env = simpy.Environment()
+        self.clock = NetworkClock(env, network)
+        if recorder is not None:
+            self.clock = recorder.clock(env, network, self.resources)
+        allreduce = workload.allreduce_on(cluster)
+        self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
+        by_data = workload.parallelism.by_data
+        self.division = None if by_data else Division(scenario, self.resources)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
