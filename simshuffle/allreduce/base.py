@@ -30,8 +30,7 @@ class NoOverlap(Sourced):
 
 
 class Overlapping(Sourced):
-    """``slowdown`` is the share of its speed that the backward pass loses while gradients travel;
-    ``hooks`` is what else it adds to the backward pass of every iteration.
+    """Gradients are summed beside the backward pass.
 
     Attributes:
         slowdown: share of its speed that the backward pass loses while gradients travel.

@@ -26,8 +26,7 @@ PLATEAU_NBYTES = 65536 / 16
 
 
 class Latencies(Spec):
-    """Latencies of rings and of trees: once for each allreduce, of a step or hop inside a host, and
-    of a step or level between hosts.
+    """Latencies of rings and of trees.
 
     Attributes:
         ring_base_latency: of a ring, once for each allreduce.
@@ -48,8 +47,7 @@ class Latencies(Spec):
 
 class Protocol(Latencies):
     """Another way to send than Simple: shorter latencies, and a share of the bandwidth that rings
-    and trees have otherwise. ``intra_host_factor`` is what latencies inside hosts are multiplied by
-    if there are several hosts.
+    and trees have otherwise.
 
     Attributes:
         ring_bandwidth: share that rings have of their bandwidth with Simple, above 0.
