@@ -16,7 +16,7 @@ from simshuffle.allreduce import Allreduce
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network import Fluid, Network, Packet
-from simshuffle.plan.effort import MOST_PACKETS, allreduce_packets
+from simshuffle.plan.effort import MOST_PACKETS
 from simshuffle.plan.resources import Resources
 from simshuffle.results.console import new_table
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems

@@ -1,4 +1,4 @@
-"""Allreduce algorithms, one file each."""
+"""Allreduce algorithms."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What all allreduce algorithms have in common, what they answer, and what of them runs beside the
-backward pass: nothing, or as DDP or Horovod post it."""
+"""What all allreduce algorithms have in common, and what of them runs beside the backward pass."""
 
 from __future__ import annotations
 
@@ -8,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
+from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.interpolation import BandwidthBySize
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import PositiveNBytes, PositiveSeconds, Seconds, Share, Sourced
@@ -31,8 +30,7 @@ class NoOverlap(Sourced):
 
 
 class Overlapping(Sourced):
-    """``slowdown`` is the share of its speed that the backward pass loses while gradients travel;
-    ``hooks`` is what else it adds to the backward pass of every iteration.
+    """Gradients are summed beside the backward pass.
 
     Attributes:
         slowdown: share of its speed that the backward pass loses while gradients travel.
@@ -72,7 +70,7 @@ class Ddp(Overlapping):
     first_bucket: PositiveNBytes = 2.0**20
     hooks: Seconds = 3e-3
 
-    def parts(self, layers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def parts(self, layers: Floats) -> Floats:
         """The buckets: (buckets, 2) bytes, and the share of the backward pass after which they are
         full. A bucket takes layers until it holds its size or more.
 
@@ -89,9 +87,7 @@ class Ddp(Overlapping):
             buckets.append((filled, share))
         return np.array(buckets)
 
-    def messages(
-        self, layers: NDArray[np.float64], backward: float, world_size: int
-    ) -> NDArray[np.float64]:
+    def messages(self, layers: Floats, backward: float, world_size: int) -> Floats:
         """What is summed together, in its order: (messages, 2) bytes, and the share of a backward
         pass of ``backward`` s after which ``world_size`` ranks post it. Here the `parts`."""
         return self.parts(layers)
@@ -124,13 +120,11 @@ class Horovod(Overlapping):
     negotiation: Seconds = 50e-6
     negotiation_per_rank: Seconds = 3e-6
 
-    def parts(self, layers: NDArray[np.float64]) -> NDArray[np.float64]:
+    def parts(self, layers: Floats) -> Floats:
         """The layers themselves, which are fused when they are ready: see `Ddp.parts`."""
         return layers
 
-    def messages(
-        self, layers: NDArray[np.float64], backward: float, world_size: int
-    ) -> NDArray[np.float64]:
+    def messages(self, layers: Floats, backward: float, world_size: int) -> Floats:
         """Those of a backward pass that begins with a cycle of the coordinator; each is there when
         the cycle ends and ranks have agreed: see `Ddp.messages`."""
         agreeing = self.negotiation_seconds(world_size)
@@ -169,7 +163,7 @@ Overlap = Annotated[
 ]
 
 
-def _no_edges() -> NDArray[np.int32]:
+def _no_edges() -> Ints32:
     return np.zeros(0, np.int32)
 
 
@@ -181,39 +175,43 @@ class AllreduceFlows:
     another, edges say what a flow waits for."""
 
     # src, dst: (flows,) ranks
-    src: NDArray[np.int32]
-    dst: NDArray[np.int32]
-    nbytes: NDArray[np.float64]  # (flows,) bytes
+    src: Ints32
+    dst: Ints32
+    nbytes: Floats  # (flows,) bytes
     # (flows,) the HCA that a flow between hosts uses; means nothing inside a host
-    rail: NDArray[np.int32]
-    cap: NDArray[np.float64]  # (flows,) bytes/s at most
+    rail: Ints32
+    cap: Floats  # (flows,) bytes/s at most
     latency: float  # s before the first flows begin
     # (flows,) s from the end of what a flow waits for to its begin; a number for all
-    delay: NDArray[np.float64] | float = 0.0
+    delay: Floats | float = 0.0
     # (flows,) step of each flow, not decreasing; a number for all
-    step: NDArray[np.int32] | int = 0
+    step: Ints32 | int = 0
     # edge_from, edge_to: (edges,) flow ``edge_to[k]`` waits for ``edge_from[k]``, of an earlier
     # step
-    edge_from: NDArray[np.int32] = field(default_factory=_no_edges)
-    edge_to: NDArray[np.int32] = field(default_factory=_no_edges)
+    edge_from: Ints32 = field(default_factory=_no_edges)
+    edge_to: Ints32 = field(default_factory=_no_edges)
 
     def __len__(self) -> int:
         return len(self.src)
 
     @property
-    def delays(self) -> NDArray[np.float64]:
+    def delays(self) -> Floats:
         """(flows,) s before each begins; those that wait for none have the latency before them."""
         waits = np.zeros(len(self), bool)
         waits[self.edge_to] = True
-        return np.asarray(self.delay + np.where(waits, 0.0, self.latency))
+        return self.delay + np.where(waits, 0.0, self.latency)
+
+    def packets(self, domain_of: Ints32, mtu: float) -> float:
+        """Packets of ``mtu`` bytes that leave scale-up domains, or hosts: ``domain_of``, (M,)."""
+        far = domain_of[self.src] != domain_of[self.dst]
+        return float(np.ceil(self.nbytes[far] / mtu).sum())
 
     @property
     def seconds_uncontended(self) -> float:
-        """Time (s) if nothing but the caps limits: latency, then the longest chain of delays and
-        bytes over bandwidth."""
+        """Time (s) if only caps limit: latency, then the longest chain of delays and transfers."""
         return self.seconds(self.cap)
 
-    def seconds(self, bandwidth: NDArray[np.float64]) -> float:
+    def seconds(self, bandwidth: Floats) -> float:
         """Time (s) if each flow has its ``bandwidth``, (flows,) bytes/s, to itself."""
         alone = self.delay + self.nbytes / bandwidth
         if not len(self.edge_to):
@@ -252,13 +250,13 @@ class AllreduceAlgorithm(Sourced):
         key = self.one_for_each_hca
         return self if getattr(self, key) else self.model_copy(update={key: hcas})
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
+    def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """The flows of an allreduce of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,); None
         for a single rank."""
         return None if len(host_of) == 1 else self.flows_of_several(host_of, nbytes)
 
     @abstractmethod
-    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """Those of two ranks or more."""
 
 

@@ -1,4 +1,4 @@
-"""Allreduce by halving and doubling distances, step by step, of all gradients or of the largest."""
+"""Allreduce by halving and doubling distances, of all gradients or of the largest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -22,6 +21,7 @@ from simshuffle.allreduce.steps import (
     rail_of,
     with_folding,
 )
+from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.record import Bandwidth, OneEach, PositiveNBytes, whole_as_float
 
 
@@ -36,10 +36,10 @@ class Stepwise(Dependent):
     rails: OneEach
 
     @abstractmethod
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
+    def steps(self, host_of: Ints32) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send."""
 
-    def sends(self, host_of: NDArray[np.int32]) -> Sends:
+    def sends(self, host_of: Ints32) -> Sends:
         """See `Dependent.sends`."""
         return Sends.of(self.steps(host_of), rail_of(host_of, self.rails))
 
@@ -55,7 +55,7 @@ class HalvingDoubling(Stepwise):
 
     kind: Literal["halving_doubling"]
 
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
+    def steps(self, host_of: Ints32) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send: 2 floor(log2 M) steps, and two more if M is
         no power of two."""
         return halving_doubling_steps(len(host_of))
@@ -94,7 +94,7 @@ class RecursiveDoubling(Stepwise):
 
     kind: Literal["recursive_doubling"]
 
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
+    def steps(self, host_of: Ints32) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send: floor(log2 M) steps, and two more if M is no
         power of two."""
         return recursive_doubling_steps(len(host_of))
@@ -108,9 +108,6 @@ def recursive_doubling_steps(count: int) -> Steps:
         (ranks, ranks[here ^ (1 << bit)], 0, 1, True) for bit in range(len(ranks).bit_length() - 1)
     ]
     return with_folding(count, 1, steps)
-
-
-Floats = NDArray[np.float64]
 
 
 class Sparse(Paced):
@@ -160,16 +157,16 @@ class Sparse(Paced):
             raise PydanticCustomError("density", "{key} {rule}", problem)
         return self
 
-    def share(self, contributions: NDArray[np.integer]) -> Floats:
+    def share(self, contributions: Ints) -> Floats:
         """Bytes of the sum of so many ranks' gradients, as a share of the dense buffer."""
         filled = 1 - (1 - self.density) ** contributions.astype(np.float64)
         return np.minimum(filled * (1 + self.index_size / self.value_size), 1.0)
 
-    def steps(self, host_of: NDArray[np.int32]) -> Steps:
+    def steps(self, host_of: Ints32) -> Steps:
         """What ranks on hosts ``host_of``, (M,), send, were it dense."""
         return recursive_doubling_steps(len(host_of))
 
-    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """Of ``nbytes`` bytes (dense), see `dependent_flows`."""
         steps = self.steps(host_of)
         dense = Sends.of(steps, rail_of(host_of, self.rails))
@@ -178,7 +175,7 @@ class Sparse(Paced):
         return replace(flows, latency=nbytes / self.selection_bandwidth)
 
 
-def contributions(steps: Steps, world_size: int) -> NDArray[np.int64]:
+def contributions(steps: Steps, world_size: int) -> Ints64:
     """(sends,) of how many ranks each send carries the gradients; all send the whole buffer."""
     held, sent = np.ones(world_size, np.int64), np.zeros(len(steps), np.int64)
     for step in range(steps.count):

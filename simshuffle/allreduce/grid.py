@@ -1,5 +1,4 @@
-"""Allreduce over a grid of hosts and columns: reduce inside hosts, allreduce along each column of
-hosts, broadcast inside hosts."""
+"""Allreduce over a grid: inside hosts, along each column of hosts, and inside hosts again."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
@@ -15,12 +14,12 @@ from simshuffle.allreduce.doubling import halving_doubling_sends
 from simshuffle.allreduce.ring import ring_sends
 from simshuffle.allreduce.steps import (
     Dependent,
-    Ints,
     Sends,
     dependent_flows,
     place_in_host,
     rail_of,
 )
+from simshuffle.spec.arrays import Ints, Ints32
 from simshuffle.spec.record import Count, OneEach
 
 
@@ -38,7 +37,7 @@ class Grid:
         columns: how many; 0 for as many as the fullest host has ranks.
     """
 
-    def __init__(self, host_of: Ints, columns: int = 0) -> None:
+    def __init__(self, host_of: Ints32, columns: int = 0) -> None:
         _, first, number, size = np.unique(
             host_of, return_index=True, return_inverse=True, return_counts=True
         )
@@ -48,10 +47,10 @@ class Grid:
         self._rank = np.full((self.hosts, int(size.max())), -1, np.int32)
         self._rank[np.argsort(met)[number], place_in_host(host_of)] = np.arange(len(host_of))
         self._place = np.arange(self.columns) * self.size[:, None] // self.columns
-        self.leader: Ints = np.take_along_axis(self._rank, self._place, axis=1)
+        self.leader: Ints32 = np.take_along_axis(self._rank, self._place, axis=1)
         """(hosts, columns) the rank in each column."""
 
-    def chains(self, first: int) -> tuple[NDArray[np.integer], ...]:
+    def chains(self, first: int) -> tuple[Ints, ...]:
         """Host, column, hop, and ranks that send and receive on the chains inside hosts, whose
         first sends are ``first`` places after their column's."""
         hops = np.arange(self._rank.shape[1] - 1)
@@ -64,7 +63,7 @@ class Grid:
         src, dst = (self._rank[host, each % self.size[host]] for each in (place, place + 1))
         return host, column, hop, src, dst
 
-    def sends(self, among: Sends, rail: Ints, rails: int = 1) -> Sends:
+    def sends(self, among: Sends, rail: Ints32, rails: int = 1) -> Sends:
         """All sends: the chains inside hosts as pipelines, and between them ``among``, those of the
         hosts of a column.
 
@@ -109,7 +108,7 @@ class Hierarchical(Dependent):
     leaders: OneEach
     among_hosts: Literal["ring", "halving_doubling"]
 
-    def sends(self, host_of: NDArray[np.int32]) -> Sends:
+    def sends(self, host_of: Ints32) -> Sends:
         """See `Dependent.sends`."""
         grid = Grid(host_of, self.leaders)
         rail = np.broadcast_to(np.arange(self.leaders, dtype=np.int32), grid.leader.shape)
@@ -135,13 +134,13 @@ class Torus(Dependent):
     rails: OneEach
     hosts_per_row: Count = 1
 
-    def grid(self, host_of: NDArray[np.int32]) -> Grid:
+    def grid(self, host_of: Ints32) -> Grid:
         """Rows in the place of hosts."""
         _, first, host = np.unique(host_of, return_index=True, return_inverse=True)
         met = np.argsort(np.argsort(first))  # hosts in the order of their first ranks
         return Grid((met[host] // self.hosts_per_row).astype(np.int32))
 
-    def sends(self, host_of: NDArray[np.int32]) -> Sends:
+    def sends(self, host_of: Ints32) -> Sends:
         """See `Dependent.sends`."""
         grid = self.grid(host_of)
         rail = rail_of(host_of, self.rails)[grid.leader]
@@ -188,7 +187,7 @@ class Sharp(Paced):
             levels, below = levels + 1, below * self.radix
         return levels
 
-    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """See above."""
         grid = Grid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)

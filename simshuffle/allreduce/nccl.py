@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce.base import AllreduceAlgorithm, AllreduceFlows, Paced
 from simshuffle.allreduce.ring import Ring
 from simshuffle.allreduce.tree import Tree
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.interpolation import BandwidthBySize
 from simshuffle.spec.record import Fraction, OneEach, Seconds, Spec, whole_as_float
 
@@ -27,8 +26,7 @@ PLATEAU_NBYTES = 65536 / 16
 
 
 class Latencies(Spec):
-    """Latencies of rings and of trees: once for each allreduce, of a step or hop inside a host, and
-    of a step or level between hosts.
+    """Latencies of rings and of trees.
 
     Attributes:
         ring_base_latency: of a ring, once for each allreduce.
@@ -49,8 +47,7 @@ class Latencies(Spec):
 
 class Protocol(Latencies):
     """Another way to send than Simple: shorter latencies, and a share of the bandwidth that rings
-    and trees have otherwise. ``intra_host_factor`` is what latencies inside hosts are multiplied by
-    if there are several hosts.
+    and trees have otherwise.
 
     Attributes:
         ring_bandwidth: share that rings have of their bandwidth with Simple, above 0.
@@ -112,7 +109,7 @@ class Choice:
     base: float = 0.0  # s, once for each allreduce
     longer: float = 1.0  # what its latency is multiplied by
 
-    def flows(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows | None:
+    def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
         """As those of its algorithm."""
         flows = self.algorithm.flows(host_of, nbytes)
         if flows is None:
@@ -154,7 +151,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
         Annotated[dict[str, Protocol], BeforeValidator(_named), Field(min_length=1)] | None
     ) = None
 
-    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """The fastest of all choices."""
         several = bool((host_of != host_of[0]).any())
         choices = self.choices(several, nbytes >= len(host_of) * PLATEAU_NBYTES)

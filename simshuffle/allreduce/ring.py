@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
 from simshuffle.allreduce.steps import Sends
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.record import OneEach
 
 
@@ -28,7 +28,7 @@ class Ring(Paced):
     kind: Literal["ring"]
     rings: OneEach
 
-    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2
         (H-1) on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model
         counts them (v2.7); with one GPU a host it is 2 (M-1) alpha."""

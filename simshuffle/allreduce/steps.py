@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float64]
 StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
 """Ranks that send, ranks that receive, first part and end of the parts, whether they are added."""
 
@@ -23,15 +22,15 @@ class Steps:
     """All sends of an allreduce. Those of a step go at once, and carry what was there before it."""
 
     parts: int  # equal parts of the buffer; as many as are needed to cut it where the sends do
-    step: Ints  # (sends,) from 0, not decreasing
+    step: Ints32  # (sends,) from 0, not decreasing
     # src, dst: (sends,) ranks
-    src: Ints
-    dst: Ints
+    src: Ints32
+    dst: Ints32
     # first, end: (sends,) the parts from ``first`` to before ``end`` travel
-    first: Ints
-    end: Ints
+    first: Ints32
+    end: Ints32
     # (sends,) whether the receiver adds them to its own, or else takes them in their place
-    adds: NDArray[np.bool_]
+    adds: Flags
 
     def __len__(self) -> int:
         return len(self.step)
@@ -57,12 +56,11 @@ class Steps:
 
 
 def in_turn(parts: int, steps: Iterable[StepOfSends]) -> Steps:
-    """Steps one after the other, of a buffer of ``parts`` parts; numbers stand for all sends of
-    theirs."""
+    """Steps one after the other, of ``parts`` parts; numbers stand for all sends of theirs."""
     return Steps.joined(parts, ((number, *sends) for number, sends in enumerate(steps)))
 
 
-def among_power_of_two(count: int) -> tuple[Ints, Ints, Ints]:
+def among_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
     """The ranks that take part where 2^k do, those that fold into one of them before and get the
     result from it afterwards, and into which.
 
@@ -76,8 +74,7 @@ def among_power_of_two(count: int) -> tuple[Ints, Ints, Ints]:
 
 
 def with_folding(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
-    """``steps`` of those that take part (see `among_power_of_two`), with folding before and
-    unfolding after them."""
+    """``steps`` of those that take part (`among_power_of_two`), folding before, unfolding after."""
     _, folding, into = among_power_of_two(count)
     if len(folding):
         fold, unfold = (folding, into, 0, parts, True), (into, folding, 0, parts, False)
@@ -85,7 +82,7 @@ def with_folding(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
     return in_turn(parts, steps)
 
 
-def place_in_host(host_of: Ints) -> Ints:
+def place_in_host(host_of: Ints32) -> Ints32:
     """(M,) place of every rank among those of its host, from 0."""
     order = np.argsort(host_of, kind="stable")
     sorted_hosts = host_of[order]
@@ -94,7 +91,7 @@ def place_in_host(host_of: Ints) -> Ints:
     return place
 
 
-def rail_of(host_of: Ints, rails: int) -> Ints:
+def rail_of(host_of: Ints32, rails: int) -> Ints32:
     """(M,) rail of every rank: its place in its host times ``rails`` over the ranks of the host."""
     _, inverse, count = np.unique(host_of, return_inverse=True, return_counts=True)
     return (place_in_host(host_of) * rails // count[inverse]).astype(np.int32)
@@ -104,16 +101,16 @@ def rail_of(host_of: Ints, rails: int) -> Ints:
 class Sends:
     """Sends as the flows of `dependent_flows` carry them: a step, or a pipeline of many as one."""
 
-    step: Ints  # (sends,) step or pipeline, in their order
+    step: Ints32  # (sends,) step or pipeline, in their order
     # src, dst: (sends,) ranks
-    src: Ints
-    dst: Ints
+    src: Ints32
+    dst: Ints32
     share: Floats  # (sends,) of the buffer
-    rail: Ints  # (sends,) HCA, of those between hosts
-    hops: Ints  # (sends,) latencies before it, 1 for a step
+    rail: Ints32  # (sends,) HCA, of those between hosts
+    hops: Ints32  # (sends,) latencies before it, 1 for a step
     # (sends,) the rank that sends, or the one at the head of its pipeline: whose transfers before
     # ``step`` have to end first
-    origin: Ints
+    origin: Ints32
 
     @classmethod
     def joined(cls, stages: Iterable[tuple[ArrayLike, ...]]) -> Sends:
@@ -121,24 +118,20 @@ class Sends:
         numbers stand for all sends of the stage."""
         rows: list[list[NDArray[Any]]] = [list(np.broadcast_arrays(*stage)) for stage in stages]
         step, src, dst, share, rail, hops, origin = map(np.concatenate, zip(*rows, strict=True))
-        return cls(
-            step=step.astype(np.int32),
-            src=src.astype(np.int32),
-            dst=dst.astype(np.int32),
-            share=share.astype(np.float64),
-            rail=rail.astype(np.int32),
-            hops=hops.astype(np.int32),
-            origin=origin.astype(np.int32),
-        )
+        whole = (step, src, dst, rail, hops, origin)
+        step, src, dst, rail, hops, origin = (each.astype(np.int32) for each in whole)
+        return cls(step, src, dst, share.astype(np.float64), rail, hops, origin)
 
     @classmethod
-    def of(cls, steps: Steps, rail: Ints) -> Sends:
+    def of(cls, steps: Steps, rail: Ints32) -> Sends:
         """Each step by itself, on the rail of the rank that sends; ``rail`` is (M,)."""
         hops = np.ones(len(steps), np.int32)
         return cls(steps.step, steps.src, steps.dst, steps.share, rail[steps.src], hops, steps.src)
 
 
-def dependent_flows(sends: Sends, host_of: Ints, nbytes: float, algorithm: Paced) -> AllreduceFlows:
+def dependent_flows(
+    sends: Sends, host_of: Ints32, nbytes: float, algorithm: Paced
+) -> AllreduceFlows:
     """The flows of ``sends`` of ``nbytes`` bytes over ranks on hosts ``host_of``, (M,).
 
     A step of two ranks begins when all that both of them send and receive in their last ones has
@@ -188,16 +181,15 @@ def _sums(group: NDArray[np.intp], values: Floats) -> Floats:
     return np.bincount(group, values).astype(np.float64)
 
 
-def _joined(columns: list[NDArray[Any]], ranges: list[int]) -> NDArray[np.int64]:
-    """One number for each row of ``columns``, in their order; all but the first are below their
-    ``ranges``."""
+def _joined(columns: list[NDArray[Any]], ranges: list[int]) -> Ints64:
+    """One number for each row of ``columns``; all but the first are below their ``ranges``."""
     key = columns[0].astype(np.int64)
     for column, below in zip(columns[1:], ranges, strict=True):
         key = key * below + column
     return key
 
 
-def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints, Ints]:
+def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     """From and to which flow somebody waits: ``flow``, (sends,), is what carries each send."""
     steps = int(sends.step.max()) + 1
     # a moment is a rank in a step; at each it waits for its flows at the moment before
@@ -228,9 +220,9 @@ class Dependent(Paced):
     """An algorithm whose steps wait for one another."""
 
     @abstractmethod
-    def sends(self, host_of: Ints) -> Sends:
+    def sends(self, host_of: Ints32) -> Sends:
         """What ranks on hosts ``host_of``, (M,), send, as `dependent_flows` carries it."""
 
-    def flows_of_several(self, host_of: Ints, nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """See `dependent_flows`."""
         return dependent_flows(self.sends(host_of), host_of, nbytes, self)

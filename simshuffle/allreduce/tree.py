@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.record import OneEach
 
 
@@ -33,7 +33,7 @@ class Tree(Paced):
     kind: Literal["tree"]
     channels: OneEach
 
-    def flows_of_several(self, host_of: NDArray[np.int32], nbytes: float) -> AllreduceFlows:
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra
         + log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
         (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep."""
@@ -57,9 +57,7 @@ class Tree(Paced):
             ),
         )
 
-    def _edges(
-        self, host_of: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]:
+    def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
         """Child, parent, share of the bytes, and rail of every edge of all trees.
 
         An edge inside a host is that of all trees of all channels, for these take the same NVLink
@@ -82,7 +80,7 @@ class Tree(Paced):
         )
 
 
-def double_tree(count: int) -> NDArray[np.int64]:
+def double_tree(count: int) -> Ints64:
     """The parents in two binary trees over ``count`` hosts, (2, count); -1 for the root of each.
 
     In the first, host 0 is the root, and a host whose number is an odd multiple of 2^k stands k

@@ -1,5 +1,4 @@
-"""Chaining layers: shapes, parameters, operations and what is kept follow from what is said, if the
-layers fit together."""
+"""Chaining layers that fit together: what each has and does follows from what is said."""
 
 from __future__ import annotations
 
@@ -254,8 +253,7 @@ class Builder:
         up: bool = False,
         after: str = "",
     ) -> str:
-        """A pooling by the maximum, or by the mean; with ``up`` what is left over at the end of an
-        extent is pooled too."""
+        """A pooling by maximum or mean; with ``up`` what is left over at the end is pooled too."""
         shape = self.shape(after)
         taps, steps = _by_extent(kernel, shape), _by_extent(stride, shape)
         extents = _extents(shape, taps, steps, _by_extent(padding, shape), up)

@@ -1,5 +1,4 @@
-"""The networks that come with simshuffle, by name; and those that are written in a file, as a list
-of layers, what is left out following from the rest."""
+"""The networks that come with simshuffle, by name, and those written as a list of layers."""
 
 from __future__ import annotations
 

@@ -22,8 +22,7 @@ def wide_resnet(name: str, depth: int, widen: int, classes: int) -> LayerList:
 
 
 def _block(net: Builder, outputs: int, stride: int) -> None:
-    """Norm, ReLU, convolution, twice; the shortcut is a convolution of the activated input where
-    the channels change."""
+    """Norm, ReLU, convolution, twice; a convolution as shortcut where the channels change."""
     before = net.last
     active = net.norm_relu()
     net.conv(outputs, 3, stride, 1)

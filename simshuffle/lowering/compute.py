@@ -1,5 +1,4 @@
-"""What the accelerators compute, batch by batch, how much any duration varies, and how late a batch
-is when every request for its files takes a time of its own."""
+"""How long computing takes, batch by batch, how much any duration varies, and slow requests."""
 
 from __future__ import annotations
 
@@ -94,8 +93,7 @@ def _failed(
     share: float,
     wait: float,
 ) -> Floats:
-    """Seconds of the tries of each request that fail, with what is waited after each; arguments as
-    of `slowest_thread`."""
+    """Seconds of the tries that fail, and of the waiting after each; see `slowest_thread`."""
     out = np.zeros(shape)
     left = rng.random(shape) < share
     while (count := int(np.count_nonzero(left))) > 0:

@@ -1,5 +1,4 @@
-"""What a scenario trains, and how ranks divide each step: what each model-parallel group does by
-itself, and what all ranks do together, as transfers."""
+"""What a scenario trains, and how ranks divide each step, as transfers."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from simshuffle.allreduce import NoOverlap
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.layers import INPUT, Layer, LayerList
 from simshuffle.lowering.step_transfers import Communicators, StepTransfers, step_transfers
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism import Job, Node, Step
@@ -19,27 +17,35 @@ from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 
-VALUE_NBYTES = 4
-"""Bytes of a parameter or an input of a model that does not say how many it has."""
 
-
-def job_of(
-    scenario: Scenario, world_size: int | None = None, layers: LayerList | None = None
-) -> Job:
-    """What a scenario trains, on ``world_size`` ranks or its own.
+def job_of(scenario: Scenario, world_size: int | None = None) -> Job:
+    """What a scenario trains, on ``world_size`` ranks or its own. Under data parallelism a model
+    that does not list its layers is one layer.
 
     Times are those of one GPU, from the step times of its accelerator: of layers by
     `LayerList.shares`. What the overlap's hooks take counts as fixed; that the backward pass is
     slower while gradients travel is left out.
 
-    ``layers`` are those of the model, if they are known already. Raises a ScenarioError if training
-    is divided by layers, and the model does not list them.
+    Raises:
+        ScenarioError: training is divided by layers, and the model does not list them.
     """
-    workload = scenario.workload
+    workload, times = scenario.workload, scenario.step_times
     model, overlap = workload.model, workload.allreduce.overlap
-    layers = layers or layers_of(scenario)
-    times = scenario.step_times
-    world_size = world_size or scenario.world_size
+    layers, world_size = model.layer_list, world_size or scenario.world_size
+    if layers is None and not workload.parallelism.by_data:
+        kind = workload.parallelism.kind
+        rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
+        remedy = (
+            "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
+            " workload.parallelism: data."
+        )
+        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
+        raise ScenarioError(problem, scenario.name)
+    layers = layers or model.one_layer
+    buckets: Floats | None = None
+    if not isinstance(overlap, NoOverlap):  # messages of a backward pass on one GPU alone
+        backward = float(times.backward_of(np.asarray(workload.local_batch_size))) + overlap.hooks
+        buckets = overlap.messages(model.gradient_arrival, backward, world_size)
     each = times.per_sample / (times.forward + times.backward_seconds)
     return Job(
         layers=layers,
@@ -51,38 +57,12 @@ def job_of(
         world_size=world_size,
         gradient_nbytes=model.gradient_size / layers.parameters,
         input_nbytes=model.input_size,
-        buckets=_buckets(scenario, world_size),
+        buckets=buckets,
     )
 
 
-def layers_of(scenario: Scenario) -> LayerList:
-    """The layers of a scenario's model. Under data parallelism a model that does not list them is
-    one layer.
-
-    Raises:
-        ScenarioError: see `job_of`.
-    """
-    model, kind = scenario.workload.model, scenario.workload.parallelism.kind
-    layers = model.layer_list
-    if layers is not None:
-        return layers
-    if not scenario.workload.parallelism.by_data:
-        rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
-        remedy = (
-            "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
-            " workload.parallelism: data."
-        )
-        problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
-        raise ScenarioError(problem, scenario.name)
-    values = (max(round(model.input_size / VALUE_NBYTES), 1),)
-    parameters = model.num_parameters or max(round(model.gradient_size / VALUE_NBYTES), 1)
-    layer = Layer(model.name, "other", (INPUT,), values, values, parameters, flops=1.0)
-    return LayerList(model.name, (layer,), values)
-
-
 def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
-    """The groups in which the ranks of ``resources`` communicate, as the scenario divides
-    training."""
+    """The groups in which ranks communicate, as the scenario divides training."""
     parallelism = scenario.workload.parallelism
     return Communicators(
         scenario.workload.allreduce_on(scenario.cluster),
@@ -92,16 +72,6 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
         getattr(parallelism, "bus_bandwidth", None),
         getattr(parallelism, "step_latency", None),
     )
-
-
-def _buckets(scenario: Scenario, world_size: int) -> Floats | None:
-    """See `Job`: messages of a backward pass on one GPU alone."""
-    overlap = scenario.workload.allreduce.overlap
-    if isinstance(overlap, NoOverlap):
-        return None
-    batch = np.asarray(scenario.workload.local_batch_size)
-    backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
-    return overlap.messages(scenario.workload.model.gradient_arrival, backward, world_size)
 
 
 PIECES = 16
@@ -150,8 +120,7 @@ class Division:
         self.group_of = np.empty(scenario.world_size, np.int64)
         self.group_of[self.members] = np.arange(self.groups)[:, None]
         self._steps: dict[float, tuple[Step, Step]] = {}
-        self._local: dict[tuple[int, float], Part] = {}
-        self._all: dict[float, Part] = {}
+        self._parts: dict[tuple[int | None, float], Part] = {}
 
     @cached_property
     def together(self) -> bool:
@@ -161,20 +130,18 @@ class Division:
 
     def local(self, group: int, samples: Ints64) -> Part:
         """What a group does by itself with so many samples of each member."""
-        batch = float(samples.sum()) / self.ways
-        key = group, batch
-        if key not in self._local:
-            step, _ = self._step(batch)
-            self._local[key] = self._part(step, group)
-        return self._local[key]
+        return self._part(float(samples.sum()) / self.ways, group)
 
     def joint(self, samples: Ints64) -> Part:
         """What all ranks do together after it, with so many samples of each."""
-        batch = float(samples.max())
-        if batch not in self._all:
-            _, step = self._step(batch)
-            self._all[batch] = self._part(step, None)
-        return self._all[batch]
+        return self._part(float(samples.max()), None)
+
+    def _part(self, batch: float, group: int | None) -> Part:
+        """Of a batch of so many samples of a rank; ``group`` is None for all."""
+        if (group, batch) not in self._parts:
+            local, joint = self._step(batch)
+            self._parts[group, batch] = self._made(joint if group is None else local, group)
+        return self._parts[group, batch]
 
     def _step(self, batch: float) -> tuple[Step, Step]:
         """Of a batch of so many samples of a rank: what groups do, and what all do after it."""
@@ -183,7 +150,7 @@ class Division:
             self._steps[batch] = divided(whole)
         return self._steps[batch]
 
-    def _part(self, step: Step, group: int | None) -> Part:
+    def _made(self, step: Step, group: int | None) -> Part:
         costs, seconds = step.costs(lambda _: 0.0), {"forward": 0.0, "backward": 0.0}
         updates: dict[int, float] = {}
         for node in step.nodes:

@@ -20,8 +20,7 @@ ImportancePairScheduler)."""
 
 
 class Allreduces:
-    """The allreduces of a run, of any number of bytes, as transfers; ``rng`` draws the order of
-    hosts that are shuffled."""
+    """The allreduces of a run, of any bytes, as transfers; ``rng`` draws the order of hosts."""
 
     def __init__(
         self, allreduce: Allreduce, resources: Resources, rng: np.random.Generator
@@ -42,8 +41,7 @@ class Allreduces:
         return replace(flows, src=self._ranks[flows.src], dst=self._ranks[flows.dst])
 
     def batch(self, nbytes: float) -> TransferBatch | None:
-        """The transfers of an allreduce of ``nbytes`` bytes, which each size is laid out as once;
-        None for one rank."""
+        """Its transfers, which each size is laid out as once; None for one rank."""
         if nbytes not in self._batches:
             flows = self.flows(nbytes)
             self._batches[nbytes] = None if flows is None else transfers_of(flows, self._resources)

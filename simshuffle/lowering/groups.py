@@ -247,8 +247,7 @@ class Groups:
 
 
 def _patterns(resources: Resources, ranks: Ints32, own_rails: bool) -> list[Pattern]:
-    """The patterns of groups, (groups, members) ranks; those with other HCAs are others only if
-    ``own_rails``."""
+    """The patterns of groups, (groups, members) ranks; by their HCAs too only if ``own_rails``."""
     domain = resources.domain_of[ranks]
     host_of = np.cumsum(np.diff(domain, axis=1, prepend=domain[:, :1]) != 0, axis=1)
     rail = resources.rails[ranks] if own_rails else np.zeros_like(ranks)

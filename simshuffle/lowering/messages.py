@@ -1,5 +1,4 @@
-"""The exchange of samples: bytes and seconds of every step; host work, barriers and messages of an
-iteration as one batch of dependent transfers."""
+"""The exchange of samples: what every step costs, and an iteration as one batch of transfers."""
 
 from __future__ import annotations
 
@@ -110,7 +109,7 @@ class Message:
     @property
     def mixed(self) -> Flags:
         """Which ranks read a part of their samples from the SSD and a part from memory."""
-        return np.asarray((self.files > 0) & (self.cached > 0))
+        return (self.files > 0) & (self.cached > 0)
 
 
 def messages_of(
@@ -208,7 +207,7 @@ class MessageLowering:
         total = barriers + blocks * n
 
         def block(number: int) -> Ints64:
-            return np.asarray(barriers + number * n + self._ranks)
+            return barriers + number * n + self._ranks
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
@@ -253,8 +252,7 @@ class MessageLowering:
         works: Ints64,
         wires: Ints64,
     ) -> None:
-        """Write the transfers of a message into the places ``reads``, ``works`` and ``wires``, one
-        of each for every rank."""
+        """Write a message into the places ``reads``, ``works`` and ``wires``, one for each rank."""
         resources, cluster = self._resources, self._resources.cluster
         ranks, hosts = self._ranks, resources.host_of
         from_ssd = message.files > 0
@@ -274,8 +272,7 @@ class MessageLowering:
     def _fill_second_read(
         self, records: NDArray[np.void], routes: Ints32, message: Message, reads: Ints64
     ) -> None:
-        """The part of a message that is in memory, where another part is not; nothing for messages
-        of one kind."""
+        """The part of a message that is in memory, where another part is not."""
         hosts = self._resources.host_of
         part = np.where(message.mixed, message.cached, 0.0)
         records["work"][reads] = records["nbytes"][reads] = part

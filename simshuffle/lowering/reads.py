@@ -35,11 +35,11 @@ class _Requested:
     @property
     def requests(self) -> Floats:
         """(iterations, M)."""
-        return np.asarray(self.samples / self.per_request)
+        return self.samples / self.per_request
 
     def in_flight(self, threads: int) -> Floats:
         """(iterations, M) requests at once of a worker with so many threads."""
-        return np.asarray(np.minimum(threads, np.maximum(self.requests, 1.0)))
+        return np.minimum(threads, np.maximum(self.requests, 1.0))
 
 
 @dataclass
@@ -98,7 +98,7 @@ class _Stages:
             return pfs.open_cap(per_file, per_request)
         different, number = np.unique(requested.in_flight(threads), return_inverse=True)
         caps = np.array([pfs.open_cap(per_file, per_request, n) for n in different])
-        return np.asarray(caps[number].reshape(samples.shape))
+        return caps[number].reshape(samples.shape)
 
     def _decode_between(self, requested: _Requested) -> float:
         """s that one of several threads decodes after each request."""
@@ -126,8 +126,7 @@ class _Stages:
         self.add(requested.nbytes, resources.store_read(), nbytes=requested.nbytes, cap=cap)
 
     def add_ssd(self, requested: _Requested) -> None:
-        """Reads from the host's SSD; the latencies of the requests that a batch has in flight at
-        once pass together."""
+        """Reads from the host's SSD; latencies of requests in flight at once pass together."""
         resources, loader = self.resources, self.workload.loader
         ssd, requests = resources.cluster.ssd, requested.requests
         depth = resources.ranks_per_host * loader.reads_in_flight
@@ -269,8 +268,7 @@ def read_chains(
         cap=float(min(workload.loader.threads, workload.local_batch_size)),
     )
     copied = reads.samples.astype(float) * workload.model.input_size
-    slots = [resources.slot_of(rank) for rank in range(resources.world_size)]
-    stages.add(copied, resources.pcie_in[hosts, slots], nbytes=copied)
+    stages.add(copied, resources.pcie_in[hosts, resources.slot_of], nbytes=copied)
     heads, edges = _order(len(stages), workload.loader.threads)
     return ReadChains(
         stages.filled(*reads.nbytes.shape),

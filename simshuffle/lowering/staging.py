@@ -1,5 +1,4 @@
-"""The copying of the samples to the hosts before the first epoch, as flows over the links of a run
-and some more."""
+"""The copying of the samples to the hosts before the first epoch, as flows."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ class _Flows:
         self._add(routes, [self._device[resources.host_of[dst]]], np.full(len(src), nbytes / rails))
 
     def _hcas(self) -> tuple[Ints64, Ints64]:
-        """The first rank of every HCA in use, and the number of each rank's HCA among them,
-        (M,)."""
+        """The first rank of every HCA in use, and which of them each rank has, (M,)."""
         resources = self._resources
         key = resources.host_of.astype(np.int64) * resources.cluster.host.hcas + resources.rail_of
         _, first, number = np.unique(key, return_index=True, return_inverse=True)

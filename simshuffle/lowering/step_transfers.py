@@ -1,5 +1,4 @@
-"""A step of training among groups of ranks as transfers: what is computed as delays, what is sent
-as flows."""
+"""A step of training among groups of ranks, as transfers: computing as delays, sending as flows."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class Communicators:
     def divided(
         self, ways: int, bus_bandwidth: float | None = None, step_latency: float | None = None
     ) -> Communicators:
-        """The same ranks in other groups; what is known of those that stay as they are is
-        shared."""
+        """The same ranks in other groups; what is known of those that stay is shared."""
         other = copy(self)
         other._divide(ways, bus_bandwidth, step_latency)
         return other

@@ -1,4 +1,4 @@
-"""Ways to divide training among GPUs, one file each."""
+"""Ways to divide training among GPUs."""
 
 from __future__ import annotations
 

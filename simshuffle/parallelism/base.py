@@ -1,5 +1,4 @@
-"""What all ways to divide training have in common, and those with groups of ranks that work on the
-same samples together."""
+"""What all ways to divide training have in common, and those with groups of ranks."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from pydantic import Field
 
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
+from simshuffle.parallelism.cuts import kept_values
 from simshuffle.parallelism.division import (
     Division,
     Passes,
-    divided_memory,
     divided_step,
     undivided,
 )
@@ -79,7 +78,18 @@ class Parallelism(Sourced):
 
     def divided_memory(self, job: Job, division: Division, passes: Passes) -> Memory:
         """What a member of a group keeps, each having the same."""
-        return divided_memory(job, division, passes, self.optimiser_nbytes, self.value_nbytes)
+        parameters = division.parameters(job)
+        saved, working = kept_values(
+            job.layers, division.kept, 0, len(job.layers), passes.recompute
+        )
+        nbytes = passes.samples * passes.value_nbytes
+        return Memory(
+            weights=parameters * self.value_nbytes,
+            gradients=parameters * self.value_nbytes,
+            optimiser=parameters * self.optimiser_nbytes,
+            activations=nbytes * (saved + working),
+            buffers=nbytes * division.buffers,
+        )
 
 
 class OwnSamples(Parallelism):

@@ -72,8 +72,7 @@ def _shared(like: Parallelism | None) -> tuple[dict[str, Any], dict[str, Any]]:
 def _of_ways(
     layers: LayerList, ways: int, batch: float, shared: dict[str, Any]
 ) -> list[GroupParallelism]:
-    """The ways with groups of that many members that suit the kind of network: a transformer, or
-    one of pixels."""
+    """The ways with so many members of a group that suit a transformer, or a network of pixels."""
     pipeline = Pipeline(stages=ways, **shared)
     samples = pipeline.samples(batch, ways)
     most = max(MOST_PASSES // ways, 1)

@@ -1,5 +1,4 @@
-"""Filter and channel parallelism: every member of a group has a part of the output, or of the input
-channels of each layer."""
+"""Filter and channel parallelism: parts of the output, or of the input channels of each layer."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ def takes_samples(layer: Layer) -> bool:
 
 
 def piece_starts(seconds: Floats, most: int | None) -> Ints64:
-    """Numbers of the first layers of ``most`` pieces at most that take about equally long; of all
-    layers for None."""
+    """First layers of ``most`` pieces at most of about equal time; all layers for None."""
     count = len(seconds)
     if most is None or most >= count:
         return np.arange(count)

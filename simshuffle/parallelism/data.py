@@ -1,5 +1,4 @@
-"""Data parallelism: every rank has samples of its own, and the whole model; or, sharded, what all
-would keep alike is kept once."""
+"""Data parallelism: every rank has samples of its own, and the whole model or, sharded, a part."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ def _gathered(nbytes: float, after: tuple[int, ...]) -> Node:
 
 
 def _prefetched(job: Job, passes: Passes, weight_nbytes: float, most: int | None) -> Step:
-    """Stage 3: weights of a piece, a block or several, come while the piece before is computed; one
-    collective after the other."""
+    """Stage 3: weights of a piece come while the piece before is computed; one after the other."""
     ones = np.ones(len(job.layers))
     forward, backward = layer_seconds(job, ones, passes.samples, 1.0, passes.recompute)
     blocks = np.array(block_starts(job.layers))

@@ -1,5 +1,4 @@
-"""Layers divided among the members of a group, all at work at once: the step and the memory that
-follow."""
+"""Layers divided among the members of a group, all at work at once: the step that follows."""
 
 from __future__ import annotations
 
@@ -9,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simshuffle.parallelism.cuts import kept_values, piece_starts
-from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
+from simshuffle.parallelism.cuts import piece_starts
+from simshuffle.parallelism.step import Collective, Group, Job, Node, Step
 from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 
@@ -119,22 +118,6 @@ def divided_step(
     sums.rest()
     chain.nodes.append(Node("update", sums.ends(), passes.update))
     return Step(chain.nodes)
-
-
-def divided_memory(
-    job: Job, division: Division, passes: Passes, optimiser_nbytes: float, weight_nbytes: float
-) -> Memory:
-    """What a member keeps, each having the same."""
-    parameters = division.parameters(job)
-    stored, working = kept_values(job.layers, division.kept, 0, len(job.layers), passes.recompute)
-    nbytes = passes.samples * passes.value_nbytes
-    return Memory(
-        weights=parameters * weight_nbytes,
-        gradients=parameters * weight_nbytes,
-        optimiser=parameters * optimiser_nbytes,
-        activations=nbytes * (stored + working),
-        buffers=nbytes * division.buffers,
-    )
 
 
 class _Chain:

@@ -15,17 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from simshuffle.allreduce import Ddp, NoOverlap
 from simshuffle.exchange.schedule import (
     MessageSchedule,
     Pairing,
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.plan.epochs import cached_share
-from simshuffle.plan.holding import last_epoch
 from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
-from simshuffle.plan.reading_bounds import LOADERS, SSD, ReadingBounds, cable_bandwidth
+from simshuffle.plan.reading_bounds import SSD, cable_bandwidth, reading_bounds
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -196,8 +193,6 @@ def expected_largest(count: int, spread: float) -> float:
 
 MOST_RANKS = 10**6
 """Ranks whose flows are listed."""
-MOST_EPOCHS = 1000
-"""Epochs back in which a sample that is still in memory was read."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +242,7 @@ class Bounds:
 
     @property
     def epoch(self) -> float:
-        """s of the epoch, at least: the loop; or the slowest resource, and what follows the last
-        byte."""
+        """s of the epoch, at least: the loop; or the slowest resource, and what follows it."""
         return max(self.loop, max(self.resources.values()) + self.last_batch)
 
     @property
@@ -290,7 +284,7 @@ def bounds(scenario: Scenario) -> Bounds:
     reduced, shard = allreduce_seconds(scenario), workload.dataset.num_samples / world_size
     inference = float(times.inference_of(np.asarray(shard * workload.mean_work)))
     exchange = exchange_bound(scenario, iterations)
-    first, resources = _reading(scenario, samples, iterations)
+    first, resources = reading_bounds(scenario, samples, iterations)
     if workload.loader.across_epochs and scenario.epochs > 1:  # the epoch before has loaded those
         first = 0.0
         left = max(1.0 - workload.loader.prefetch / iterations, 0.0)
@@ -308,37 +302,13 @@ def bounds(scenario: Scenario) -> Bounds:
             slowed=iterations * _slowed(scenario),
         ),
         allreduce=iterations * reduced,
-        beside_exchange=not isinstance(overlap, NoOverlap),
+        beside_exchange=overlap.kind != "none",
         exchange=exchange,
         importance=inference if workload.exchange.inference_pass else 0.0,
         first_batch=first,
         last_batch=last * passes * sample_seconds(scenario) + reduced + after,
         resources=resources,
     )
-
-
-def _reading(scenario: Scenario, samples: float, iterations: int) -> tuple[float, dict[str, float]]:
-    """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
-    all first batches share; and that of each resource to bring ``samples`` samples to every rank.
-
-    If importance is measured first, those of all shards come before; then the training finds in
-    the page cache what fits, in the first epoch too.
-    """
-    reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
-    if scenario.workload.exchange.fetches:
-        reads = last_epoch(scenario)
-        first = max(reading.fetching(reads, 1).values())
-        return first, reading.fetching(reads, iterations)
-    cached, batch = cached_share(scenario, epoch), scenario.workload.local_batch_size
-    shared = reading.seconds(min(samples, batch), cached)
-    alone = reading.batch(min(samples, batch), cached)
-    first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
-    if not scenario.workload.exchange.inference_pass:
-        return first, reading.seconds(samples, cached)
-    shard = scenario.workload.dataset.num_samples / scenario.world_size
-    measuring = reading.seconds(shard, cached)
-    training = reading.seconds(samples, cached_share(scenario, max(epoch, 2)))
-    return first, {name: training[name] + measuring[name] for name in training}
 
 
 def _samples(scenario: Scenario, iterations: int) -> tuple[float, int]:
@@ -366,11 +336,11 @@ def allreduce_seconds(scenario: Scenario) -> float:
     model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
     if not _is_looked_at(scenario):
         return 0.0
-    if isinstance(overlap, NoOverlap):
+    if overlap.kind == "none":
         return _alone(scenario, model.gradient_size)
     parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
     # Horovod may fuse all that comes before the last layer
-    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if isinstance(overlap, Ddp) else []))
+    whole = sum(_alone(scenario, nbytes) for nbytes in (parts if overlap.kind == "ddp" else []))
     return max(_alone(scenario, parts[-1]), whole - _backward(scenario))
 
 
@@ -379,7 +349,7 @@ def _slowed(scenario: Scenario) -> float:
     the share ``slowdown`` of the time in which they do. Ranks are taken to begin it together, each
     allreduce as if it were alone."""
     overlap = scenario.workload.allreduce.overlap
-    if isinstance(overlap, NoOverlap) or not overlap.slowdown or not _is_looked_at(scenario):
+    if overlap.kind == "none" or not overlap.slowdown or not _is_looked_at(scenario):
         return 0.0
     backward, rate = _backward(scenario) + overlap.hooks, 1.0 - overlap.slowdown
     arrival = scenario.workload.model.gradient_arrival

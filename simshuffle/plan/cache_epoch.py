@@ -14,8 +14,7 @@ from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 @dataclass(frozen=True)
 class Batches:
-    """Samples and bytes that each batch has, as (iterations, M) arrays; ``size`` samples in a whole
-    one."""
+    """Samples and bytes of each batch, (iterations, M) arrays; ``size`` samples in a whole one."""
 
     samples: Ints64
     nbytes: Floats
@@ -79,12 +78,12 @@ class CacheEpoch:
 
     def sizes(self, slots: slice | Ints) -> Floats:
         """Bytes of the samples of these slots."""
-        return np.asarray(self._nbytes[self.shards.order[slots]])
+        return self._nbytes[self.shards.order[slots]]
 
     @cached_property
     def held(self) -> Floats:
         """(H,) bytes of the host's shards."""
-        return np.asarray(np.add.reduceat(self.shards.sums(self._nbytes), self.first_rank))
+        return np.add.reduceat(self.shards.sums(self._nbytes), self.first_rank)
 
     @cached_property
     def read(self) -> Floats:
@@ -104,19 +103,19 @@ class CacheEpoch:
             return self.exchange.sample
         slot = np.empty_like(self.shards.order)
         slot[self.shards.order] = np.arange(len(slot), dtype=slot.dtype)
-        return np.asarray(slot[self.exchange.sample] - self.shards.start[:-1])
+        return slot[self.exchange.sample] - self.shards.start[:-1]
 
     @cached_property
     def read_in(self) -> Ints:
         """(steps, M) iteration in which each sample that is sent is trained on; as many as there
         are if in none."""
         read = self.places < self.batches.samples.sum(axis=0)
-        return np.asarray(np.where(read, self.places // self._size, self.iterations))
+        return np.where(read, self.places // self._size, self.iterations)
 
     @cached_property
     def sent_before_use(self) -> Flags:
         """(steps, M) whether a sample is sent before it is trained on."""
-        return np.asarray((self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving)
+        return (self.read_in > self.exchange.iteration[:, None]) & self.exchange.moving
 
     @cached_property
     def ahead(self) -> Floats:
@@ -152,7 +151,7 @@ class CacheEpoch:
     @cached_property
     def sent(self) -> Floats:
         """Cumulative bytes sent."""
-        return np.asarray(self.sent_steps[self._steps])
+        return self.sent_steps[self._steps]
 
     @cached_property
     def arrived_steps(self) -> Floats:
@@ -164,11 +163,11 @@ class CacheEpoch:
     @cached_property
     def arrived(self) -> Floats:
         """Cumulative bytes received and stored."""
-        return np.asarray(self.arrived_steps[self._steps])
+        return self.arrived_steps[self._steps]
 
     @cached_property
     def _moved(self) -> Floats:
-        return np.asarray(self._nbytes[self.exchange.sample] * self.exchange.moving)
+        return self._nbytes[self.exchange.sample] * self.exchange.moving
 
     @cached_property
     def _steps(self) -> Ints:
@@ -201,7 +200,7 @@ class CacheEpoch:
         growth = np.diff(of_ranks, axis=1, append=of_ranks[:, -1:])
         if stepwise is not None:
             of_ranks = of_ranks + stepwise.T[self.host_of[ranks]]
-        return np.asarray(of_ranks[:, batch] + share * growth[:, batch])
+        return of_ranks[:, batch] + share * growth[:, batch]
 
     @cached_property
     def left_over(self) -> tuple[Ints, Ints]:
@@ -232,7 +231,7 @@ class Slots:
     def at(self, cumulative: Floats, stepwise: Floats | None = None) -> Floats:
         """(n,) values, see `CacheEpoch.at`."""
         dense = self._epoch.at(cumulative, stepwise, ranks=self._ranks)
-        return np.asarray(dense[self._within])
+        return dense[self._within]
 
     @property
     def sizes(self) -> Floats:
@@ -241,7 +240,6 @@ class Slots:
 
     @cached_property
     def before(self) -> Floats:
-        """(n,) bytes of its shards that the host has touched in this epoch before each sample is
-        read."""
+        """(n,) bytes of its shards that the host has touched in this epoch before each is read."""
         epoch = self._epoch
         return self.at(epoch.read, epoch.ahead if epoch.sent_before_use.any() else None)

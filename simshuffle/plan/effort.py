@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.allreduce import Allreduce, Ddp, NoOverlap
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Fluid, Packet
@@ -22,7 +21,6 @@ from simshuffle.plan.thinning import (
     waits_for_server,
 )
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.units import Dimension, readable
 
 MOST_PACKETS = 1e9
@@ -31,14 +29,13 @@ cables each."""
 
 
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
-    """Packets of ``mtu`` bytes that cross cables in a run, about: of 'gradients', 'exchange' and
-    'reads' from the PFS."""
+    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange and PFS reads."""
     workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
     dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
     domain_of, domains = cluster.domain_of(world_size), cluster.domains_for(world_size)
-    allreduce = workload.allreduce_on(cluster)
-    of_one = allreduce_packets(allreduce, domain_of, workload.model.gradient_size, mtu)
+    flows = workload.allreduce_on(cluster).flows(domain_of, workload.model.gradient_size)
+    of_one = 0.0 if flows is None else flows.packets(domain_of, mtu)
     out["gradients"] = of_one * workload.iterations(world_size) * scenario.epochs
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:
@@ -51,16 +48,6 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
         missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
         out["reads"] = missed * dataset.nbytes / mtu
     return out
-
-
-def allreduce_packets(allreduce: Allreduce, domain_of: Ints32, nbytes: float, mtu: float) -> float:
-    """Packets of ``mtu`` bytes in an allreduce of ``nbytes`` bytes over ranks in scale-up domains,
-    or on hosts, ``domain_of``, (M,)."""
-    flows = allreduce.flows(domain_of, nbytes)
-    if flows is None:
-        return 0.0
-    far = domain_of[flows.src] != domain_of[flows.dst]
-    return float(np.ceil(flows.nbytes[far] / mtu).sum())
 
 
 def check_size(scenario: Scenario) -> None:
@@ -284,13 +271,13 @@ def _allreduces(scenario: Scenario) -> AllreduceEffort:
         return AllreduceEffort()
     iterations = expected_iterations(scenario) * scenario.epochs
     overlap, count, sizes, slowed = algorithm.overlap, 1, 1.0, 0.0
-    if not isinstance(overlap, NoOverlap):
+    if overlap.kind != "none":
         # a backward pass that begins with a cycle of Horovod's coordinator
         batch = np.asarray(float(workload.local_batch_size))
         backward = float(scenario.step_times.backward_of(batch)) + overlap.hooks
         backward /= 1.0 - overlap.slowdown
         count = len(overlap.messages(workload.model.gradient_arrival, backward, ranks))
-        sizes = count if isinstance(overlap, Ddp) else min(count * iterations, MOST_SIZES)
+        sizes = count if overlap.kind == "ddp" else min(count * iterations, MOST_SIZES)
         slowed = ranks * iterations
     edges = len(flows.edge_to)
     return AllreduceEffort(count * iterations, sizes, len(flows), edges, slowed)

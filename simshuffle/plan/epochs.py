@@ -1,5 +1,4 @@
-"""What every epoch will do, before any clock runs: which samples each rank reads and sends, and how
-many bytes that is. Pure numpy."""
+"""What every epoch will do, before any clock runs: which samples are read and sent. Pure numpy."""
 
 from __future__ import annotations
 

@@ -221,8 +221,7 @@ def exchange_samples(scenario: Scenario) -> float:
 
 
 def exchange_nbytes(scenario: Scenario) -> float:
-    """Expected bytes that a rank sends in an epoch, in the form in which the schedule sends
-    them."""
+    """Expected bytes that a rank sends in an epoch, in the form in which they are sent."""
     schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:
         return 0.0

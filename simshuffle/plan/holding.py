@@ -1,5 +1,4 @@
-"""What a host keeps of the samples: what is staged to it, and the least time that takes, or what
-its loaders fetched."""
+"""What a host keeps of the samples, and the least time in which that is staged."""
 
 from __future__ import annotations
 

@@ -48,8 +48,7 @@ def payload_nbytes(schedule: MessageSchedule, dataset: Dataset) -> float:
 
 
 def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
-    """What the schedule says, and where it leaves that open what follows from the data set and the
-    payload."""
+    """What the schedule says, and where it does not, what follows from data set and payload."""
     decoded = schedule.payload == "decoded"
     decode = dataset.decode_seconds if schedule.decode is None else schedule.decode
     pickle = pickling_seconds(schedule.payload, payload_nbytes(schedule, dataset))
@@ -66,8 +65,7 @@ def host_work(schedule: MessageSchedule, dataset: Dataset) -> HostWork:
 
 
 def pickling_seconds(payload: Payload, nbytes: float) -> float:
-    """Seconds to pickle a sample that is ``nbytes`` long as it is sent: an image, or the bytes of a
-    file."""
+    """Seconds to pickle a sample of ``nbytes`` as it is sent: an image, or the bytes of a file."""
     if payload == "decoded":
         return nbytes / IMAGE
     return nbytes / (SMALL if nbytes < MAPPED else LARGE)

@@ -11,6 +11,7 @@ together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,12 +100,12 @@ class PageCaches:
         if cold:
             return no_hits(batches, exchange)
         if last is None:
-            found = self._found_redrawn(epoch)
+            found = _by_slot(epoch, self._found_redrawn)
         elif not len(last.left_over[0]) and self._fits(last).all() and self._fits(epoch).all():
             return all_hits(batches, exchange)  # everything was touched in the epoch before
         else:
             self._note(last)
-            found = self._found(epoch)
+            found = _by_slot(epoch, self._found)
         sent = self._sent(epoch, found)
         if epoch.sent_before_use.any():
             self._note_sent_before_use(epoch, found, sent)
@@ -136,7 +137,7 @@ class PageCaches:
 
     def _fresh(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: 1 - before / universe."""
-        return np.asarray(1.0 - part.before / self._universe(epoch)[part.hosts])
+        return 1.0 - part.before / self._universe(epoch)[part.hosts]
 
     def _free(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: capacity - before - arrived - size; without bound where everything fits."""
@@ -146,16 +147,12 @@ class PageCaches:
             else part.before
         )
         free[self._fits(epoch)[part.hosts]] = np.inf
-        return np.asarray(free - part.sizes)
+        return free - part.sizes
 
-    def _found(self, epoch: CacheEpoch) -> Flags:
-        """(N,) by slot, where a sample has one place: whether it is still there."""
-        found = np.empty(len(epoch.shards.order), bool)
-        for part in epoch.parts():
-            since = self._since[part.samples]
-            enough = since * self._fresh(epoch, part) <= self._free(epoch, part)
-            found[part.slots] = (since >= 0) & enough
-        return found
+    def _found(self, epoch: CacheEpoch, part: Slots) -> Flags:
+        """(n,) of a part, where a sample has one place: whether it is still there."""
+        since = self._since[part.samples]
+        return (since >= 0) & (since * self._fresh(epoch, part) <= self._free(epoch, part))
 
     def _note(self, epoch: CacheEpoch) -> None:
         """Where a sample has one place: note what was touched since each one was."""
@@ -211,16 +208,8 @@ class PageCaches:
             if ((1.0 - past.unread) * self._total <= self._capacity).any()
         ]
 
-    def _found_redrawn(self, epoch: CacheEpoch) -> Flags:
-        """(N,) by slot: whether the host has read the sample in an epoch before, and it is still
-        there."""
-        found = np.zeros(len(epoch.shards.order), bool)
-        for part in epoch.parts():
-            found[part.slots] = self._found_redrawn_in(epoch, part)
-        return found
-
-    def _found_redrawn_in(self, epoch: CacheEpoch, part: Slots) -> Flags:
-        """(n,) of a part: the same."""
+    def _found_redrawn(self, epoch: CacheEpoch, part: Slots) -> Flags:
+        """(n,) of a part: whether the host has read the sample before, and it is still there."""
         found = np.zeros(len(part.samples), bool)
         if self._total <= self._capacity:
             for past in self._past:
@@ -258,9 +247,7 @@ class PageCaches:
             others *= 1.0 - np.clip(between / epoch.held[self._host_of], 0.0, 1.0)
         there = (between + others <= self._capacity) | self._fits(epoch)[self._host_of]
         trained = epoch.read_in < epoch.iterations
-        return np.asarray(
-            np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
-        )
+        return np.where(trained, there, found[epoch.shards.start[:-1] + places]) & exchange.moving
 
     def _note_sent_before_use(self, epoch: CacheEpoch, found: Flags, sent: Flags) -> None:
         """Of what is sent before it is trained on: ``sent`` depends on the epochs before,
@@ -285,6 +272,14 @@ class PageCaches:
         )
         slot = epoch.shards.start[rank] + place
         found[slot[read]] = ((between + self._nbytes[sample] <= self._capacity) | fits)[read]
+
+
+def _by_slot(epoch: CacheEpoch, found_in: Callable[[CacheEpoch, Slots], Flags]) -> Flags:
+    """(N,) by slot, part by part."""
+    found = np.empty(len(epoch.shards.order), bool)
+    for part in epoch.parts():
+        found[part.slots] = found_in(epoch, part)
+    return found
 
 
 def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[Ints64, Floats]:

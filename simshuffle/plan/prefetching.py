@@ -9,10 +9,15 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED
-from simshuffle.plan.bounds import MOST_EPOCHS, bounds
+from simshuffle.plan.bounds import bounds
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.holding import counted
-from simshuffle.plan.reading_bounds import LOADERS, ReadingBounds, worker_seconds
+from simshuffle.plan.reading_bounds import (
+    LOADERS,
+    MOST_EPOCHS,
+    ReadingBounds,
+    worker_seconds,
+)
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 

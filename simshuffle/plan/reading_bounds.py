@@ -1,5 +1,4 @@
-"""Lower bounds of reading: the least time of each resource through which the samples come (see
-`simshuffle.plan.bounds`)."""
+"""Lower bounds of reading: the least time of each resource through which the samples come."""
 
 from __future__ import annotations
 
@@ -7,7 +6,8 @@ import math
 
 import numpy as np
 
-from simshuffle.plan.epochs import NodeReads
+from simshuffle.plan.epochs import NodeReads, cached_share
+from simshuffle.plan.holding import last_epoch
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 
@@ -17,6 +17,10 @@ MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
 RESOURCES = (OPENS, PFS, CLIENT, HCAS, SSD, MEMORY, DECODE, PCIE, REQUESTS, STORE, FRONT_END)
 """Those that ranks share."""
+
+
+MOST_EPOCHS = 1000
+"""Epochs back in which a sample that is still in memory was read."""
 
 
 class ReadingBounds:
@@ -124,7 +128,7 @@ class ReadingBounds:
             waiting, at_most = store.waiting_seconds, threads * store.connection_bandwidth
         else:
             waiting, at_most = self._cluster.parallel_file_system.latency, self._cable
-        return np.asarray(requests * waiting / threads + nbytes / at_most)
+        return requests * waiting / threads + nbytes / at_most
 
     def batch(self, samples: float, cached: float) -> float:
         """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone."""
@@ -168,10 +172,10 @@ class ReadingBounds:
     def hits(self, reads: NodeReads) -> Floats:
         """(iterations, M) s in which workers alone read what is in the cache of their node."""
         if reads.fetches.cached_in == "memory":
-            return np.asarray(reads.hit_nbytes / self._cluster.memory.bandwidth)
+            return reads.hit_nbytes / self._cluster.memory.bandwidth
         found, ssd = reads.hit_samples.astype(np.float64), self._cluster.ssd
         waiting = found * ssd.latency / self._loader.threads
-        return np.asarray(ssd.read_seconds(reads.hit_nbytes, found, self._depth) + waiting)
+        return ssd.read_seconds(reads.hit_nbytes, found, self._depth) + waiting
 
     @property
     def _depth(self) -> int:
@@ -184,6 +188,30 @@ class ReadingBounds:
         return float(self._cluster.ssd.read_seconds(nbytes, requests, self._depth))
 
 
+def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple[float, Seconds]:
+    """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
+    all first batches share; and that of each resource to bring ``samples`` samples to every rank.
+
+    If importance is measured first, those of all shards come before; then the training finds in
+    the page cache what fits, in the first epoch too.
+    """
+    reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
+    if scenario.workload.exchange.fetches:
+        reads = last_epoch(scenario)
+        first = max(reading.fetching(reads, 1).values())
+        return first, reading.fetching(reads, iterations)
+    cached, batch = cached_share(scenario, epoch), scenario.workload.local_batch_size
+    shared = reading.seconds(min(samples, batch), cached)
+    alone = reading.batch(min(samples, batch), cached)
+    first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
+    if not scenario.workload.exchange.inference_pass:
+        return first, reading.seconds(samples, cached)
+    shard = scenario.workload.dataset.num_samples / scenario.world_size
+    measuring = reading.seconds(shard, cached)
+    training = reading.seconds(samples, cached_share(scenario, max(epoch, 2)))
+    return first, {name: training[name] + measuring[name] for name in training}
+
+
 def worker_seconds(
     read: Floats | float, decode: Floats | float, copy: float, threads: int
 ) -> Floats:
@@ -193,7 +221,7 @@ def worker_seconds(
     cores decode, and reading and decoding go on beside each other. The copy to the GPU follows.
     """
     work = np.add(read, decode) if threads == 1 else np.maximum(read, decode)
-    return np.asarray(work + copy)
+    return work + copy
 
 
 def cable_bandwidth(scenario: Scenario) -> float:

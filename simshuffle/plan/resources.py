@@ -62,6 +62,7 @@ class Resources:
         domain_of: (M,) number of its scale-up domain, in the order in which ranks come to them; of
             its host if there are none.
         num_domains: how many they are.
+        gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
             message can cross are left out, where routes are known that well.
     """
@@ -83,6 +84,7 @@ class Resources:
         self.num_domains = self._domains.count
         self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
+        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
         self._endpoint = np.array(
             [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
         )
@@ -116,8 +118,7 @@ class Resources:
         return shared_network(model, links, table.cable, width=self.width, accounts=accounts)
 
     def seconds_alone(self, batch: TransferBatch, model: Network) -> float:
-        """Time (s) of transfers while nothing else uses the machine, its cables shared as ``model``
-        says."""
+        """Time (s) of transfers alone on the machine, its cables shared as ``model`` says."""
         network = self.network(model)
         group = batch.tasks["group"] = network.open_group(len(batch))
         network.post(0.0, batch)
@@ -206,15 +207,13 @@ class Resources:
         return out, latency
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports, over links of this machine, and the latency of the links on
-        them."""
+        """Routes between ports, over links of this machine, and the latency of these links."""
         routes = self.forwarding.routes(src, dst)
         return self._place[routes], self.forwarding.latencies(routes)
 
     @cached_property
     def rails(self) -> Ints32:
-        """(M,) the HCA of each rank, where those of a scale-up domain count on from host to
-        host."""
+        """(M,) the HCA of each rank; those of a scale-up domain count on from host to host."""
         return self._domains.place[self.host_of] * self.cluster.host.hcas + self.rail_of
 
     @property
@@ -262,8 +261,7 @@ class Resources:
         return out
 
     def _apart(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
-        """Which pairs of ranks are on two hosts of one scale-up domain, and which in two domains:
-        their numbers."""
+        """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two domains."""
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
         return np.flatnonzero(near), np.flatnonzero(~within)
@@ -304,10 +302,6 @@ class Resources:
         if self.cluster.object_store is None:
             return pfs
         return [*pfs, self.store_bandwidth, self.store_requests]
-
-    def slot_of(self, rank: int) -> int:
-        """The PCIe slot of a rank's GPU."""
-        return int(self.gpu_of[rank]) * self.cluster.host.pcie_slots // self.cluster.host.gpus
 
 
 def places_on(machine: str, world_size: int) -> Places:

@@ -1,5 +1,4 @@
-"""Cables that carry less than most between the same two levels: how many a network has, and which
-of them a run uses."""
+"""Cables that carry less than most between the same two levels, and which of them a run uses."""
 
 from __future__ import annotations
 

@@ -94,15 +94,13 @@ class Thinning:
         return all_sent / sent if sent else self.factor
 
     def read_factor(self, samples: int) -> float:
-        """How many samples are trained on in the whole epoch for one of the ``samples`` of the
-        thinned one."""
+        """How many samples are trained on in the whole epoch for one of the ``samples`` here."""
         batch = self.scenario.world_size * self.scenario.workload.local_batch_size
         return 1.0 + self.left_out * batch / samples
 
 
 def thinned(scenario: Scenario, iterations: int) -> Thinning:
-    """``scenario`` with at most so many iterations (at least 2) in its first epoch; itself if it
-    has no more."""
+    """``scenario`` with at most so many iterations (at least 2) in its first epoch."""
     workload = scenario.workload
     whole, batch = workload.iterations(scenario.world_size), workload.local_batch_size
     left_out = whole - iterations

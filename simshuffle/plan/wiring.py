@@ -1,5 +1,4 @@
-"""The network of a cluster as it is built once, with its file system; which hosts the ranks fill,
-and which of them form a scale-up domain."""
+"""The network of a cluster as it is built once, the hosts that ranks fill, and their domains."""
 
 from __future__ import annotations
 
@@ -67,7 +66,13 @@ def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generato
     names = names_of(fabric, "host")
     named = cluster.named_hosts
     if named is not None:
-        _check_known(named, names)
+        known = set(names)
+        if unknown := [name for name in named if name not in known]:
+            ends = dict.fromkeys((names[0], names[-1]))
+            rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
+            remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
+            problem = Problem("cluster.placement", rule, first_of(unknown), remedy)
+            raise TopologyError(problem, "placement")
         return named[:count]
     if cluster.placement == "scattered":
         return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
@@ -85,18 +90,6 @@ def _in_turn(names: list[str], fabric: Fabric) -> list[str]:
         turn.append(on.get(leaf, 0))
         on[leaf] = turn[-1] + 1
     return [names[i] for i in np.argsort(turn, kind="stable")]
-
-
-def _check_known(named: list[str], names: list[str]) -> None:
-    known = set(names)
-    unknown = [name for name in named if name not in known]
-    if unknown:
-        ends = dict.fromkeys((names[0], names[-1]))
-        rule = f"must be {', '.join(PLACEMENTS)}, or name hosts of the topology"
-        remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
-        raise TopologyError(
-            Problem("cluster.placement", rule, first_of(unknown), remedy), "placement"
-        )
 
 
 PFS = "pfs"
@@ -167,8 +160,7 @@ def _wiring(request: _Request) -> Wiring:
 
 
 def routing(cluster: Cluster) -> RoutingRule:
-    """The routing that runs on a cluster use: the one that it names, or that of its topology;
-    raises as `wiring`."""
+    """The routing of runs on a cluster: its own, or that of its topology; raises as `wiring`."""
     if cluster.routing is None and cluster.is_cut:
         return wiring(cluster).routing
     known = cluster.routing or routing_by_topology(cluster.topology)

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, model_validator
 
 from simshuffle.errors import InputError
-from simshuffle.layers import SHIPPED, LayerList, ModelLayer, layer_list, network
+from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list, network
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import (
     Count,
@@ -21,6 +21,8 @@ from simshuffle.spec.record import (
     full_problem,
 )
 
+VALUE_NBYTES = 4
+"""Bytes of a parameter or an input of a model that does not say how many it has."""
 FIXED = 11.3e-3
 """s of an iteration that do not shrink with the batch, as a prior: the mean of 10.5 and 12.1 ms of
 ResNet-50 on DGX A100 and DGX-2H, each fitted on two batch sizes (MLPerf Training v0.7)."""
@@ -223,6 +225,14 @@ class ModelProfile(Sourced):
         if isinstance(self.layers, list):
             return network(self.name, self.layers)
         return None
+
+    @property
+    def one_layer(self) -> LayerList:
+        """The network as a layer, where its shapes are not known."""
+        values = (max(round(self.input_size / VALUE_NBYTES), 1),)
+        parameters = self.num_parameters or max(round(self.gradient_size / VALUE_NBYTES), 1)
+        layer = Layer(self.name, "other", (INPUT,), values, values, parameters, flops=1.0)
+        return LayerList(self.name, (layer,), values)
 
     @property
     def attention(self) -> tuple[int, float] | None:

@@ -1,5 +1,4 @@
-"""A network under SimPy: transfers whose ends are events, and barriers of ranks. The network runs
-ahead in compiled code whenever it may."""
+"""A network under SimPy: transfers whose ends are events, which runs ahead; and barriers."""
 
 from __future__ import annotations
 
@@ -15,6 +14,9 @@ from simshuffle.network.batch import TransferBatch
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
+
+Steps = Generator[simpy.Event, Any, None]
+"""What a process does."""
 
 
 class Completion(simpy.Event):
@@ -52,8 +54,7 @@ class NetworkClock:
         return self.network.open_group(expected)
 
     def completion(self, group: int) -> simpy.Event | None:
-        """The event of a group's completion; None if it is complete already. Only one process may
-        wait for a group."""
+        """The event of a group's completion, for one process at most; None if it is complete."""
         if not self.network.watch(group):
             return None
         event = self._waiting[group] = Completion(self.env)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,12 @@ from simshuffle.lowering.messages import exchange_costs
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
-from simshuffle.sim.clock import Barrier, let_go, succeed_after
+from simshuffle.sim.clock import Barrier, Steps, let_go, succeed_after
 from simshuffle.sim.exchange import Exchange
 from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
 from simshuffle.sim.served import RestOfPass
 from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
-
-Steps = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ class Epoch:
         self._awaited_from[iteration, rank] = self._env.now
         # a rank that neither sends nor receives has nothing in flight
         delivered = self._free_at[iteration, rank]
-        group = exchange.delivery(rank)
+        group = exchange.delivered[rank]
         if group >= 0:
             _, delivered = yield from self._clock.ended(group)
         self._delivered_at[iteration, rank] = delivered

@@ -21,7 +21,8 @@ from simshuffle.spec.arrays import Floats
 
 class Exchange:
     """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s to remove what was sent,
-    at the end."""
+    at the end. ``delivered`` are the groups of the messages that each rank sent and receives in the
+    iteration started last; NONE where there are none."""
 
     def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
         scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
@@ -37,7 +38,7 @@ class Exchange:
         # its host work and the one of its messages; and its transfers
         self._prepared = -1
         self._work_done: list[int] = []
-        self._delivered: list[int] = []
+        self.delivered: list[int] = []
         self._graph: MessageGraph
         # the ranks that begin at this instant, if no barrier lets all begin together
         self._beginning: list[int] = []
@@ -63,11 +64,6 @@ class Exchange:
             self._opening.arrive()
         return self._work_done[rank]
 
-    def delivery(self, rank: int) -> int:
-        """The group of the messages that the rank sent and receives in the iteration started last;
-        NONE if there are none."""
-        return self._delivered[rank]
-
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
         """Re-encode what the rank received and write it to where its shard is, then meet the other
         ranks if barriers are scheduled.
@@ -89,8 +85,7 @@ class Exchange:
         return group, closed
 
     def _open_closing(self) -> None:
-        """The barrier after the receipt: a group of all ranks' writes, then the latency of the
-        barrier."""
+        """The barrier after the receipt: all ranks' writes, then the latency of the barrier."""
         group = self._closing = self._clock.open(self._world_size)
         closed = self._closed = self._clock.env.event()
         self._closing_missing = self._world_size
@@ -124,6 +119,6 @@ class Exchange:
         messages = messages_of(self.costs, iteration, self._resources, self._reads_in_flight)
         counts = delivery_counts(messages, self._world_size).tolist()
         self._work_done = [self._clock.open(1) for _ in range(self._world_size)]
-        self._delivered = [self._clock.open(count) if count else NONE for count in counts]
+        self.delivered = [self._clock.open(count) if count else NONE for count in counts]
         tag = NONE if self._recorder is None else self._recorder.note(iteration, messages)
-        self._graph = self._lowering.graph(messages, self._work_done, self._delivered, tag)
+        self._graph = self._lowering.graph(messages, self._work_done, self.delivered, tag)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import simpy
@@ -16,11 +16,9 @@ import simpy
 from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.batch import TransferBatch
-from simshuffle.sim.clock import Barrier, NetworkClock, succeed_after
+from simshuffle.sim.clock import Barrier, NetworkClock, Steps, succeed_after
 from simshuffle.sim.phases import ITERATION, Times
 from simshuffle.spec.arrays import Floats
-
-Steps = Generator[simpy.Event, Any, None]
 
 
 class Posting:
@@ -35,8 +33,7 @@ class Posting:
         self.post(self._allreduces.batch(nbytes), done)
 
     def post(self, batch: TransferBatch | None, done: Callable[[simpy.Event | None], None]) -> None:
-        """Post transfers that belong together; ``done`` is called when the last of them has ended,
-        and now if there are none."""
+        """Post transfers; ``done`` is called when the last has ended, and now if there are none."""
         if batch is None:
             done(None)
             return

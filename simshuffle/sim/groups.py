@@ -1,20 +1,14 @@
-"""Steps of training that several ranks do together: what a model-parallel group computes and sends,
-and what all groups do then."""
+"""Steps of training that the ranks of a model-parallel group, or all ranks, go through together."""
 
 from __future__ import annotations
-
-from collections.abc import Generator
-from typing import Any
 
 import simpy
 
 from simshuffle.lowering.division import Division, Part
-from simshuffle.sim.clock import Barrier, let_go
+from simshuffle.sim.clock import Barrier, Steps, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
 from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
 from simshuffle.spec.arrays import Floats, Ints64
-
-Steps = Generator[simpy.Event, Any, None]
 
 
 class DividedStep(GradientSum):

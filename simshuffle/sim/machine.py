@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import simpy
 from numpy.typing import NDArray
 
-from simshuffle.lowering.division import Division
-from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.models import shared_network
@@ -26,12 +23,9 @@ from simshuffle.results.timeline import (
     Timeline,
     WindowRow,
     phase_table,
-    seconds_by_iteration,
-    seconds_in,
 )
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
-from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
@@ -44,8 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging took: ``seconds``, and ``nbytes`` read from the PFS or the object store by
-    ``read_requests``."""
+    """What staging took, and ``nbytes`` read from the PFS or object store by ``read_requests``."""
 
     seconds: float
     nbytes: float
@@ -86,21 +79,10 @@ class Machine:
     tables do not hold."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._env = scenario, simpy.Environment()
-        rng, workload, world_size = scenario.rng, scenario.workload, scenario.world_size
-        resources = Resources(scenario.cluster, world_size, rng("placement"))
-        network = resources.network(scenario.network, accounts=world_size)
-        self._simulation = Simulation(
-            scenario,
-            resources,
-            NetworkClock(self._env, network)
-            if recorder is None
-            else recorder.clock(self._env, network, resources),
-            Allreduces(workload.allreduce_on(scenario.cluster), resources, rng("host_order")),
-            None if workload.parallelism.by_data else Division(scenario, resources),
-            recorder,
-        )
-        self._links = LinkStatistics(resources, network)
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
+        clock = self._simulation.clock
+        self._env = clock.env
+        self._links = LinkStatistics(self._simulation.resources, clock.network)
         self._stage: Staged | None = None
 
     def loaders(self, plan: EpochPlan) -> Loaders:
@@ -178,14 +160,6 @@ class SimulatedEpoch:
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
     served: Served | None = None  # what the servers did, if iterations were left out
-
-    def seconds(self) -> Floats:
-        """(iterations, phases) s, see `seconds_by_iteration`."""
-        return seconds_by_iteration(self.rows, self.sources["world_size"])
-
-    def loading(self) -> Floats:
-        """(iterations, M) s that each rank waited for its loader."""
-        return seconds_in(self.rows, self.sources["world_size"], ("io", "decode"))
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables; the rows of the phases are used up. ``window`` says what was simulated of it,
@@ -277,8 +251,7 @@ def _sources(
 def _charge(
     scenario: Scenario, requests: Mapping[str, float], read: Mapping[str, float], staged: Staged
 ) -> float:
-    """US dollars for what an epoch asks of the object store, and for what is ``staged`` if that
-    comes from there."""
+    """US dollars for what an epoch, and its staging, ask of the object store."""
     store = scenario.cluster.object_store
     if store is None:
         return 0.0

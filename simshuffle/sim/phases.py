@@ -62,8 +62,7 @@ FINAL = {
 
 @dataclass(slots=True)
 class Times:
-    """When the parts of an iteration of one rank, or of what goes before and follows all of them,
-    ended (s)."""
+    """When the parts of an iteration of one rank, or of what is before and after all, ended (s)."""
 
     begin: float  # of the first of them
     measured: float = 0.0  # importance is known
@@ -86,8 +85,7 @@ class Times:
 
 
 class PhaseLog:
-    """The times of all ranks; ``parts`` has the phase of each part (an attribute of `Times`), in
-    their order."""
+    """The times of all ranks; ``parts`` are attributes of `Times` in their order, with phases."""
 
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
         self._parts = parts

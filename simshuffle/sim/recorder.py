@@ -1,5 +1,5 @@
-"""What a run does not keep of itself: when every message was sent and received, and what every link
-carried from moment to moment. Without a recorder nothing of it is noted."""
+"""What a run does not keep of itself: when messages were sent, what links carried from moment to
+moment. Without a recorder nothing of it is noted."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ MOST_VALUES = 1 << 25
 
 @dataclass(frozen=True)
 class MessageTimes:
-    """The messages of an epoch from one rank to another: (n,) arrays, by iteration, number and
-    sender."""
+    """Messages of an epoch between ranks: (n,) arrays, by iteration, number and sender."""
 
     iteration: Ints64  # after which it was sent, from 1
     number: Ints64  # of the sender's messages of the iteration, from 0
@@ -60,12 +59,11 @@ class EpochRecord:
     resources: Resources  # whose links they are
 
     def used(self) -> Floats:
-        """(k - 1, links) units/s that every link carried from each moment to the next, over its
-        capacity."""
+        """(k - 1, links) share of its capacity that every link carried from moment to moment."""
         lasting = np.maximum(np.diff(self.at), np.finfo(float).tiny)
         share = np.diff(self.work.astype(np.float64), axis=0) / lasting[:, None]
         share /= self.resources.links.capacity
-        return np.asarray(share)
+        return share
 
 
 class LinkSamples:

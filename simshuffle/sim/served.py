@@ -199,4 +199,4 @@ class RestOfPass:
 def _mean(values: Floats, group: Ints) -> Floats:
     """Of the group of each."""
     means = np.bincount(group, values) / np.maximum(np.bincount(group), 1)
-    return np.asarray(means[group])
+    return means[group]

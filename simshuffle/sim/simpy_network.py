@@ -1,5 +1,4 @@
-"""A shared network for any SimPy model: transfers over links, whose ends are events. Any of the
-three network models."""
+"""A shared network for any SimPy model: transfers over links, whose ends are events."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class _Clock(NetworkClock):
     def promise(
         self, batch: TransferBatch, group: int, value: Callable[[float], Any]
     ) -> simpy.Event:
-        """Post the transfers of a group; the event of its completion at time t has ``value(t)`` as
-        its value."""
+        """Post a group's transfers; the event of its completion at time t has ``value(t)``."""
         self.post(batch)
         self.network.watch(group)
         event = self.env.event()

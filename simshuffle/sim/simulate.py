@@ -1,5 +1,4 @@
-"""The epochs of one run, one after the other, on one cluster; with a tolerance of time only as many
-iterations of each as that needs."""
+"""The epochs of one run, one after the other; with a tolerance of time as windows."""
 
 from __future__ import annotations
 
@@ -9,7 +8,13 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
-from simshuffle.results.timeline import Timeline, WindowRow, concatenate
+from simshuffle.results.timeline import (
+    Timeline,
+    WindowRow,
+    concatenate,
+    seconds_by_iteration,
+    seconds_in,
+)
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
 from simshuffle.sim.recorder import Recorder
@@ -26,8 +31,7 @@ LATE = "a rare late batch could be missed"
 
 
 def why_whole(scenario: Scenario) -> str:
-    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or if no tolerance
-    allows it."""
+    """Why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
     if scenario.time_tolerance == 0:
         return ""
     if scenario.workload.loader.across_epochs:
@@ -85,14 +89,14 @@ def windows(
 def _windows(
     scenario: Scenario, simulated: SimulatedEpoch, thinning: Thinning, whole: int
 ) -> list[Window]:
-    """What iterations that are alike say of the whole epoch, and what the servers say if ranks wait
-    for one."""
+    """What alike iterations say of the whole epoch, and the servers if ranks wait for one."""
     if not thinning.left_out:
         return [Window(whole, whole)]
     workload = scenario.workload
-    loading = simulated.loading()
+    world_size = scenario.world_size
+    loading = seconds_in(simulated.rows, world_size, ("io", "decode"))
     seen = Seen(
-        simulated.seconds(),
+        seconds_by_iteration(simulated.rows, world_size),
         loading.max(axis=1),
         loading[0],
         simulated.measured_spread,
@@ -118,8 +122,7 @@ def _reason(window: Window, tolerance: float) -> str:
 
 
 class ThinnedPlans:
-    """The plans of a scenario's epochs, asked for in the order of epochs, with more and more
-    iterations in each."""
+    """Plans of epochs, asked for in their order, with more and more iterations in each."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -218,8 +221,7 @@ def simulate_epochs(
 def _with_loaders(
     machine: Machine, plans: Iterator[EpochPlan]
 ) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Each plan with its loaders; where those go on into the next epoch, its plan is made an epoch
-    ahead."""
+    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
     if not machine.scenario.workload.loader.across_epochs:
         # which holds none of them
         yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Any
 
 import simpy
@@ -53,8 +52,7 @@ class Loaders:
         self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Let the workers go on with the batches of the next epoch when they have loaded all of
-        this one."""
+        """Let the workers go on with the next epoch when they have loaded all of this one."""
         self._next = loaders
         loaders._turns = self._turns
         loaders._turn = (self._turn + self.chains.iterations) % self._loader.workers
@@ -72,8 +70,7 @@ class Loaders:
             self._next._load_one(rank)
 
     def _load(self, rank: int) -> None:
-        """Let the rank's next batch be loaded, once the worker whose turn it is has done with its
-        last one."""
+        """Let the next batch be loaded, once the worker whose turn it is has done with its last."""
         iteration = self._loaded[rank]
         self._loaded[rank] = iteration + 1
         group = self._clock.open(2)
@@ -84,24 +81,35 @@ class Loaders:
         turns[worker] = self._clock.network.last
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
-        """Wait for the next batch, take it, and let another be loaded; returns when its last byte
-        was read (s)."""
+        """Take the next batch when it is there, load another; returns when it was read (s)."""
         read_at, _ = yield from self._clock.ended(self._groups[rank][0])
         self._groups[rank].popleft()
         self._load_one(rank)
         return read_at
 
 
-@dataclass(frozen=True)
 class Simulation:
-    """What all epochs of a run share."""
+    """What all epochs of a run share: resources, the clock of their network, allreduces.
 
-    scenario: Scenario  # the whole one, without sweep
-    resources: Resources
-    clock: NetworkClock
-    allreduces: Allreduces
-    division: Division | None  # how ranks divide a step; None if each goes through it by itself
-    recorder: Recorder | None = None  # notes what tables do not hold; None for nobody
+    Attributes:
+        scenario: the whole one, without sweep.
+        division: how ranks divide a step; None if each goes through it by itself.
+        recorder: notes what tables do not hold; None for nobody.
+    """
+
+    def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
+        self.scenario, self.recorder = scenario, recorder
+        workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
+        self.resources = Resources(cluster, scenario.world_size, rng("placement"))
+        network = self.resources.network(scenario.network, accounts=scenario.world_size)
+        env = simpy.Environment()
+        self.clock = NetworkClock(env, network)
+        if recorder is not None:
+            self.clock = recorder.clock(env, network, self.resources)
+        allreduce = workload.allreduce_on(cluster)
+        self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
+        by_data = workload.parallelism.by_data
+        self.division = None if by_data else Division(scenario, self.resources)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""

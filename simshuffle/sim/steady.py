@@ -123,17 +123,6 @@ class Seen:
     # if there is none
     step: float = 0.0
 
-    def begin_reach(self) -> float:
-        """Half the 95 % interval of when all ranks have their first batch (s): twice, in this epoch
-        and in the one it stands for."""
-        spread = math.hypot(float(self.first_loading.std()), self.measured_spread)
-        return NORMAL * math.sqrt(2.0) * spread
-
-    def longest_loading(self, iterations: int) -> float:
-        """What a batch takes to load at most, in so many iterations (s): the longest of the first
-        ones, and more by an exponential tail that strays as they do."""
-        return float(self.first_loading.max() + self.first_loading.std() * math.log(iterations))
-
 
 def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> Window:
     """What a window says of an epoch of ``iterations``, more than were simulated, if times may be
@@ -151,19 +140,23 @@ def window_of(seen: Seen, iterations: int, loader: Loader, tolerance: float) -> 
     left_out, unseen = iterations - simulated, UNSEEN * seen.step / len(part)
     reach = max(whole.reach(left_out, iterations), left_out * unseen)
     half_width = max(unseen, *(each.half_width for each in (whole, *phases)))
-    length = float(lengths.mean())
+    length, begin = float(lengths.mean()), seen.first_loading
+    # when all ranks have their first batch: in this epoch, and in the one that it stands for
+    begun = NORMAL * math.sqrt(2.0) * math.hypot(float(begin.std()), seen.measured_spread)
+    # what a batch takes to load at most: an exponential tail that strays as the first ones do
+    longest = float(begin.max() + begin.std() * math.log(iterations))
     measured = NORMAL * math.sqrt(2.0) * seen.measured_spread
     return Window(
         iterations=iterations,
         simulated=simulated,
         first=first + 1,
         last=last,
-        half_width=math.hypot(reach, seen.begin_reach()),
+        half_width=math.hypot(reach, begun),
         settled=whole.settled,
         mean_half_width=half_width / length,
         cycle=cycle,
         pass_known=measured <= tolerance * length * iterations,
-        late=not waits and seen.longest_loading(iterations) > loader.prefetch * length,
+        late=not waits and longest > loader.prefetch * length,
     )
 
 

@@ -190,7 +190,7 @@ def test_ranks_fill_hosts_one_after_the_other(machine: Machine) -> None:
     assert res.host_of.tolist() == [rank // gpus for rank in machine.ranks]
     assert res.gpu_of.tolist() == [rank % gpus for rank in machine.ranks]
     assert res.rail_of.tolist() == [machine.hca_of(rank) for rank in machine.ranks.tolist()]
-    assert [res.slot_of(rank) for rank in machine.ranks.tolist()] == [
+    assert res.slot_of[machine.ranks].tolist() == [
         machine.slot_of(rank) for rank in machine.ranks.tolist()
     ]
 

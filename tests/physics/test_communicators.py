@@ -3,7 +3,6 @@ a whole step."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.division import communicators_of, job_of, layers_of
+from simshuffle.lowering.division import communicators_of, job_of
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.step_transfers import (
     Communicators,
@@ -20,6 +19,7 @@ from simshuffle.lowering.step_transfers import (
     step_transfers,
 )
 from simshuffle.network.models import Analytic, Fluid
+from simshuffle.parallelism.spatial import Spatial
 from simshuffle.parallelism.step import Node, Step
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster
@@ -439,10 +439,8 @@ def test_only_data_parallelism_does_without_a_list_of_layers(scenario: Any) -> N
     )
     assert len(job_of(bare).layers) == 1
     assert job_of(bare).forward.sum() == pytest.approx(job_of(scenario).forward.sum())
-    workload = SimpleNamespace(
-        model=model, parallelism=SimpleNamespace(kind="spatial", by_data=False)
-    )
+    workload = bare.workload.model_copy(update={"parallelism": Spatial(ways=2)})
     with pytest.raises(ScenarioError) as raised:
-        layers_of(SimpleNamespace(name="bare", workload=workload))  # type: ignore[arg-type]
+        job_of(bare.model_copy(update={"workload": workload}))
     text = str(raised.value)
     assert "workload.model.layers" in text and "'spatial'" in text and "resnet50" in text

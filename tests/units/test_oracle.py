@@ -165,10 +165,10 @@ class Fixed(Data):
 def test_a_point_by_hand():
     scenario = tiny(world_size=8, workload__jitter__compute=0)
     scale = scale_of(scenario.with_values({"workload.exchange": "local_shuffle"}), 8)
-    layers = layer_list("vgg16")
     from simshuffle.lowering.division import job_of
 
-    found = points.point("x", Fixed(), job_of(scenario, 8, layers), scale, lambda node: 1.0)
+    job = job_of(scenario.with_values({"workload.model.layers": "vgg16"}), 8)
+    found = points.point("x", Fixed(), job, scale, lambda node: 1.0)
     of, count = found.row, scale.bounds.iterations
     assert (of["compute_s"], of["exposed_s"], of["bubble_s"]) == (2 * count, 2 * count, 0)
     # what replicas send may hide, what a group sends may not

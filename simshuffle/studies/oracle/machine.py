@@ -284,8 +284,7 @@ class Machine:
     @cached_property
     def job(self) -> Job:
         """What is trained."""
-        layers = self._scenario.workload.model.layer_list
-        return job_of(self.scale.scenario, self._world_size, layers)
+        return job_of(self.scale.scenario, self._world_size)
 
     @cached_property
     def _resources(self) -> Resources:
