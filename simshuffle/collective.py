@@ -328,7 +328,8 @@ def measure(
     """
     if isinstance(bench.network, Packet):
         domain_of, mtu = bench.resources.domain_of, bench.network.mtu
-        total = sum(allreduce_packets(bench.allreduce, domain_of, nbytes, mtu) for nbytes in sizes)
+        flows = (bench.allreduce.flows(domain_of, nbytes) for nbytes in sizes)
+        total = sum(each.packets(domain_of, mtu) for each in flows if each is not None)
         if total > MOST_PACKETS:
             rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
             remedy = "Leave out the largest, or use network.kind: fluid."
