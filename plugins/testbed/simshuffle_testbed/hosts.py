@@ -197,9 +197,8 @@ def gloo_hosts(
 
 def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
     """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
-    one in for each step, or none."""
-    starts = zip(pattern.step, pattern.src, strict=True)
-    number = {start: flow for flow, start in enumerate(starts)}
+    one in for each step, or none; each as flow, peer and sample."""
+    number = {start: flow for flow, start in enumerate(zip(pattern.step, pattern.src, strict=True))}
     messages = []
     steps = zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
     for step, (target, sample) in enumerate(steps):
