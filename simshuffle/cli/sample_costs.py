@@ -294,9 +294,8 @@ def files_below(folder: Path) -> SampleFiles:
     listed = [(path, path.stat().st_size) for path in islice(_paths(folder), MOST_LISTED)]
     suffixes = Counter(path.suffix.lower() for path, size in listed if size)
     if not suffixes:
-        raise folder_error(
-            "must hold files that are not empty", str(folder), "Name another folder."
-        )
+        rule = "must hold files that are not empty"
+        raise folder_error(rule, str(folder), "Name another folder.")
     suffix = suffixes.most_common(1)[0][0]
     found = [(path, size) for path, size in listed if size and path.suffix.lower() == suffix]
     sizes = [size for _, size in found]
@@ -320,10 +319,8 @@ def photographs(folder: Path) -> SampleFiles:
     coarse = image.fromarray(rng.integers(0, 256, (94, 125, 3), np.uint8))
     photograph = coarse.resize((500, 375), image.Resampling.BICUBIC)
 
-    def jpeg(quality: int) -> bytes:
-        return _saved(photograph, "JPEG", quality=quality)
-
-    data = min(map(jpeg, range(60, 100, 2)), key=lambda data: abs(len(data) - 110_000))
+    each = (_saved(photograph, "JPEG", quality=quality) for quality in range(60, 100, 2))
+    data = min(each, key=lambda data: abs(len(data) - 110_000))
     paths = [folder / f"{number}.jpg" for number in range(MOST_FILES)]
     for path in paths:
         path.write_bytes(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, permutations
 
 import numpy as np
 
@@ -25,6 +25,19 @@ CONGESTION_CONTROL = "reno"  # in every kernel; where nothing is dropped they ar
 WINDOW = 524_288  # bytes of a receiver's buffer, of which Linux advertises half
 WIDE = "10gbit"  # a rate that no class of htb ever reaches: htb only takes turns here, tbf shapes
 HOST_NET = "10.77.0"
+SETTINGS = {
+    # acknowledgements arrive on another device than the way back leads out of
+    "net/ipv4/conf/all/rp_filter": "0",
+    "net/ipv4/conf/default/rp_filter": "0",
+}
+OF_ROUTERS = {"net/ipv4/ip_forward": "1"}
+OF_HOSTS = {
+    "net/ipv4/tcp_congestion_control": CONGESTION_CONTROL,
+    "net/ipv4/tcp_slow_start_after_idle": "0",
+    "net/ipv4/tcp_no_metrics_save": "1",
+    "net/ipv4/tcp_rmem": f"4096 {WINDOW} {WINDOW}",
+}
+"""Kernel settings of all nodes, of routers and of hosts, by path below /proc/sys."""
 CABLE_NET = "10.78"
 
 
@@ -61,15 +74,19 @@ class NamespaceNetwork(LeafSpine):
         """All nodes, hosts first."""
         return list(dict.fromkeys([*self.host_names, *chain.from_iterable(self.ends)]))
 
+    def leaving(self, node: str) -> list[int]:
+        """The links out of a node."""
+        return [link for link, (near, _) in enumerate(self.ends) if near == node]
+
     @cached_property
     def _pairs(self) -> list[tuple[int, int, list[int]]]:
         """Every ordered pair of different hosts, and the links between them."""
-        hosts = np.arange(self.shape.hosts, dtype=np.int32)
-        src, dst = (index.ravel() for index in np.meshgrid(hosts, hosts, indexing="ij"))
-        apart = src != dst
-        routes = self.routes(src[apart], dst[apart])
-        pairs = zip(src[apart].tolist(), dst[apart].tolist(), routes.tolist(), strict=True)
-        return [(a, b, [link for link in route if link >= 0]) for a, b, route in pairs]
+        pairs = list(permutations(range(self.shape.hosts), 2))
+        routes = self.routes(*np.array(pairs, np.int32).T).tolist()
+        return [
+            (src, dst, [link for link in route if link >= 0])
+            for (src, dst), route in zip(pairs, routes, strict=True)
+        ]
 
     @cached_property
     def next_links(self) -> dict[str, dict[int, int]]:
@@ -86,11 +103,10 @@ class NamespaceNetwork(LeafSpine):
     @cached_property
     def crossing(self) -> list[list[tuple[int, int]]]:
         """(links,) the (source, destination) hosts whose route crosses each link."""
-        out: list[list[tuple[int, int]]] = [[] for _ in self.links]
-        for src, dst, route in self._pairs:
-            for link in route:
-                out[link].append((src, dst))
-        return out
+        return [
+            [(src, dst) for src, dst, route in self._pairs if link in route]
+            for link in range(len(self.links))
+        ]
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,7 @@ def cables(testbed: NamespaceNetwork, run: str) -> list[str]:
 
 def node(testbed: NamespaceNetwork, name: str) -> NodeCommands:
     """The commands for one node."""
-    leaving = [link for link, (near, _) in enumerate(testbed.ends) if near == name]
+    leaving = testbed.leaving(name)
     is_host = name in testbed.host_names
     # its address makes the table of local addresses, without which the kernel takes no route
     ip = ["link set lo up"]
@@ -129,31 +145,16 @@ def node(testbed: NamespaceNetwork, name: str) -> NodeCommands:
             f"link set a{link // 2} up",
             f"neigh add {_gateway(link)} lladdr {_mac(link)} dev {device} nud permanent",
         ]
+    source = ""
     if is_host:
-        own = testbed.host_names.index(name)
-        ip.append(f"addr add {address(own)}/32 dev {data_device(leaving[0])}")
-    source = f" src {address(testbed.host_names.index(name))}" if is_host else ""
+        own = address(testbed.host_names.index(name))
+        ip.append(f"addr add {own}/32 dev {data_device(leaving[0])}")
+        source = f" src {own}"
     for host, link in sorted(testbed.next_links[name].items()):
         way = f"via {_gateway(link)} dev {data_device(link)} onlink{source}"
         ip.append(f"route add {address(host)}/32 {way}")
     tc = [line for link in leaving for line in shaping(testbed, link)]
-    return NodeCommands(_settings(is_host), ip, tc)
-
-
-def _settings(is_host: bool) -> dict[str, str]:
-    common = {
-        # acknowledgements arrive on another device than the way back leads out of
-        "net/ipv4/conf/all/rp_filter": "0",
-        "net/ipv4/conf/default/rp_filter": "0",
-    }
-    if not is_host:
-        return common | {"net/ipv4/ip_forward": "1"}
-    return common | {
-        "net/ipv4/tcp_congestion_control": CONGESTION_CONTROL,
-        "net/ipv4/tcp_slow_start_after_idle": "0",
-        "net/ipv4/tcp_no_metrics_save": "1",
-        "net/ipv4/tcp_rmem": f"4096 {WINDOW} {WINDOW}",
-    }
+    return NodeCommands(SETTINGS | (OF_HOSTS if is_host else OF_ROUTERS), ip, tc)
 
 
 def shaping(testbed: NamespaceNetwork, link: int) -> list[str]:

@@ -71,17 +71,10 @@ class Processors:
 
 
 class Crew:
-    """A process on every host, spoken to by lines of JSON over pipes.
-
-    Args:
-        processes: one for each host, in their order.
-
-    Attributes:
-        late: the longest time (s) by which this process was woken too late since it was last set to
-            0.
-    """
+    """A process on every host, in their order, spoken to by lines of JSON over pipes."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        # the longest time (s) by which this process was woken too late since it was last set to 0
         self.late = 0.0
         self._processes = processes
         self._selector = selectors.DefaultSelector()
@@ -156,14 +149,8 @@ def started(
     command: Callable[[int], list[str]],
     environment: Callable[[int], dict[str, str]],
 ) -> Iterator[Crew]:
-    """A process on every host; ended in the end, whatever happens.
-
-    Args:
-        testbed: the testbed.
-        run: its name.
-        command: the command of each host.
-        environment: its environment variables.
-    """
+    """A process on every host of the testbed called ``run``, with its ``command`` and environment
+    variables; ended in the end, whatever happens."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for host, name in enumerate(testbed.host_names):
@@ -199,10 +186,7 @@ def gloo_hosts(
         return [sys.executable, f"{FOLDER / 'gloo_worker.py'}", *map(str, arguments)]
 
     def environment(host: int) -> dict[str, str]:
-        link = next(
-            link for link, (near, _) in enumerate(testbed.ends) if near == testbed.host_names[host]
-        )
-        device = commands.data_device(link)
+        device = commands.data_device(testbed.leaving(testbed.host_names[host])[0])
         return os.environ | {"GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
 
     with started(testbed, run, command, environment) as crew:
@@ -213,9 +197,8 @@ def gloo_hosts(
 
 def gloo_order(pattern: Pattern, plan: ExchangePlan, host: int) -> dict[str, Any]:
     """What a host of `gloo_hosts` has to do for the ``pattern`` of a ``plan``: a message out and
-    one in for each step, or none."""
-    starts = zip(pattern.step, pattern.src, strict=True)
-    number = {start: flow for flow, start in enumerate(starts)}
+    one in for each step, or none; each as flow, peer and sample."""
+    number = {start: flow for flow, start in enumerate(zip(pattern.step, pattern.src, strict=True))}
     messages = []
     steps = zip(plan.target.tolist(), plan.sample.tolist(), strict=True)
     for step, (target, sample) in enumerate(steps):
@@ -235,9 +218,8 @@ def tcp_hosts(testbed: commands.NamespaceNetwork, run: str, limit: float) -> Ite
         arguments = (f"{host}", commands.address(host), f"{int(limit) + 10}")
         return [sys.executable, "-I", "-S", f"{FOLDER / 'worker.py'}", *arguments]
 
-    with started(
-        testbed, run, command, lambda _: {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-    ) as crew:
+    path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    with started(testbed, run, command, lambda _: path) as crew:
         deadline = time.monotonic() + 30.0
         crew.gather("ready", len(crew), deadline)
         for host in range(len(crew)):
@@ -249,13 +231,10 @@ def tcp_hosts(testbed: commands.NamespaceNetwork, run: str, limit: float) -> Ite
 
 def tcp_order(pattern: Pattern, host: int) -> dict[str, Any]:
     """What a host of `tcp_hosts` has to do for ``pattern``."""
-    flows = range(len(pattern))
-    send = [
-        [f, pattern.dst[f], pattern.nbytes[f], pattern.step[f], pattern.after[f]]
-        for f in flows
-        if pattern.src[f] == host
-    ]
-    receive = [[f, pattern.src[f], pattern.nbytes[f]] for f in flows if pattern.dst[f] == host]
+    p = pattern
+    flows = range(len(p))
+    send = [[f, p.dst[f], p.nbytes[f], p.step[f], p.after[f]] for f in flows if p.src[f] == host]
+    receive = [[f, p.src[f], p.nbytes[f]] for f in flows if p.dst[f] == host]
     return {"barrier": pattern.barrier, "send": send, "receive": receive}
 
 

@@ -69,11 +69,7 @@ class Settings:
 
 
 def quantity(option: str, text: str, dimension: Dimension) -> float:
-    """The SI value of an option.
-
-    Raises:
-        InputError: it is no such quantity.
-    """
+    """The SI value of an option; an InputError if it is no such quantity."""
     try:
         return parse_quantity(text, dimension)
     except UnitError as error:
@@ -111,16 +107,12 @@ def check(settings: Settings) -> None:
     """
     checked(settings.shape)
     nbytes, repetitions, limit = settings.nbytes, settings.repetitions, settings.limit
-    most = f"must be from 1 to {REPETITIONS}"
+    sizes, times = "must be from 100 kB to 100 MB", "must be from 1 s to 1 h"
+    counts = f"must be from 1 to {REPETITIONS}"
     require(
-        (
-            SIZES[0] <= nbytes <= SIZES[1],
-            "--nbytes",
-            "must be from 100 kB to 100 MB",
-            f"{nbytes} B",
-        ),
-        (1 <= repetitions <= REPETITIONS, "--repetitions", most, repetitions),
-        (1.0 <= limit <= LONGEST, "--limit", "must be from 1 s to 1 h", f"{limit:g} s"),
+        (SIZES[0] <= nbytes <= SIZES[1], "--nbytes", sizes, f"{nbytes} B"),
+        (1 <= repetitions <= REPETITIONS, "--repetitions", counts, repetitions),
+        (1.0 <= limit <= LONGEST, "--limit", times, f"{limit:g} s"),
         (settings.seed >= 0, "--seed", "must not be negative", settings.seed),
     )
     made = [settings.pattern(name) for name in settings.patterns]

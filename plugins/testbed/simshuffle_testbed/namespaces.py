@@ -62,10 +62,7 @@ def check_machine() -> None:
     Raises:
         InputError: it cannot; everything that is missing is named.
     """
-    problems = missing_programs()
-    if not problems:
-        problems = missing_in_kernel()
-    if problems:
+    if problems := missing_programs() or missing_in_kernel():
         raise InputError(problems, "this machine cannot build the testbed")
 
 

@@ -219,20 +219,15 @@ def collect(measured: Measurement, outcomes: Outcomes) -> Tables:
 def _flows(measured: Measurement, name: str, fit: Overhead) -> pd.DataFrame:
     """The rows of the flows of a pattern."""
     pattern = measured.settings.pattern(name)
-    known = {
-        "flow": np.arange(len(pattern)),
-        **{key: getattr(pattern, key) for key in ("src", "dst", "step", "nbytes")},
-    }
-    expected = finish_times(measured.settings.testbed, pattern, fit)
+    known = {key: getattr(pattern, key) for key in ("src", "dst", "step", "nbytes")}
+    known |= {"predicted_s": finish_times(measured.settings.testbed, pattern, fit)}
     parts = [
-        pd.DataFrame(
-            {"pattern": name, "repetition": run.repetition, **known}
-            | {"measured_s": run.measured.finish, "predicted_s": expected}
-        )
+        pd.DataFrame({**known, "repetition": run.repetition, "measured_s": run.measured.finish})
         for run in measured.counted(name)
     ]
-    table = pd.concat(parts)
-    return table.assign(error=table["predicted_s"] / table["measured_s"] - 1.0)
+    table = pd.concat(parts).rename_axis("flow").reset_index()
+    error = table["predicted_s"] / table["measured_s"] - 1.0
+    return table.assign(pattern=name, error=error)[list(STORED["flows"].columns)]
 
 
 def _runs(measured: Measurement) -> pd.DataFrame:

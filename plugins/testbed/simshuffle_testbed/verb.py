@@ -69,19 +69,13 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
     from simshuffle.studies.validation.testbed_patterns import Shape  # noqa: PLC0415
     from simshuffle.study.perform import share_told  # noqa: PLC0415
-    from simshuffle_testbed import study  # noqa: PLC0415
-    from simshuffle_testbed.measure import (  # noqa: PLC0415
-        Settings,
-        check,
-        chosen,
-        measure_all,
-        quantity,
-    )
+    from simshuffle_testbed import measure, study  # noqa: PLC0415
 
-    quick, rate = options.quick, quantity("--rate", options.rate, Dimension.BANDWIDTH)
-    patterns, left_out = chosen(options.pattern, quick=quick)
+    quick, quantity = options.quick, measure.quantity
+    rate = quantity("--rate", options.rate, Dimension.BANDWIDTH)
+    patterns, left_out = measure.chosen(options.pattern, quick=quick)
     nbytes = options.nbytes or ("1.5 MB" if quick else "6 MB")
-    settings = Settings(
+    settings = measure.Settings(
         Shape(options.leaves, options.hosts_per_leaf, options.spines, rate),
         int(quantity("--nbytes", nbytes, Dimension.NBYTES)),
         (2 if quick else 5) if options.repetitions is None else options.repetitions,
@@ -90,14 +84,14 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
         left_out,
         quantity("--limit", options.limit, Dimension.SECONDS),
     )
-    check(settings)
+    measure.check(settings)
     # before a long measurement, not after it
     if options.keep_as is not None:
         check_target(options.keep_as, option="--keep-as")
     if options.out is not None:
         check_place(options.out, replace=options.force, known=study.STUDY.names)
     with share_told("measurement") as progress:
-        measured = measure_all(settings, progress)
+        measured = measure.measure_all(settings, progress)
     return study.STUDY, replace(study.request(measured), name=f"{measured.date:%Y%m%d-%H%M%S}")
 
 

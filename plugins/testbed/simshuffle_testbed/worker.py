@@ -24,12 +24,8 @@ CHUNK = memoryview(bytes(65536))
 
 
 class Host:
-    """One host: its connections, its queues of flows, and what has arrived.
-
-    Args:
-        own: its number.
-        address: its IPv4 address.
-    """
+    """The host of a number and IPv4 address: its connections, its queues of flows, and what has
+    arrived."""
 
     def __init__(self, own: int, address: str) -> None:
         self.own = own
@@ -60,8 +56,6 @@ class Host:
         self.step = 0
         self.barrier = False
         self.armed: set[int] = set()
-
-    # -------------------------------------------------------------------------------------- control
 
     def say(self, **message: Any) -> None:
         """One line of JSON to whoever started this."""
@@ -115,14 +109,10 @@ class Host:
         self.running = True
         self.waited = scheduling_delay()
 
-    # ----------------------------------------------------------------------------------------- data
-
     def ready(self, entry: list[Any]) -> bool:
         """Whether a flow may start."""
         _, _, step, after = entry
-        return not (self.barrier and step > self.step) and all(
-            flow in self.arrived for flow in after
-        )
+        return (step <= self.step or not self.barrier) and self.arrived.keys() >= set(after)
 
     def arm(self) -> None:
         """Watch for room on every connection whose first flow may start."""
@@ -178,14 +168,12 @@ class Host:
         """Until standard input ends."""
         while True:
             timeout = None
-            if self.running:
-                left = self.at - time.monotonic()
-                timeout = max(left, 0.0)
-                if left <= 0:
-                    if self.due == 0:
-                        self.finish()
-                    timeout = None
-                    self.arm()
+            if self.running and (left := self.at - time.monotonic()) > 0:
+                timeout = left
+            elif self.running:
+                if self.due == 0:
+                    self.finish()
+                self.arm()
             for key, _ in self.selector.select(timeout):
                 what, number = key.data
                 if what in {"control", "accept"}:

@@ -7,17 +7,7 @@ from itertools import cycle
 
 import pandas as pd
 
-from simshuffle.results.chart import (
-    GREY,
-    Axis,
-    Chart,
-    Look,
-    Mark,
-    Panel,
-    key,
-    log_axis,
-    rule,
-)
+from simshuffle.results.chart import GREY, Axis, Chart, Look, Mark, Panel, key, log_axis, rule
 from simshuffle.results.style import BRIGHT
 from simshuffle.spec.units import Dimension, readable
 
@@ -54,9 +44,8 @@ def residuals_chart(residuals: pd.DataFrame) -> Chart:
     panels = [
         panel for unit in UNITS if (rows["unit"] == unit).any() for panel in _pair(rows, unit)
     ]
-    keys = [key(law, "point") for law in laws]
-    if not residuals["used"].all():
-        keys.append(key("not fitted", "point"))
+    names = [*laws, *["not fitted"] * (not residuals["used"].all())]
+    keys = [key(name, "point") for name in names]
     panels[0] = replace(panels[0], marks=[*panels[0].marks, *keys])
     looks |= {"not fitted": Look("not fitted", GREY, "o", fill="none"), **hollow}
     about = "Fitted against measured values, and the relative error."
@@ -71,14 +60,12 @@ def _pair(residuals: pd.DataFrame, unit: str) -> list[Panel]:
     low, high = float(values.min()) / 1.3, float(values.max()) * 1.3
     diagonal = pd.DataFrame({"x": [low, high], "y": [low, high]})
 
-    axis = replace(
-        log_axis("", low, high, most=4, text=lambda value: _text(value, dimension)), small=True
-    )
+    def text(value: float) -> str:
+        return f"{value:g}" if dimension is None else readable(value, dimension, 3)
+
+    axis = replace(log_axis("", low, high, most=4, text=text), small=True)
     farthest = max(float(rows["percent"].abs().max()) * 1.15, 0.1)
-    against = [
-        Mark("line", diagonal, look=EQUAL),
-        Mark("point", rows, x="measured", y="fitted"),
-    ]
+    against = [Mark("line", diagonal, look=EQUAL), Mark("point", rows, x="measured", y="fitted")]
     errors = [rule(EQUAL, y=0.0), Mark("point", rows, x="measured", y="percent")]
     below = replace(axis, title=f"measured {name}", turned=40)
     beside = Axis("relative error (%)", low=-farthest, high=farthest, small=True)
@@ -86,7 +73,3 @@ def _pair(residuals: pd.DataFrame, unit: str) -> list[Panel]:
         Panel(against, below, replace(axis, title=f"fitted {name}")),
         Panel(errors, below, beside),
     ]
-
-
-def _text(value: float, dimension: Dimension | None) -> str:
-    return f"{value:g}" if dimension is None else readable(value, dimension, 3)

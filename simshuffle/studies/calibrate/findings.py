@@ -234,13 +234,10 @@ class LogCurve(NamedTuple):
 
 
 def log_curve(x: Floats, y: Floats) -> LogCurve:
-    """A point for each distinct ``x``: the geometric mean of its ``y``.
+    """A point for each distinct ``x``: the geometric mean of its ``y``; (n,) positive.
 
     The spread of the logarithms within a place, pooled over all places, gives the intervals (t
     distribution, rows - places degrees of freedom).
-
-    Args:
-        x, y: (n,) positive.
     """
     logs = np.log(y)
     places, index, counts = np.unique(x, return_inverse=True, return_counts=True)

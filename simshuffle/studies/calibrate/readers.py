@@ -105,14 +105,12 @@ class _IorRun:
     def option(self, source: Source, number: int, name: str, text: str) -> None:
         """Take over one line of the options."""
         if name == "xfersize":
-            size = _SIZE.match(text)
-            if size is None:
+            if (size := _SIZE.match(text)) is None:
                 rule = "xfersize must be a size such as '1 MiB' or '262144 bytes'"
                 raise source.bad(number, rule, text)
             self.transfer = source.number(number, size[1], "xfersize") * _SCALE[size[2]]
         elif name == "clients":  # IOR 3.0: 'clients = 16 (8 per node)'
-            clients = _CLIENTS.match(text)
-            if clients is None:
+            if (clients := _CLIENTS.match(text)) is None:
                 raise source.bad(number, "clients must be written 'N (M per node)'", text)
             self.tasks = source.whole(number, clients[1], "clients", least=1)
             each = source.whole(number, clients[2] or "1", "clients per node", least=1)

@@ -14,7 +14,6 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.results.chart import Chart
 from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
@@ -176,21 +175,16 @@ def networks(
     """
     wanted = _pairs(logged, models) or {name: name for name in logged}
     entries = sorted(read_yaml(CATALOG / "models.yaml")[0])
-    problems = [
-        Problem("--model", "must name a model of the log", repr(name), nearest(name, list(logged)))
-        for name in wanted
-        if name not in logged
-    ]
-    problems += [
-        Problem(
-            "--model",
-            f"the catalog of models has no entry for '{name}' of the log",
-            repr(entry),
-            f"Write --model {name}=ENTRY. {nearest(entry, entries)}",
-        )
-        for name, entry in wanted.items()
-        if entry not in entries
-    ]
+    problems = []
+    for name in wanted:
+        if name not in logged:
+            rule, remedy = "must name a model of the log", nearest(name, list(logged))
+            problems.append(Problem("--model", rule, repr(name), remedy))
+    for name, entry in wanted.items():
+        if entry not in entries:
+            rule = f"the catalog of models has no entry for '{name}' of the log"
+            remedy = f"Write --model {name}=ENTRY. {nearest(entry, entries)}"
+            problems.append(Problem("--model", rule, repr(entry), remedy))
     if problems:
         raise InputError(problems, "epoch log")
     return {name: _network(entry, accelerator) for name, entry in wanted.items()}
@@ -296,10 +290,6 @@ def _json(result: Result) -> dict[str, Any]:
     return {"parameters": found, "notes": result.meta["notes"]}
 
 
-def _figures(result: Result) -> dict[str, Chart]:
-    return {"residuals": residuals_chart(result.tables["residuals"])}
-
-
 def _faults(result: Result) -> Iterator[Problem]:
     """Points without a place, and intervals and ranges with one end."""
     table = result.tables["parameters"]
@@ -344,7 +334,7 @@ STUDY: Study[CalibrationCell] = Study(
     stored=STORED,
     texts={FRAGMENT: lambda result: fragments(_parameters(result))[FRAGMENT]},
     files_in={MODELS: _of_models},
-    figures=_figures,
+    figures=lambda result: {"residuals": residuals_chart(result.tables["residuals"])},
     compared=_compared,
     one_figure=True,
     parts=lambda result: text.parts(_parameters(result), result.meta["notes"]),

@@ -85,8 +85,6 @@ def _place(name: str, value: float) -> Any:
 
 def shown(parameter: Parameter, value: Any) -> str:
     """A value for people, with its unit; the points of a curve from the first to the last."""
-    if value is None:
-        return "-"
     if isinstance(value, tuple):
         return " … ".join(shown(parameter, y) for y in (value[0][1], value[-1][1]))
     return readable(value, parameter.dimension, 4) if parameter.dimension else f"{value:.4g}"
@@ -114,11 +112,11 @@ def _table(title: str, parameters: list[Parameter]) -> Table:
     table.add_column("measured over")
     table.add_column("error", justify="right", no_wrap=True)
     for p in parameters:
-        low, high = shown(p, p.low), shown(p, p.high)
-        missing = "too few points" if p.rows and p.low is None else "-"
-        ends = missing if p.low is None else f"{low} to {high}"
-        if isinstance(p.value, tuple) and p.low is not None:
-            ends = "see the file"
+        if p.low is None:
+            ends = "too few points" if p.rows else "-"
+        else:
+            curve = isinstance(p.value, tuple)
+            ends = "see the file" if curve else f"{shown(p, p.low)} to {shown(p, p.high)}"
         over = ", ".join(_range(name, *ends_of) for name, ends_of in p.over.items())
         error = "-" if math.isnan(p.residual) else f"{p.residual:.1%}"
         table.add_row(p.key, shown(p, p.value), ends, over, error)

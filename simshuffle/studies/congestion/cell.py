@@ -216,11 +216,16 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
         "barriers": traffic.barriers,
         "nbytes": float(traffic.flows.nbytes.sum()),
     }
-    rows = []
-    for tier in dict.fromkeys(fabric.tiers):  # in the order of the links
-        used = share[tiers == tier]
-        row = {"mean_utilisation": float(used.mean()), "max_utilisation": float(used.max())}
-        rows.append({"tier": tier, "links": len(used), **row})
+    rows = [
+        {
+            "tier": tier,
+            "links": len(used),
+            "mean_utilisation": float(used.mean()),
+            "max_utilisation": float(used.max()),
+        }
+        for tier in dict.fromkeys(fabric.tiers)  # in the order of the links
+        for used in [share[tiers == tier]]
+    ]
     files = {NBYTES: nbytes.astype("<f8").tobytes()}
     return cell.Outcome({"times": times, "tiers": rows}, files=files)
 

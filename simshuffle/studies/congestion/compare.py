@@ -132,11 +132,7 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
 
 
 def _check_names(options: CongestionOptions) -> None:
-    """See that all patterns and network models are known.
-
-    Raises:
-        InputError: one is not.
-    """
+    """See that all patterns and network models are known; an InputError if one is not."""
     problems = [
         Problem(option, f"no such {what}", repr(name), nearest(name, list(known)))
         for option, what, names, known in (
@@ -151,12 +147,8 @@ def _check_names(options: CongestionOptions) -> None:
 
 
 def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:
-    """The ranks of a scenario by the name of the routing between them.
-
-    Args:
-        scenario: without sweep.
-        routings: each a kind with keys, such as ``ecmp:queue_pairs=4``; none for that of the
-            cluster, or of its topology.
+    """The ranks of a scenario by the name of the routing between them: each a kind with keys, such
+    as ``ecmp:queue_pairs=4``; none for that of the cluster, or of its topology.
 
     Raises:
         InputError: a routing is not known, or not for this network.
@@ -196,7 +188,7 @@ def _jobs(place: Place, routing_name: str, full: Samples, options: CongestionOpt
     label = f"{ranks} ranks" + (f", {routing_name}" if len(options.routing) > 1 else "")
 
     def job(what: Samples, of: dict[str, Model], seeds: int, of_these: list[Variant]) -> Job:
-        name = f"{label}, short" if what.bytes_set == "short" else label
+        name = label + ", short" * (what.bytes_set == "short")
         each = (place, routing_name, name, what, of, seeds, of_these)
         return Job(*each, for_packets, options.packet_seeds)
 
@@ -217,16 +209,14 @@ def _for_packets(
     alone = options.network == ("packet",)
     wanted = set(every) if alone else compared(every) or set(every)
     least = scenario.world_size * (scenario.world_size - 1)
-    allowed = least <= options.packets
-    out = {variant for variant in wanted if variant.pattern != "all_to_all" or allowed}
-    if alone and not out:
-        rule, remedy = (
-            f"must be at least {least} for all_to_all",
-            "Allow more, or use another model.",
-        )
+    if least > options.packets:
+        wanted = {variant for variant in wanted if variant.pattern != "all_to_all"}
+    if alone and not wanted:
+        rule = f"must be at least {least} for all_to_all"
+        remedy = "Allow more, or use another model."
         problem = Problem("--packets", rule, str(options.packets), remedy)
         raise ScenarioError(problem, scenario.name)
-    return out
+    return wanted
 
 
 def cells(jobs: Sequence[Job], outcomes: Outcomes) -> dict[str, Cell]:
@@ -272,5 +262,5 @@ def scenarios(
     base = loaded.model_copy(update={"sweep": {}})
     wanted = world_sizes or loaded.sweep.get("world_size", [base.world_size])
     different = {json.dumps(size): size for size in wanted}.values()
-    sized = [base.with_values({"world_size": size}) for size in different]
+    sized = (base.with_values({"world_size": size}) for size in different)
     return sorted(sized, key=lambda scenario: scenario.world_size)

@@ -138,8 +138,7 @@ def _bounds(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
 
 def _side_by_side(tables: Tables) -> Chart:
     cases = _variants(tables["times"])
-    names = routings(tables)
-    world_size = int(tables["sets"]["world_size"].iloc[0])
+    names, world_size = routings(tables), int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
     line_rate = float(_unit(of_routing(tables, names[0])).iloc[0])
     panels = [
@@ -177,8 +176,7 @@ def _variants_of(tables: Tables, title: str) -> Panel:
     the highest; in units of `_unit`."""
     times = tables["times"].assign(ratio=tables["times"]["time_s"])
     times["ratio"] /= times["bytes_set"].map(_unit(tables))
-    names: list[str] = []
-    parts, heads = [], []
+    names, parts, heads = list[str](), [], []
     for (pattern,), of_pattern in groups(times, "pattern"):
         heads.append({"x": 0.0, "y": len(names), "look": pattern, "text": pattern})
         names.append("")

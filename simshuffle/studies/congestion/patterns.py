@@ -78,11 +78,8 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
     """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next,
     ...; each takes the first it finds."""
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
-    hops = (
-        (fabric.resources.afresh().message(src, dst)[0] >= 0)
-        .sum(axis=1)
-        .reshape(len(ranks), len(ranks))
-    )
+    routes = fabric.resources.afresh().message(src, dst)[0]
+    hops = (routes >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
     np.fill_diagonal(hops, 0)
     free = np.ones(len(ranks), bool)
     for distance in np.unique(hops[hops > 0]):
@@ -98,7 +95,6 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
 class Pattern:
     """An exchange pattern."""
 
-    meaning: str  # r is the sender, M the number of ranks
     # of each rank's message, (M,) for all steps or (steps, M) for each; None where all messages go
     # at once
     receivers: Callable[[Steps], NDArray[np.integer]] | None
@@ -106,39 +102,22 @@ class Pattern:
 
 
 PATTERNS = {
-    "all_to_all": Pattern(
-        "every rank's bytes cut equally over all other ranks, all messages at once",
-        None,
-        random=False,
-    ),
+    # every rank's bytes cut equally over all other ranks, all messages at once
+    "all_to_all": Pattern(None, random=False),
+    # for every message a fresh random permutation of the ranks in which none keeps its own
     "random_permutations": Pattern(
-        "for every message a fresh random permutation of the ranks in which none keeps its own",
-        lambda of: np.array([_permutation(of) for _ in range(of.count)]),
+        lambda of: np.array([_permutation(of) for _ in range(of.count)])
     ),
-    "linear_shift": Pattern(
-        "message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1",
-        lambda of: (of.ranks + of.distances) % len(of.ranks),
-        random=False,
-    ),
-    "xor": Pattern(
-        "message k goes to rank r xor s_k, the masks s_k spread evenly over 1 to M - 1; M must be a"
-        " power of two",
-        lambda of: of.ranks ^ of.distances,
-        random=False,
-    ),
-    "pairing_random": Pattern(
-        "one partner for the epoch: a random matching of the ranks",
-        lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks)),
-    ),
-    "pairing_importance": Pattern(
-        "one partner for the epoch: the rank of i-th lowest importance with that of i-th highest",
-        lambda of: sorted_pairs(of.importance, of.ranks),
-    ),
-    "pairing_topology": Pattern(
-        "one partner for the epoch: at random on the same leaf switch; those left over with the"
-        " nearest",
-        _by_topology,
-    ),
+    # message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1
+    "linear_shift": Pattern(lambda of: (of.ranks + of.distances) % len(of.ranks), random=False),
+    # message k goes to rank r xor s_k, spread likewise; M must be a power of two
+    "xor": Pattern(lambda of: of.ranks ^ of.distances, random=False),
+    # one partner for the epoch: a random matching of the ranks
+    "pairing_random": Pattern(lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks))),
+    # the rank of i-th lowest importance with that of i-th highest
+    "pairing_importance": Pattern(lambda of: sorted_pairs(of.importance, of.ranks)),
+    # at random on the same leaf switch; those left over with the nearest
+    "pairing_topology": Pattern(_by_topology),
 }
 
 
@@ -181,14 +160,12 @@ class Variant:
 def variants(patterns: Iterable[str]) -> list[Variant]:
     """The variants of ``patterns`` that make sense: barriers only between messages, all-to-all only
     at once."""
-    out = []
-    for pattern in patterns:
-        if pattern != "all_to_all":
-            out += [
-                Variant(pattern, of, barrier) for of in BATCHINGS[:2] for barrier in (True, False)
-            ]
-        out.append(Variant(pattern))
-    return out
+    several = [(of, barrier) for of in BATCHINGS[:2] for barrier in (True, False)]
+    return [
+        Variant(pattern, *how)
+        for pattern in patterns
+        for how in ([] if pattern == "all_to_all" else several) + [("all", False)]
+    ]
 
 
 def needs_power_of_two(pattern: str, world_size: int) -> bool:

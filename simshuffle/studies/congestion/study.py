@@ -4,7 +4,7 @@ verdict."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 import pandas as pd
 from pydantic import Field
@@ -43,8 +43,7 @@ class _Says(TypedDict):
 
 
 def _figures(result: Result) -> dict[str, Chart]:
-    tables = result.tables
-    return {"times": times_chart(tables), "heat": heat_chart(tables)}
+    return {"times": times_chart(result.tables), "heat": heat_chart(result.tables)}
 
 
 def _verdicts(result: Result) -> pd.DataFrame:
@@ -75,12 +74,8 @@ def _faults(result: Result) -> Iterator[Problem]:
 
 def _same(table: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
     """Whether two tables have the same values in these columns."""
-    found, wanted = (set(of[columns].itertuples(index=False)) for of in (table, other))
-    return {tuple(row) for row in found} == {tuple(row) for row in wanted}
-
-
-def _as_json(result: Result) -> dict[str, list[dict[Any, Any]]]:
-    return {name: rows(result.all_tables[name]) for name in SHOWN}
+    found, wanted = (set(of[columns].itertuples(index=False, name=None)) for of in (table, other))
+    return found == wanted
 
 
 STUDY: Study[list[Job]] = Study(
@@ -100,7 +95,7 @@ STUDY: Study[list[Job]] = Study(
     figures=_figures,
     verdict=lambda result: text.verdict(result.all_tables),
     parts=lambda result: text.parts(result.all_tables, result.meta),
-    as_json=_as_json,
+    as_json=lambda result: {name: rows(result.all_tables[name]) for name in SHOWN},
     says=_Says,
     faults=_faults,
     again="simshuffle.studies.congestion.verb:again",

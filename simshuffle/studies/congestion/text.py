@@ -22,17 +22,11 @@ _DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the 
 
 
 def parts(tables: Tables, says: Meta) -> Iterator[str | Table]:
-    """All of it, in order.
-
-    Args:
-        tables: all those of the study.
-        says: what ``meta.json`` says of it.
-    """
+    """All of it, in order; ``says`` is what ``meta.json`` says."""
     yield from moved(tables)
     names = routings(tables)
     for routing in names:
-        own = of_routing(tables, routing)
-        name = f", {routing}" if len(names) > 1 else ""
+        own, name = of_routing(tables, routing), f", {routing}" * (len(names) > 1)
         yield _times(own, name)
         judged = own["ablation"][own["ablation"]["model"].isin(JUDGES)]
         if len(judged):
@@ -46,21 +40,19 @@ def parts(tables: Tables, says: Meta) -> Iterator[str | Table]:
 def moved(tables: Tables) -> Iterator[str]:
     """A line for each world size and set of bytes, which are those of every routing."""
     for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
-        size = readable(row["nbytes"], Dimension.NBYTES)
+        size, share = readable(row["nbytes"], Dimension.NBYTES), row["sample_share"]
         if row["bytes_set"] == "full":
             rate = f"; at the line rate of the ports {_time(row['injection_s'])}"
             yield (
                 f"{row['world_size']} ranks on {row['hosts']} hosts: {row['samples']} samples a"
                 f" rank, {size} in all{rate if row['injection_s'] else ''}."
             )
-        else:
-            share = row["sample_share"]
-            of_each = "" if share == 1 else f", {_percent(share)} of each"
-            yield (
-                f"  For the packet model and what it is compared with: the first {row['samples']}"
-                f" samples a rank{of_each}, {size}, {_percent(row['byte_share'])} of the bytes;"
-                f" {row['seeds']} seeds."
-            )
+            continue
+        yield (
+            f"  For the packet model and what it is compared with: the first {row['samples']}"
+            f" samples a rank{'' if share == 1 else f', {_percent(share)} of each'}, {size},"
+            f" {_percent(row['byte_share'])} of the bytes; {row['seeds']} seeds."
+        )
 
 
 def _times(tables: Tables, name: str) -> Table:
@@ -70,7 +62,13 @@ def _times(tables: Tables, name: str) -> Table:
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     own = times[times["model"] == model]
     own = own[own["bytes_set"] == own["bytes_set"].iloc[0]]
-    beside = _packet_over_fluid(times)
+    # time by the packet model over that by the fluid model, on the same flows
+    packet, fluid = (times[times["model"] == name] for name in ("packet", "fluid"))
+    both = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
+    beside = {
+        variant: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}"
+        for variant, rows in groups(both, *VARIANT)
+    }
     scale, unit = (1e3, "ms") if own["time_s"].max() < 1 else (1.0, "s")
     title = (
         f"{own['world_size'].iloc[0]} ranks{name}, {model} model, median over"
@@ -90,17 +88,6 @@ def _times(tables: Tables, name: str) -> Table:
         table.add_row("" if pattern == before else pattern, message, *cells)
         before = pattern
     return table
-
-
-def _packet_over_fluid(times: pd.DataFrame) -> dict[tuple[Any, ...], str]:
-    """Time by the packet model over that by the fluid model, on the same flows: median over seeds,
-    by variant."""
-    packet, fluid = (times[times["model"] == name] for name in ("packet", "fluid"))
-    both = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
-    return {
-        variant: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}"
-        for variant, rows in groups(both, *VARIANT)
-    }
 
 
 def _decides(rows: pd.DataFrame, name: str) -> Table:

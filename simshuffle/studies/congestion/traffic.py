@@ -223,11 +223,10 @@ def exchange(
     rng: np.random.Generator,
     importance: Floats,
 ) -> Traffic:
-    """The flows of a variant.
+    """The flows of a variant on a network.
 
     Args:
-        variant: the pattern and how it is carried out.
-        fabric: the network and the ranks on it.
+        variant, fabric: these.
         nbytes: (samples, M) bytes of the samples that each rank sends, in this order.
         iteration: (samples,) iteration of each of them; not decreasing.
         rng: draws permutations and pairings.
@@ -269,8 +268,7 @@ def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
         flows = Flows(routes, sizes.ravel(), begins, number[:-senders], number[senders:])
         return Traffic(flows, messages)
     gates = np.arange(messages, messages + steps - 1, dtype=np.int32)
-    gate = np.repeat(gates, senders)
-    nothing = np.zeros(len(gates))
+    gate, nothing = np.repeat(gates, senders), np.zeros(len(gates))
     flows = Flows(
         np.concatenate([routes, np.full((len(gates), routes.shape[1]), -1, np.int32)]),
         np.concatenate([sizes.ravel(), nothing]),

@@ -180,28 +180,25 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
             common = set.intersection(*(set(of.index) for of in ratios.values())) if ratios else ()
             pair = {"world_size": world_size, "routing": routing, "a": str(a), "b": str(b)}
             for model, ratio in ratios.items():
-                shared = _winner(float(ratio[sorted(common)].median()))
-                about = {**pair, "bytes_set": bytes_set, "model": model, "shared": shared}
-                rows.append({**about, **_summary(ratio)})
+                median = float(ratio.median())
+                winner = _winner(median)
+                found = {
+                    "bytes_set": bytes_set,
+                    "model": model,
+                    "seeds": len(ratio),
+                    "winner": winner,
+                    "ratio_median": median,
+                    "ratio_min": float(ratio.min()),
+                    "ratio_max": float(ratio.max()),
+                    "share": float(np.mean([_winner(value) == winner for value in ratio])),
+                    "shared": _winner(float(ratio[sorted(common)].median())),
+                }
+                rows.append(pair | found)
     return COMPARISONS.framed(rows)
 
 
 def _winner(ratio: float) -> str:
     return "equal" if abs(ratio - 1.0) < EQUAL else "b" if ratio > 1 else "a"
-
-
-def _summary(ratio: pd.Series) -> dict[str, object]:
-    median = float(ratio.median())
-    winner = _winner(median)
-    sure = float(np.mean([_winner(value) == winner for value in ratio]))
-    return {
-        "seeds": len(ratio),
-        "winner": winner,
-        "ratio_median": median,
-        "ratio_min": float(ratio.min()),
-        "ratio_max": float(ratio.max()),
-        "share": sure,
-    }
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
@@ -279,7 +276,9 @@ def _factors(logs: dict[Variant, Floats]) -> list[dict[str, object]]:
     rows = []
     for number, switch in enumerate(SWITCHES):
         changes = {
-            state: at[_switched(state, number)] - at[state] for state in STATES if not state[number]
+            state: at[*state[:number], True, *state[number + 1 :]] - at[state]
+            for state in STATES
+            if not state[number]
         }
         mean = np.sum([_weight(sum(state)) * change for state, change in changes.items()], axis=0)
         rows.append(_row(switch, changes[STATES[0]], changes[max(changes, key=sum)], mean))
@@ -291,10 +290,6 @@ def _factors(logs: dict[Variant, Floats]) -> list[dict[str, object]]:
         if other in logs
     ]
     return rows
-
-
-def _switched(state: tuple[bool, ...], number: int) -> tuple[bool, ...]:
-    return (*state[:number], True, *state[number + 1 :])
 
 
 def _weight(others: int) -> float:

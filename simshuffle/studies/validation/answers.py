@@ -63,11 +63,7 @@ def load(scenario: str, values: Mapping[str, str]) -> Scenario:
 
 
 def check_quantity(name: str, known: Sequence[str]) -> None:
-    """See that a quantity is known.
-
-    Raises:
-        InputError: it is not.
-    """
+    """See that a quantity is known; an InputError if it is not."""
     if name not in known:
         rule = f"must be one of {', '.join(known)}"
         raise InputError(Problem("quantity", rule, repr(name), "Choose one."))
@@ -103,11 +99,7 @@ class Times:
 
 
 def times(scenario: str, values: Mapping[str, str]) -> Times:
-    """Simulate a scenario; arguments as of `load`.
-
-    Raises:
-        ScenarioError: the scenario or a value is not valid.
-    """
+    """Simulate a scenario; arguments and errors as of `load`."""
     timeline = simulate(load(scenario, values))
     table = report.epochs(timeline)
     samples = int(timeline.sources["samples"].iloc[-1])
@@ -135,20 +127,12 @@ class Parts:
         both = self.compute + self.communication
         whole = max(both + self.handed, self.read)
         each = (self.compute, self.communication, both, whole)
-        values = (*(self.iterations * s for s in each), both, whole)
-        return values[PARTS.index(name)]
+        return (*(self.iterations * s for s in each), both, whole)[PARTS.index(name)]
 
 
 def parts_of(scenario: str, values: Mapping[str, str]) -> Parts:
-    """What an iteration takes as a scenario divides training, alone on the machine.
-
-    Args:
-        scenario: its name below ``scenarios/``, whose model lists its layers.
-        values: set in it.
-
-    Raises:
-        InputError: a value of the scenario is not valid.
-    """
+    """What an iteration takes as a scenario, whose model lists its layers, divides training, alone
+    on the machine; arguments and errors as of `load`."""
     resolved = load(scenario, values)
     workload, world_size = resolved.workload, resolved.world_size
     parallelism, job = workload.parallelism, job_of(resolved)
@@ -167,17 +151,8 @@ def parts_of(scenario: str, values: Mapping[str, str]) -> Parts:
 
 
 def _number(text: str, read: Callable[[str], float], rule: str, example: str) -> float:
-    """A number above 0 that a value of a row names.
-
-    Args:
-        text: the value; '' where the row has none.
-        read: makes a number of it.
-        rule: what must be said, for the message.
-        example: an assignment that would do.
-
-    Raises:
-        InputError: it names none.
-    """
+    """A number above 0 that ``text`` is, the value of a row or '' where it has none; else an
+    InputError with the ``rule`` and an ``example`` of an assignment that would do."""
     try:
         value = read(text)
     except ValueError:
@@ -325,12 +300,8 @@ def emulated(scenario: str, values: Mapping[str, str], quantity: str) -> float:
 
 
 def utilisation(scenario: str, values: Mapping[str, str], hosts: int, each: int) -> float:
-    """Share of the time for which accelerators pause, ``each`` of them on every one of ``hosts``.
-
-    Args:
-        scenario, values: as of `emulated`, without its own keys.
-        hosts, each: counts.
-    """
+    """Share of the time for which accelerators pause, ``each`` of them on every one of ``hosts``;
+    the others as of `emulated`, without its own keys."""
     servers = load(scenario, values).cluster.parallel_file_system
     part = max(1, min(hosts, ENOUGH // each))
     count = part * each
@@ -352,12 +323,8 @@ def utilisation(scenario: str, values: Mapping[str, str], hosts: int, each: int)
 
 def fed(scenario: str, values: Mapping[str, str], hosts: int, share: float) -> int:
     """How many accelerators of a host pause for ``share`` of the time if nothing but bandwidth
-    binds: the bytes that a host gets over those that one of them asks for meanwhile.
-
-    Args:
-        scenario, values: as of `emulated`, without its own keys.
-        hosts, share: as of `emulated`.
-    """
+    binds: the bytes that a host gets over those that one of them asks for meanwhile. Arguments as
+    of `emulated`, without its own keys."""
     resolved = load(scenario, values)
     servers = resolved.cluster.parallel_file_system
     bandwidth = servers.free_bandwidth / hosts

@@ -63,17 +63,12 @@ def jobs(log: str, begins: str, ends: str) -> list[Job]:
     if not found:
         rule = f"must name a time in which jobs of {log} started"
         raise InputError(Problem("values", rule, f"{begins} to {ends}", "Widen it."))
-    first = _time(min(start for start, _, _ in found))
-    return [
-        Job(
-            model,
-            int(gpus),
-            int(rows[0]["local_batch_size"]),
-            (_time(start) - first).total_seconds(),
-            tuple(float(row["epoch_s"]) for row in rows),
-        )
-        for (start, model, gpus), rows in found.items()
-    ]
+    first, out = _time(min(found)[0]), []
+    for (start, model, gpus), rows in found.items():
+        after, lasted = _time(start) - first, tuple(float(row["epoch_s"]) for row in rows)
+        batch = int(rows[0]["local_batch_size"])
+        out.append(Job(model, int(gpus), batch, after.total_seconds(), lasted))
+    return out
 
 
 def _time(stamp: str) -> datetime:

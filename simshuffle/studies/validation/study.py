@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results.chart import Chart
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.spec.library import nearest, shipped
 from simshuffle.studies.validation import text
 from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import TaskCell, answer_of, predictions, tasks_of
 from simshuffle.studies.validation.table import (
+    COLUMNS,
     SCHEMA,
     SUMMARY,
     Row,
@@ -30,19 +30,12 @@ from simshuffle.studies.validation.table import (
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 Rows = Sequence[Row]
 
 
 def request(only: Sequence[str] | None = None, folder: Path | None = None) -> Request[Rows]:
-    """What is predicted.
-
-    Args:
-        only: names of sets; None for all.
-        folder: with CSV files (see `simshuffle.studies.validation.table`); None for the one that
-            comes with simshuffle.
+    """What is predicted: the sets ``only``, or all, of the CSV files in ``folder``, or of those
+    that come with simshuffle.
 
     Raises:
         InputError: a file or a row is not valid, or there is no such set.
@@ -72,11 +65,9 @@ def again(folder: Path, meta: Meta) -> Request[Rows]:
     """
     table = STUDY.stored["validation"].read(folder / "validation")
     assert isinstance(table, pd.DataFrame)  # noqa: S101 - a CSV file
-    names = [field.name for field in fields(Row)]
-    plain = table[names].astype(object).where(table[names].notna(), None)
-    return _request(
-        [Row(**{str(k): v for k, v in row.items()}) for row in plain.to_dict("records")]
-    )
+    rows = table[list(COLUMNS)]
+    plain = rows.astype(object).where(rows.notna(), None)
+    return _request([Row(*row) for row in plain.itertuples(index=False, name=None)])
 
 
 def _request(chosen: Rows) -> Request[Rows]:
@@ -86,21 +77,12 @@ def _request(chosen: Rows) -> Request[Rows]:
 
 
 def _cells(rows: Rows, outcomes: Outcomes) -> dict[str, Cell]:
-    cells = map(TaskCell, tasks_of(rows))
-    return {f"{cell.task}": cell for cell in cells}
+    return {f"{task}": TaskCell(task) for task in tasks_of(rows)}
 
 
 def _collect(rows: Rows, outcomes: Outcomes) -> Tables:
     answers = {task: answer_of(task, outcomes[f"{task}"]) for task in tasks_of(rows)}
     return {"validation": table(rows, predictions(rows, answers))}
-
-
-def _figures(result: Result) -> dict[str, Chart]:
-    return {"validation": ratios_chart(result.tables["validation"])}
-
-
-def _parts(result: Result) -> Iterable[str | Table]:
-    return text.parts(result.tables["validation"])
 
 
 def _as_json(result: Result) -> Any:
@@ -125,9 +107,9 @@ STUDY: Study[Rows] = Study(
     collect=_collect,
     stored={"validation": SCHEMA},
     derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["validation"]))},
-    figures=_figures,
+    figures=lambda result: {"validation": ratios_chart(result.tables["validation"])},
     one_figure=True,
-    parts=_parts,
+    parts=lambda result: text.parts(result.tables["validation"]),
     as_json=_as_json,
     compared=_compared,
     again=f"{__name__}:again",

@@ -39,7 +39,7 @@ COLUMNS = {
     "source": "where the measured value is published",
 }
 USES = ("fit", "predict", "none")
-KINDS = (
+KINDS = [
     "run",
     "ratio",
     "concurrent",
@@ -49,7 +49,7 @@ KINDS = (
     "oracle",
     "policies",
     "testbed",
-)
+]
 NUMBERS = ("measured", "low", "high")
 OPTIONAL = ("spread",)
 
@@ -127,12 +127,11 @@ def _faults(record: dict[str, str], where: str) -> Iterator[Problem]:
             remedy = "Write it in SI units, without the unit."
             yield Problem(f"{where} {name}", rule, repr(record[name]), remedy)
     use, kind = record["use"], record["kind"]
-    if use not in USES:
-        rule = f"must be one of {', '.join(USES)}"
-        yield Problem(f"{where} use", rule, repr(use), "Choose one.")
-    if kind not in KINDS and not (use == "none" and not kind):
-        rule = f"must be one of {', '.join(KINDS)}"
-        yield Problem(f"{where} kind", rule, repr(kind), "Choose one.")
+    needed = kind or use != "none"
+    for name, known in (("use", USES), ("kind", KINDS if needed else [kind])):
+        if record[name] not in known:
+            rule = f"must be one of {', '.join(known)}"
+            yield Problem(f"{where} {name}", rule, repr(record[name]), "Choose one.")
     if use in {"fit", "predict"} and not _positive(record["measured"]):
         remedy = "Add it, or write use none and a reason."
         yield Problem(f"{where} measured", "is needed to compare with", "nothing", remedy)
