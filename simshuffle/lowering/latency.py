@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.rng import lognormal_factor
 
 AT_ONCE = 1 << 22  # latencies in memory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simshuffle.allreduce import NoOverlap
-from simshuffle.lowering.compute import by_rank, compute_factor, lognormal_factor
+from simshuffle.lowering.compute import by_rank, compute_factor
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.reads import read_chains
@@ -25,6 +25,7 @@ from simshuffle.sim.groups import StepInGroups, StepOfAll
 from simshuffle.sim.loader import Loaders
 from simshuffle.sim.recorder import Recorder
 from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.rng import lognormal_factor
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.lowering.division import PIECES, divided
 from simshuffle.lowering.step_transfers import step_seconds
 from simshuffle.lowering.training_step import communicators_of, job_of
@@ -12,6 +11,7 @@ from simshuffle.parallelism import Node, Step
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import HIDDEN
 from simshuffle.sim.simulate import simulate
+from simshuffle.spec.rng import lognormal_factor
 from tests.small import seconds, small
 
 KINDS = (

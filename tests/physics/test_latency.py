@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.lowering import latency
-from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.lowering.latency import slowest_thread
 from simshuffle.plan.exchange_bounds import expected_largest
+from simshuffle.spec.rng import lognormal_factor
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read
 from tests.small import small
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.workload import Dataset
@@ -220,7 +221,7 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
     if options.dataset is None and options.samples is None:
         own["samples"] = dataset.num_samples
     each = dataset.samples_per_file if dataset.samples_per_file > 1 else None
-    if strategy.kind == "loader_shuffle":
+    if isinstance(strategy, LoaderShuffle):
         each = strategy.samples_per_shard or each
         limit = strategy.cache_limit
         own["cache"] = "none" if limit is None else f"{limit:.0f} B"
