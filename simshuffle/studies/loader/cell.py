@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError
 from simshuffle.orders.fetching import Pieces, fetched, pieces
 from simshuffle.orders.mixing import (
     along,
@@ -30,7 +30,6 @@ from simshuffle.spec.record import Count, Few, Spec
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
-from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Outcomes, Tables
 
 MOST_ROWS = 2**28
@@ -71,25 +70,6 @@ class Shape(Spec):
     def rows(self) -> int:
         """Samples that are handed out in all epochs, roughly."""
         return self.samples * self.epochs
-
-    def check(self) -> None:
-        """See that it can be counted.
-
-        Raises:
-            InputError: there are too many rows, or fewer samples than ranks.
-        """
-        problems = []
-        if self.rows > MOST_ROWS:
-            rule = f"samples times epochs must be at most {MOST_ROWS}"
-            problems.append(
-                Problem("--samples", rule, str(self.rows), "Use fewer samples, or fewer --epochs.")
-            )
-        if self.samples < self.readers.world_size:
-            rule = f"each of the {self.readers.world_size} ranks needs a sample"
-            remedy = "Use more samples, or fewer --nodes or --gpus."
-            problems.append(Problem("--samples", rule, str(self.samples), remedy))
-        if problems:
-            raise InputError(problems, COMMAND_LINE)
 
 
 def facts_of(shape: Shape) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.spec.validation import validated
 from simshuffle.studies.fields import scenario_of
 from simshuffle.studies.loader import order_file
-from simshuffle.studies.loader.cell import FileOrder, LoaderCell, Shape
+from simshuffle.studies.loader.cell import MOST_ROWS, FileOrder, LoaderCell, Shape
 from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, dashed, own_values
 from simshuffle.study.study import Request
@@ -156,10 +156,20 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     }
     shape, problems = validated(values, Shape)
     if shape is None or problems:
-        flags = (f"--{dashed(of.path).removesuffix('-nbytes')}" for of in problems)
-        wrong = [replace(of, path=flag) for of, flag in zip(problems, flags, strict=True)]
-        raise InputError(wrong, COMMAND_LINE)
-    shape.check()
+        for place, of in enumerate(problems):
+            flag = f"--{dashed(of.path).removesuffix('-nbytes')}"
+            problems[place] = replace(of, path=flag)
+        raise InputError(problems, COMMAND_LINE)
+    if shape.rows > MOST_ROWS:
+        rule = f"samples times epochs must be at most {MOST_ROWS}"
+        remedy = "Use fewer samples, or fewer --epochs."
+        problems.append(Problem("--samples", rule, str(shape.rows), remedy))
+    if samples < (ranks := shape.readers.world_size):
+        remedy = "Use more samples, or fewer --nodes or --gpus."
+        rule = f"each of the {ranks} ranks needs a sample"
+        problems.append(Problem("--samples", rule, str(samples), remedy))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
     return shape
 
 
