@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from simshuffle.plan.epochs import Reads
 from simshuffle.scenario.model import StepTimes
 from simshuffle.spec.arrays import Floats, Ints64
-
-
-def lognormal_factor(rng: np.random.Generator, spread: float, shape: tuple[int, ...]) -> Floats:
-    """Random factors of mean 1 and standard deviation ``spread``, log-normal: ``shape`` of them."""
-    if spread == 0:
-        return np.ones(shape)
-    variance = math.log1p(spread**2)
-    return rng.lognormal(-variance / 2, math.sqrt(variance), shape)
+from simshuffle.spec.rng import lognormal_factor
 
 
 def compute_factor(

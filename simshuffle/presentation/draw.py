@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,10 +166,8 @@ def write(figure: Figure, path: Path, about: str, enlarged: float = 1.0) -> None
 
     A .pgf with pictures in it has them as files beside it, as matplotlib writes them.
     """
-    with (
-        room_for(path, path.parent) as folder,
-        matplotlib.rc_context({**STYLE, **NO_LAYOUT}),
-    ):
+    style = {**STYLE, **NO_LAYOUT}
+    with room_for(path, path.parent) as folder, matplotlib.rc_context(style):
         draft = Path(folder, path.name)
         _WRITERS[path.suffix](figure, draft, about, enlarged)
         for part in sorted(Path(folder).iterdir(), key=lambda part: part == draft):
@@ -177,12 +175,8 @@ def write(figure: Figure, path: Path, about: str, enlarged: float = 1.0) -> None
 
 
 def _png(figure: Figure, path: Path, about: str, enlarged: float) -> None:
-    figure.savefig(
-        path,
-        dpi=DPI * enlarged,
-        metadata=metadata(".png", about),
-        pil_kwargs={"dpi": (DPI, DPI)},
-    )
+    pil = {"dpi": (DPI, DPI)}
+    figure.savefig(path, dpi=DPI * enlarged, metadata=metadata(".png", about), pil_kwargs=pil)
 
 
 def _svg(figure: Figure, path: Path, about: str, enlarged: float) -> None:
@@ -223,17 +217,10 @@ class _Escaped(_PGF):  # type: ignore[misc]
     """Writes what a text says; matplotlib's own takes it for LaTeX."""
 
     def draw_text(
-        self,
-        gc: Any,
-        x: float,
-        y: float,
-        s: str,
-        prop: Any,
-        angle: float,
-        ismath: Any = False,
-        mtext: Any = None,
+        self, gc: Any, x: float, y: float, s: str, *rest: Any, ismath: Any = False, **more: Any
     ) -> None:
-        super().draw_text(gc, x, y, s if ismath else latex(s), prop, angle, ismath, mtext)
+        text = s if ismath else latex(s)
+        super().draw_text(gc, x, y, text, *rest, ismath=ismath, **more)
 
     def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> Any:
         return super().get_text_width_height_descent(s if ismath else latex(s), prop, ismath)
@@ -269,9 +256,4 @@ def _laid_out(figure: Figure) -> None:
     figure.set_layout_engine("none")
 
 
-_WRITERS: dict[str, Callable[[Figure, Path, str, float], None]] = {
-    ".png": _png,
-    ".svg": _svg,
-    ".pdf": _pdf,
-    ".pgf": _pgf,
-}
+_WRITERS = {".png": _png, ".svg": _svg, ".pdf": _pdf, ".pgf": _pgf}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,22 +87,28 @@ def own(
 # ----------------------------------------------------------------------- epochs by names of runs
 
 
-def renamed(given: Sequence[Given]) -> list[tuple[Given, Pair]]:
-    """The epochs and breakdowns of each result; runs that are called alike in several results have
-    the names of their folders in front."""
-    found = [(of, _tables(of)) for of in given]
+def renamed(given: Sequence[Given]) -> list[tuple[Given, Mapping[str, str], Pair]]:
+    """The epochs and breakdowns of each result, and the new names of its runs: those that are
+    called alike in several results have the names of their folders in front."""
+    found = []
+    for of in given:
+        tables = of.result.tables
+        swept = of.result.study.kind == "sweep"
+        pair = _of_sweep(of.result) if swept else (tables["epochs"], tables["breakdown"])
+        epochs, breakdown = (table.assign(run=table["run"].astype(str)) for table in pair)
+        found.append((of, (epochs, breakdown)))
     count = Counter(run for _, (epochs, _) in found for run in epochs["run"].unique())
-    out = []
+    out: list[tuple[Given, Mapping[str, str], Pair]] = []
     for of, pair in found:
         names = {run: f"{of.name}: {run}" if n > 1 else run for run, n in count.items()}
         epochs, breakdown = (table.assign(run=table["run"].map(names)) for table in pair)
-        out.append((of, (epochs, breakdown)))
+        out.append((of, names, (epochs, breakdown)))
     return out
 
 
 def shown(given: Sequence[Given]) -> Means:
     """Means over the seeds of all results, of which some may have one."""
-    each = [means(*pair) for _, pair in renamed(given)]
+    each = [means(*pair) for *_, pair in renamed(given)]
     halves = [of.epoch_half for of in each if of.epoch_half is not None]
     epochs = pd.concat([of.epochs for of in each], ignore_index=True)
     half = pd.concat(halves).rename("epoch_s").to_frame() if halves else None
@@ -121,7 +127,7 @@ def last_epochs(given: Sequence[Given]) -> pd.DataFrame:
         high, which are empty for one seed.
     """
     parts = []
-    for _, (epochs, breakdown) in renamed(given):
+    for *_, (epochs, breakdown) in renamed(given):
         table = measures(epochs, breakdown).assign(**{SAMPLES: samples_of(epochs)})
         table = table[table["epoch"] == table.groupby("run")["epoch"].transform("max")]
         keys = ["run", "strategy", "world_size", "exchange_fraction"]
@@ -155,22 +161,12 @@ def lines_of(table: pd.DataFrame, across: str) -> pd.Series[str]:
     return pd.Series(names, table.index, dtype=object)
 
 
-def _tables(of: Given) -> Pair:
-    tables = of.result.tables
-    if of.result.study.kind == "sweep":
-        return _of_sweep(of)
-    epochs, breakdown = tables["epochs"], tables["breakdown"]
-    return epochs.assign(run=epochs["run"].astype(str)), breakdown.assign(
-        run=breakdown["run"].astype(str)
-    )
-
-
-def _of_sweep(of: Given) -> Pair:
+def _of_sweep(result: Result) -> Pair:
     """A sweep's one table as the two of a simulation. A run is called by its label, and by its axes
     too where labels are not unique."""
-    table = of.result.tables["sweep"].rename(columns={"label": "run"})
+    table = result.tables["sweep"].rename(columns={"label": "run"})
     table["run"] = table["run"].astype(str)
-    axes = [axis["name"] for axis in of.result.meta["axes"]]
+    axes = [axis["name"] for axis in result.meta["axes"]]
     if table.duplicated(["run", "seed", "epoch"]).any():
         for name in axes:
             table["run"] += " " + name + "=" + table[name].astype(str)

@@ -195,8 +195,7 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
     """A row for each run, epoch and tier, means over seeds: when the epoch began and ended, and of
     the busiest link of the tier the mean and the peak utilisation."""
     found = []
-    for of, (epochs, _) in renamed(given):
-        names = dict(zip(of.result.tables["epochs"]["run"].astype(str), epochs["run"], strict=True))
+    for of, names, (epochs, _) in renamed(given):
         pieces = long(of.result.tables, "links").pieces(_WANTED)
         busiest = pd.concat([_busiest(piece) for piece in pieces])
         busiest = busiest.assign(
@@ -287,10 +286,9 @@ def _ranks(given: Sequence[Given]) -> pd.DataFrame:
         InputError: a result has no timeline, nothing is exchanged, or there are too many runs.
     """
     parts = []
-    for of, (epochs, _) in renamed(given):
+    for of, names, (epochs, _) in renamed(given):
         if timeline_of(of.result.meta) == "none":
             raise nothing("needs the timeline", [of], "Simulate again with --timeline full.")
-        names = dict(zip(of.result.tables["epochs"]["run"].astype(str), epochs["run"], strict=True))
         last = epochs.groupby("run")["epoch"].max()
         for phases in long(of.result.tables, "timeline").pieces():
             piece = phases.assign(run=phases["run"].astype(str).map(names))

@@ -63,9 +63,6 @@ def _letter(place: int) -> str:
     return chr(ord("A") + place) if place < 26 else str(place + 1)
 
 
-# --------------------------------------------------------------------------------------- the frame
-
-
 def _head(title: str, results: Sequence[Given]) -> str:
     """With a policy that lets nothing be loaded, and no other script run."""
     hashes = " ".join(f"'sha256-{_digest(code)}'" for code in (_bundle(), _file("page.js")))
@@ -132,9 +129,6 @@ def _section(part: Section, level: int, place: str) -> str:
     )
 
 
-# -------------------------------------------------------------------------------------- the results
-
-
 def _sections(of: Given) -> Iterator[Section]:
     """All that is said of a result."""
     result, runs = of.result, page_parts.scenarios(of.folder, of.result)
@@ -173,9 +167,6 @@ def _picture(name: str, chart: Chart) -> str:
         f' src="data:image/svg+xml;base64,{data}">'
     )
     return f'<figure class="picture">{image}<figcaption>{escape(name)}</figcaption></figure>'
-
-
-# --------------------------------------------------------------------------------------- comparison
 
 
 def _comparison(results: Sequence[Given]) -> Section:

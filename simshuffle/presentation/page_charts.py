@@ -89,9 +89,6 @@ def _picked(name: str, title: str, options: Sequence[Any], value: Any, **more: A
     return {"name": name, "value": value, "bind": bind}
 
 
-# ------------------------------------------------------------------------- exchange by iteration
-
-
 def exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about: str) -> str:
     """Seconds of the exchange by iteration: mean over ranks, and from the least to the most.
 
@@ -143,9 +140,6 @@ def exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about: str)
     columns = ("run", "epoch", "iteration", "phase", "mean", "least", "most")
     title = "Seconds of the exchange by iteration."
     return chart(spec, title, about, named={"iterations": (columns, rows)})
-
-
-# ----------------------------------------------------------------------------------- the network
 
 
 def network(of: Drawing, rows: Rows, picks: Sequence[str], about: str) -> str:

@@ -142,9 +142,6 @@ def _line(key: Cable, both: Sequence[tuple[Link, bool]], places: Sequence[str]) 
     return Line((a, b), name, about, (places.index(lane), len(places)), (up, down))
 
 
-# ------------------------------------------------------------------------------------------- places
-
-
 def _levels(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
     """How far each kind of node is from the hosts, in links; storage stands above all."""
     graph = nx.Graph([(kinds[a], kinds[b]) for a, b in (line.ends for line in lines)])
@@ -220,9 +217,6 @@ def line_places(of: Drawing) -> list[tuple[Place, Place]]:
         a, b = ((x + aside * room_at[y], y) for x, y in (of.nodes[end] for end in line.ends))
         out.append((a, b))
     return out
-
-
-# -------------------------------------------------------------------------------------------- loads
 
 
 def loads(of: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:

@@ -126,19 +126,15 @@ def parameters(result: Result) -> Section:
         with suppress(SimshuffleError):
             for number, document in enumerate(documents(said, file), 1):
                 name = document.get("name", file) if isinstance(document, dict) else file
-                table = _sourced(document)
+                table = new_table(None, ["key", "value", SOURCE])
+                for key, value, source in sourced(document):
+                    shown = str(value)
+                    more = "..." if len(shown) > MOST_LETTERS else ""
+                    table.add_row(key, f"{shown[:MOST_LETTERS]}{more}", source)
                 title = f"{name}, {file}" if number == 1 else f"{name}, {file} {number}"
                 out.append(details(f"{title}: {table.row_count} values", tables([table])))
     about = "All values, those that were not given too, and where each number is from."
     return Section("Parameters and their sources", paragraph(about) + "".join(out))
-
-
-def _sourced(document: Any) -> Table:
-    table = new_table(None, ["key", "value", SOURCE])
-    for key, value, source in sourced(document):
-        shown = str(value) if len(str(value)) <= MOST_LETTERS else f"{str(value)[:MOST_LETTERS]}..."
-        table.add_row(key, shown, source)
-    return table
 
 
 def sourced(value: Any, key: str = "", said: Sequence[tuple[str, Any]] = ()) -> Iterator[Any]:
@@ -178,29 +174,25 @@ def _source(key: str, said: Sequence[tuple[str, Any]]) -> str:
 
 def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
     """What may make the numbers wrong."""
-    said: dict[str, None] = {}
     meta = result.meta
-    if meta.get("state") == "unfinished":
-        said["Unfinished: what is there is shown."] = None
-    for name, why in dict(meta.get("lost") or {}).items():
-        said[f"Lost: {name}: {why}"] = None
+    said = ["Unfinished: what is there is shown."] * (meta.get("state") == "unfinished")
+    said += [f"Lost: {name}: {why}" for name, why in dict(meta.get("lost") or {}).items()]
     of_runs = meta.get("runs")
     for run, facts in of_runs.items() if isinstance(of_runs, dict) else ():
-        if isinstance(facts, dict):
-            for sentence in facts.get("extrapolated", []):
-                said[f"{run}: extrapolated: {sentence}."] = None
-    told: dict[str, list[str]] = {}
+        found = facts.get("extrapolated", []) if isinstance(facts, dict) else []
+        said += [f"{run}: extrapolated: {sentence}." for sentence in found]
+    warned: dict[str, list[str]] = {}
     for run, single in list(runs.items())[:MOST_RUNS]:
         with suppress(SimshuffleError):
             for problem in unusual(single):
-                told.setdefault(str(problem), []).append(run)
-    for problem_text, names in told.items():
+                warned.setdefault(str(problem), []).append(run)
+    for problem_text, names in warned.items():
         whose = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
-        said[f"Unusual: {problem_text}{whose}"] = None
+        said.append(f"Unusual: {problem_text}{whose}")
     none = "None: nothing is extrapolated or lost, and no value looks unusual."
     if not runs:
         none = "None."
-    return Section("Warnings", bullets(said) if said else paragraph(none))
+    return Section("Warnings", bullets(dict.fromkeys(said)) if said else paragraph(none))
 
 
 def notes(result: Result) -> Section:

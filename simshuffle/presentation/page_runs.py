@@ -92,9 +92,6 @@ def _breakdown(result: Result, of: Means) -> Section:
     return Section("Where the time goes", body)
 
 
-# -------------------------------------------------------------------------------------- the network
-
-
 def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
     links, notes = result.tables["links"], []
     if "seed" in links:
@@ -169,9 +166,6 @@ def _tiers(links: pd.DataFrame) -> Table:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
-
-
-# ------------------------------------------------------------------------- the tail of the exchange
 
 
 def _tail(result: Result) -> Section | None:
@@ -270,9 +264,6 @@ def _tail_of(seconds: Floats) -> list[str]:
 def _milliseconds(seconds: float) -> str:
     """With three digits."""
     return f"{1e3 * seconds:,.0f}" if seconds >= 1 else f"{1e3 * seconds:.3g}"
-
-
-# ------------------------------------------------------------------------------ storage and caches
 
 
 def _storage(result: Result, of: Means) -> Section:

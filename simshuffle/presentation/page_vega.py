@@ -95,9 +95,6 @@ def patterns() -> str:
     )
 
 
-# -------------------------------------------------------------------------------------------- axes
-
-
 def _scale(of: Axis) -> dict[str, Any]:
     scale: dict[str, Any] = {"type": "log" if of.log else "linear", "zero": False, "nice": False}
     if of.low is not None:
@@ -146,9 +143,6 @@ def _places(panel: Panel, chart: Chart, there: set[str]) -> dict[str, Any]:
         if f"{name}2" in there:
             out[f"{name}2"] = {"field": f"{name}2{suffix}"}
     return out
-
-
-# ------------------------------------------------------------------------------------------- marks
 
 
 def _layers(mark: Mark, panel: Panel, chart: Chart) -> Iterator[Spec]:
@@ -273,9 +267,6 @@ def _plain(rows: pd.DataFrame) -> list[dict[str, Any]]:
         }
         for row in rows.astype(object).to_dict("records")
     ]
-
-
-# ------------------------------------------------------------------------------------------ legend
 
 
 def _legend(chart: Chart) -> Spec | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,20 +54,19 @@ def _read(name: str, text: str, number: str) -> pd.DataFrame:
     return table.assign(**{number: [parse_quantity(of, Dimension.NBYTES) for of in table[text]]})
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a data set fits on a machine ('whole', '(1+Q) shards', 'shards' or 'no'), and the hosts
-    that shards and (1+Q) shards need at least."""
+class Fit(NamedTuple):
+    """How a data set fits on a machine."""
 
-    fits: str
-    shard_hosts: int
-    exchange_hosts: int
+    fits: str  # 'whole', '(1+Q) shards', 'shards' or 'no'
+    # that shards and (1+Q) shards need at least
+    hosts_for_shards: int
+    hosts_with_exchange: int
 
 
-def fit(size: float, hosts: int, storage: float, q: float = Q) -> Fit:
+def fit(size: float, hosts: int, storage: float) -> Fit:
     """How ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each: whole on every host, as
     1/N shards, or with room for the samples that arrive before those sent are removed."""
-    plain, more = (max(1, math.ceil(of / storage)) for of in (size, (1 + q) * size))
+    plain, more = (max(1, math.ceil(of / storage)) for of in (size, (1 + Q) * size))
     if size <= storage:
         return Fit("whole", plain, more)
     if more <= hosts:
@@ -78,24 +76,10 @@ def fit(size: float, hosts: int, storage: float, q: float = Q) -> Fit:
 
 def table(given: Sequence[Given]) -> pd.DataFrame:
     """Every machine with every data set."""
-    sets = data_sets().to_dict("records")
-    rows = []
-    for machine in machines().to_dict("records"):
-        for of in sets:
-            found = fit(of["size_nbytes"], machine["hosts"], machine["storage_nbytes"])
-            rows.append(
-                {
-                    "machine": machine["machine"],
-                    "hosts": machine["hosts"],
-                    "storage_nbytes": machine["storage_nbytes"],
-                    "data_set": of["data_set"],
-                    "size_nbytes": of["size_nbytes"],
-                    "fits": found.fits,
-                    "hosts_for_shards": found.shard_hosts,
-                    "hosts_with_exchange": found.exchange_hosts,
-                }
-            )
-    return pd.DataFrame(rows)
+    rows = machines()[["machine", "hosts", "storage_nbytes"]]
+    rows = rows.merge(data_sets()[["data_set", "size_nbytes"]], how="cross")
+    sizes = rows[["size_nbytes", "hosts", "storage_nbytes"]].itertuples(index=False, name=None)
+    return rows.join(pd.DataFrame([fit(*of) for of in sizes]))
 
 
 def chart(given: Sequence[Given]) -> Chart:
@@ -140,12 +124,10 @@ def apart(places: Sequence[float] | Any, least: float) -> list[float]:
     apart: those that would touch stand evenly around their middle."""
     groups: list[list[float]] = []
     for place in places:
-        groups.append([float(place)])
-        while (
-            len(groups) > 1
-            and _spread(groups[-2], least)[-1] + least > _spread(groups[-1], least)[0]
-        ):
-            groups[-2:] = [groups[-2] + groups[-1]]
+        last = [float(place)]
+        while groups and _spread(groups[-1], least)[-1] + least > _spread(last, least)[0]:
+            last = groups.pop() + last
+        groups.append(last)
     return [place for group in groups for place in _spread(group, least)]
 
 

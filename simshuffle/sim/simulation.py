@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 
 from simshuffle.allreduce import NoOverlap
-from simshuffle.lowering.compute import by_rank, compute_factor, lognormal_factor
+from simshuffle.lowering.compute import by_rank, compute_factor
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.reads import ReadChains, read_chains
@@ -29,6 +29,7 @@ from simshuffle.sim.gradients import (
 from simshuffle.sim.groups import StepInGroups, StepOfAll
 from simshuffle.sim.recorder import Recorder
 from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.rng import lognormal_factor
 
 
 class Loaders:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simshuffle.lowering import compute as latency
-from simshuffle.lowering.compute import lognormal_factor, slowest_thread
+from simshuffle.lowering.compute import slowest_thread
 from simshuffle.plan.bounds import expected_largest
+from simshuffle.spec.rng import lognormal_factor
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read
 from tests.small import small
 

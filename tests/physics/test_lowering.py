@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
-from simshuffle.lowering.compute import by_rank, lognormal_factor
+from simshuffle.lowering.compute import by_rank
 from simshuffle.lowering.gradients import Allreduces, gather_seconds
 from simshuffle.lowering.messages import (
     MessageGraph,
@@ -27,6 +27,7 @@ from simshuffle.network.batch import NO_PAIR, NONE, TASK, TransferBatch
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.model import StepTimes
+from simshuffle.spec.rng import lognormal_factor
 from tests.small import small
 
 SCENARIO = small(world_size=2)

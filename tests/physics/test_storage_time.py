@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.plan.holding import staging_seconds
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.sim.simulate import simulate
+from simshuffle.spec.rng import lognormal_factor
 from tests.explicit import finish_times
 from tests.small import small
 

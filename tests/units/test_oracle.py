@@ -10,7 +10,6 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.layers import layer_list
 from simshuffle.parallelism import Data, Memory, Node, Step
 from simshuffle.plan.bounds import bounds
 from simshuffle.studies.oracle import machine as points
@@ -193,9 +192,9 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
     assert scale.exchange is not None
     assert (np.diff(scale.exchange) >= 0).all()
     free = replace(scale, exchange=scale.exchange * 0)
-    assert free.hidden_fraction(1e3, 0.0, 0.01) == 1.0
+    assert free.hidden_fraction(1e3, 0.0) == 1.0
     costly = replace(scale, exchange=FRACTIONS * 50.0)
-    assert costly.hidden_fraction(1e3, 0.0, 0.01) == pytest.approx(0.2, rel=0.01)
+    assert costly.hidden_fraction(1e3, 0.0) == pytest.approx(0.2, rel=0.01)
     found = result.tables["points"]
     assert found.loc[found["world_size"] == 1, "hidden_exchange"].isna().all()
     assert (
@@ -205,7 +204,7 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
 
 def test_where_no_fraction_is_exchanged_none_is_hidden():
     scale = scale_of(tiny(workload__exchange="local_shuffle"), 8)
-    assert scale.hidden_fraction(1.0, 0.0, 0.01) is None
+    assert scale.hidden_fraction(1.0, 0.0) is None
 
 
 # --------------------------------------------------------------------------------------- strategies
@@ -216,10 +215,10 @@ def names(found):
 
 
 def test_strategies_are_found_by_kind_name_and_values():
-    scenario, layers = tiny(), layer_list("vgg16")
+    scenario = tiny()
 
     def chosen(*wanted, size=8):
-        return names(requests.chosen(scenario, layers, size, wanted))
+        return names(requests.chosen(scenario, size, wanted))
 
     assert chosen("data", "spatial") == ["data", "spatial", "data+spatial (2)"]
     assert chosen("data+spatial") == chosen("data+spatial-2") == ["data+spatial (2)"]
@@ -236,7 +235,7 @@ def test_strategies_are_found_by_kind_name_and_values():
 def test_what_holds_for_all_strategies_is_taken_over():
     like = "data:precision=mixed,optimiser=adam,recompute=true"
     scenario = tiny(workload__parallelism=like)
-    found = requests.chosen(scenario, layer_list("vgg16"), 8, ["data", "filter:ways=2"])
+    found = requests.chosen(scenario, 8, ["data", "filter:ways=2"])
     assert {each.strategy.precision for each in found} == {"mixed"}
     assert all(each.strategy.recompute for each in found)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError
 from simshuffle.orders.fetching import Pieces, fetched, pieces
 from simshuffle.orders.mixing import (
     along,
@@ -25,12 +25,11 @@ from simshuffle.orders.mixing import (
     shards_of_batches,
 )
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
-from simshuffle.spec.arrays import Ints64
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Count, Few, Spec
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.tables import STORED, WINDOWS
 from simshuffle.study.cell import SMALL_MEMORY, Cell, Outcome, PlainCell, Tell
-from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Outcomes, Tables
 
 MOST_ROWS = 2**28
@@ -71,25 +70,6 @@ class Shape(Spec):
     def rows(self) -> int:
         """Samples that are handed out in all epochs, roughly."""
         return self.samples * self.epochs
-
-    def check(self) -> None:
-        """See that it can be counted.
-
-        Raises:
-            InputError: there are too many rows, or fewer samples than ranks.
-        """
-        problems = []
-        if self.rows > MOST_ROWS:
-            rule = f"samples times epochs must be at most {MOST_ROWS}"
-            problems.append(
-                Problem("--samples", rule, str(self.rows), "Use fewer samples, or fewer --epochs.")
-            )
-        if self.samples < self.readers.world_size:
-            rule = f"each of the {self.readers.world_size} ranks needs a sample"
-            remedy = "Use more samples, or fewer --nodes or --gpus."
-            problems.append(Problem("--samples", rule, str(self.samples), remedy))
-        if problems:
-            raise InputError(problems, COMMAND_LINE)
 
 
 def facts_of(shape: Shape) -> dict[str, Any]:
@@ -173,10 +153,16 @@ class LoaderCell(PlainCell):
             loader = {**empty, **about, "problem": problem}
             return Outcome({"loaders": [loader], "epochs": [], "windows": []})
         of_epochs = epoch_rows(orders, shape, pieces(data, order.unit, order.block, places))
-        windows = window_rows(orders, data.shard_of(places), shape)
-        loader = {**about, **summary(orders, shape, of_epochs, windows)}
-        named = [[{"loader": self.label, **row} for row in of] for of in (of_epochs, windows)]
-        return Outcome({"loaders": [loader], "epochs": named[0], "windows": named[1]})
+        shard = data.shard_of(places)
+        found = [along(shards_of_batches(each, shard, readers), WINDOWS) for each in orders]
+        shards = np.mean(found, axis=0)
+        loader = {**about, **summary(orders, shape, of_epochs, shards)}
+        windows = [
+            {"loader": self.label, "window": window, "shards": float(mean)}
+            for window, mean in enumerate(shards)
+        ]
+        epochs = [{"loader": self.label, **row} for row in of_epochs]
+        return Outcome({"loaders": [loader], "epochs": epochs, "windows": windows})
 
 
 def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[dict[str, Any]]:
@@ -204,28 +190,17 @@ def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[d
     return rows
 
 
-def window_rows(orders: Sequence[EpochOrder], shard: Ints64, shape: Shape) -> list[dict[str, Any]]:
-    """The rows of `windows` without the loader; ``shard`` is (N,) that of each sample."""
-    readers = shape.readers
-    found = [along(shards_of_batches(order, shard, readers), WINDOWS) for order in orders]
-    return [
-        {"window": window, "shards": float(mean)}
-        for window, mean in enumerate(np.mean(found, axis=0))
-    ]
-
-
 def summary(
     orders: Sequence[EpochOrder],
     shape: Shape,
     epochs: Sequence[dict[str, Any]],
-    windows: Sequence[dict[str, Any]],
+    shards: Floats,
 ) -> dict[str, Any]:
-    """The row of `loaders` behind the unit."""
+    """The row of `loaders` behind the unit; ``shards`` are those of `windows`."""
     table, readers = pd.DataFrame(epochs), shape.readers
     first, last = epochs[0], epochs[-1]
     mean = table["samples"] / readers.world_size
-    shards = pd.Series([row["shards"] for row in windows])
-    known = shards.dropna()
+    known = pd.Series(shards).dropna()
     return {
         **{f"first_{name}": first[name] for name in ("requests", "nbytes")},
         **{f"last_{name}": last[name] for name in ("requests", "nbytes")},

@@ -65,11 +65,10 @@ def loader_chart(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Chart:
         *(Mark("point", rows[rows["unit"] == unit], look="unit") for unit in list(LOOKS)[:3]),
         Mark("label", labels),
     ]
-    below = [10.0**power for power in range(-2, 6) if 10.0**power <= most]
     title = "bytes fetched in the last epoch / data set"
     panel = Panel(
         marks,
-        Axis(title, True, *across, {**ticks(below), LEAST: "0"}),
+        Axis(title, True, *across, {**ticks(_powers(LEAST, most)), LEAST: "0"}),
         Axis("pairs on one rank again", True, *up, ticks(_powers(*up), plain)),
     )
     about = "How well loaders mix, against the bytes that they fetch."
@@ -77,7 +76,7 @@ def loader_chart(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Chart:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    return [10.0**power for power in range(-6, 1) if low <= 10.0**power <= high]
+    return [10.0**power for power in range(-6, 6) if low <= 10.0**power <= high]
 
 
 def _labelled(

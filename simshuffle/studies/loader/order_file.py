@@ -67,10 +67,6 @@ def read(path: Path) -> RecordedOrder:
     for check in (_gaps_of_epochs, _gaps_of_ranks, _gaps_of_positions, _unequal_epochs):
         if problem := check(columns):
             raise InputError(problem, str(path))
-    return _recorded(columns)
-
-
-def _recorded(columns: dict[str, Ints64]) -> RecordedOrder:
     by_epoch = np.argsort(columns["epoch"], kind="stable")
     ends = np.cumsum(np.bincount(columns["epoch"]))[:-1]
     rows = np.split(by_epoch, ends)
@@ -111,15 +107,20 @@ def _not_whole(values: pd.Series[Any], name: str) -> Iterator[Problem]:
         yield Problem(f"row {row + 1}: {name}", rule, given[:60], f"Correct the {name}.")
 
 
+def _row(columns: dict[str, Ints64], epoch: int) -> str:
+    """Where the first row of an epoch is."""
+    return f"row {int((columns['epoch'] == epoch).argmax()) + 1}"
+
+
 def _gaps_of_epochs(columns: dict[str, Ints64]) -> Problem | None:
     known = np.unique(columns["epoch"])
-    wanted = np.arange(len(known))
-    if (known == wanted).all():
+    wrong = known != np.arange(len(known))
+    if not wrong.any():
         return None
-    place = int((known != wanted).argmax())
-    row = int((columns["epoch"] == known[place]).argmax())
+    place = int(wrong.argmax())
     rule = f"epochs must be numbered from 0 on without a gap: there is no epoch {place}"
-    return Problem(f"row {row + 1}: epoch", rule, str(known[place]), "Number them so.")
+    where = f"{_row(columns, known[place])}: epoch"
+    return Problem(where, rule, str(known[place]), "Number them so.")
 
 
 def _gaps_of_ranks(columns: dict[str, Ints64]) -> Problem | None:
@@ -133,10 +134,9 @@ def _gaps_of_ranks(columns: dict[str, Ints64]) -> Problem | None:
     if there.all():
         return None
     epoch, rank = divmod(int((there == 0).argmax()), ranks)
-    row = int((columns["epoch"] == epoch).argmax())
     rule = f"every rank must hand out samples in every epoch: epoch {epoch} has none of rank {rank}"
     remedy = "Number ranks from 0 on, record all of them, or leave that epoch out."
-    return Problem(f"row {row + 1}: rank", rule, "", remedy)
+    return Problem(f"{_row(columns, epoch)}: rank", rule, "", remedy)
 
 
 def _gaps_of_positions(columns: dict[str, Ints64]) -> Problem | None:
@@ -165,7 +165,6 @@ def _unequal_epochs(columns: dict[str, Ints64]) -> Problem | None:
     if (counts == counts[0]).all():
         return None
     epoch = int((counts != counts[0]).argmax())
-    row = int((columns["epoch"] == epoch).argmax())
     rule = f"every epoch must have as many rows as epoch 0, {counts[0]}; epoch {epoch} has others"
     remedy = "Record every epoch to its end, or leave that one out."
-    return Problem(f"row {row + 1}: epoch", rule, f"{counts[epoch]} rows", remedy)
+    return Problem(f"{_row(columns, epoch)}: epoch", rule, f"{counts[epoch]} rows", remedy)

@@ -22,9 +22,10 @@ from simshuffle.studies.loader.figures import policies_chart
 from simshuffle.studies.loader.policy_cases import Cases, load, read
 from simshuffle.studies.loader.policy_reads import MOST_READS, Case, System
 from simshuffle.studies.loader.policy_sources import POLICIES
-from simshuffle.studies.loader.policy_times import Epoch, PolicyOutcome, check, compare
+from simshuffle.studies.loader.policy_times import PolicyOutcome, compare
 from simshuffle.studies.loader.tables import POLICY_TABLES, READY, SOURCES
 from simshuffle.study.cell import SMALL_MEMORY, Outcome, PlainCell, Tell
+from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
@@ -130,18 +131,13 @@ class CaseCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the rows of the tables without the name of the case."""
         found = compare(self.system, self.case, self.seed, self.policies)
-        epochs = [
-            [of.policy, number, *epoch_row(epoch)]
-            for of in found
-            for number, epoch in enumerate(of.epochs)
-        ]
+        epochs = []
+        for of in found:
+            for number, epoch in enumerate(of.epochs):
+                spent = (epoch.seconds, epoch.compute, max(epoch.seconds - epoch.compute, 0.0))
+                read = (epoch.readers, *epoch.nbytes, *epoch.fetch[:READY])
+                epochs.append([of.policy, number, *spent, *read])
         return Outcome({"policies": [policy_row(of) for of in found], "epochs": epochs})
-
-
-def epoch_row(epoch: Epoch) -> list[float]:
-    """The columns of `epochs` behind the number of the epoch."""
-    stall = max(epoch.seconds - epoch.compute, 0.0)
-    return [epoch.seconds, epoch.compute, stall, epoch.readers, *epoch.nbytes, *epoch.fetch[:READY]]
 
 
 def policy_row(outcome: PolicyOutcome) -> list[Any]:
@@ -170,7 +166,13 @@ def request(study: Cases, policies: Sequence[str]) -> Request[list[CaseCell]]:
     Raises:
         InputError: a policy is not known.
     """
-    check(policies)
+    unknown = [
+        Problem("--policy", "no such policy", repr(name), nearest(name, list(POLICIES)))
+        for name in policies
+        if name not in POLICIES
+    ]
+    if unknown:
+        raise InputError(unknown, COMMAND_LINE)
     cells = [
         CaseCell(name, study.system, case, study.seed, tuple(policies))
         for name, case in study.cases.items()

@@ -119,6 +119,7 @@ def case_of(scenario: Scenario) -> Case:
         InputError: there are more epochs than can be compared.
     """
     workload, dataset = scenario.workload, scenario.workload.dataset
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     if scenario.epochs > MOST_EPOCHS:
         rule = f"policies are compared over at most {MOST_EPOCHS} epochs"
         remedy = f"Use --set epochs={MOST_EPOCHS}."
@@ -126,7 +127,7 @@ def case_of(scenario: Scenario) -> Case:
     return Case(
         num_samples=dataset.num_samples,
         sample_size=dataset.stored,
-        local_batch_size=workload.local_batch_size * _ranks(scenario),
+        local_batch_size=workload.local_batch_size * ranks,
         epochs=scenario.epochs,
         source=f"scenario {scenario.name}",
     )
@@ -150,7 +151,8 @@ def system_of(scenario: Scenario) -> System:
     Congestion in the network and the cables of the file system are left out, which errs on the fast
     side.
     """
-    cluster, workload, ranks = scenario.cluster, scenario.workload, _ranks(scenario)
+    cluster, workload = scenario.cluster, scenario.workload
+    ranks = cluster.ranks_per_host(scenario.world_size)
     dataset, loader = workload.dataset, workload.loader
     sample, step = dataset.stored.mean, workload.model.accelerators[cluster.host.accelerator]
     train = step.per_sample + (step.fixed_seconds + step.update) / workload.local_batch_size
@@ -159,7 +161,9 @@ def system_of(scenario: Scenario) -> System:
     prepared = memory.bandwidth
     if dataset.decode_seconds > 0:
         prepared = threads * sample / dataset.decode_seconds
-    cables = client = _cables(scenario)
+    cabling = wiring(cluster).cabling
+    at_host = (cabling.ends == cabling.of_kind("host")[0]).any(axis=1)
+    cables = client = float(sum(cabling.bandwidth[at_host].tolist()))
     if servers.client_bandwidth is not None:
         client = servers.client_bandwidth(scenario.hosts)
 
@@ -193,15 +197,3 @@ def system_of(scenario: Scenario) -> System:
     )
     # from its own text form: quantities are given with units, and checked on the way
     return System.model_validate(system.model_dump(exclude_none=True))
-
-
-def _ranks(scenario: Scenario) -> int:
-    """Ranks of a full host."""
-    return scenario.cluster.ranks_per_host(scenario.world_size)
-
-
-def _cables(scenario: Scenario) -> float:
-    """Bytes/s of all cables of a host."""
-    cabling = wiring(scenario.cluster).fabric.cabling
-    host = cabling.of_kind("host")[0]
-    return float(sum(cabling.bandwidth[(cabling.ends == host).any(axis=1)].tolist()))

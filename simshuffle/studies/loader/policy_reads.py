@@ -67,14 +67,9 @@ class System(Sourced):
     parallel_file_system: Servers
 
     @property
-    def ssd_capacity(self) -> float:
-        """Bytes of SSD of a worker; 0 where there is none."""
-        return self.ssd.capacity if self.ssd is not None else 0.0
-
-    @property
     def storage(self) -> float:
         """Bytes that a worker can keep from epoch to epoch [D]."""
-        return self.memory.capacity + self.ssd_capacity
+        return self.memory.capacity + (self.ssd.capacity if self.ssd is not None else 0.0)
 
 
 class Case(Sourced):
@@ -95,9 +90,8 @@ class Case(Sourced):
 
     def on(self, system: System) -> System:
         """``system`` with this case's number of workers."""
-        return (
-            system if self.workers is None else system.model_copy(update={"workers": self.workers})
-        )
+        workers = system.workers if self.workers is None else self.workers
+        return system.model_copy(update={"workers": workers})
 
 
 Floats = NDArray[np.float64]
@@ -166,23 +160,15 @@ def draw(case: Case, workers: int, seed: int) -> Accesses:
     """
     if case.num_samples < workers:
         rule = f"every one of the {workers} workers needs a sample"
-        raise InputError(
-            Problem(
-                "num_samples",
-                rule,
-                str(case.num_samples),
-                "Use fewer workers or a larger data set.",
-            )
-        )
+        remedy = "Use fewer workers or a larger data set."
+        raise InputError(Problem("num_samples", rule, str(case.num_samples), remedy))
     most = max(MOST_READS // case.epochs, workers)
-    blocks = (
-        int(min(case.num_samples, max(BLOCKS, OWN_BLOCKS * workers), most)) // workers * workers
-    )
+    blocks = int(min(case.num_samples, max(BLOCKS, OWN_BLOCKS * workers), most))
+    blocks -= blocks % workers
     samples = case.num_samples / blocks
     rng = np.random.default_rng([seed, 0])
-    sizes = case.sample_size.model_copy(
-        update={"std": case.sample_size.spread / samples**0.5}
-    ).draw(rng, blocks)
+    spread = case.sample_size.spread / samples**0.5
+    sizes = case.sample_size.model_copy(update={"std": spread}).draw(rng, blocks)
     sizes *= case.nbytes / float(sizes.sum())
     turns = (np.arange(blocks) % workers).astype(np.int32)
     reader = np.stack([rng.permutation(turns) for _ in range(case.epochs)])
@@ -201,11 +187,9 @@ def pfs_seconds(system: System, nbytes: Floats, samples: float, readers: float) 
     if servers.client_bandwidth is not None:
         rate = min(rate, servers.client_bandwidth)
     seconds = nbytes / rate
-    return (
-        seconds
-        if servers.open_rate is None
-        else np.maximum(seconds, samples * readers / servers.open_rate)
-    )
+    if servers.open_rate is None:
+        return seconds
+    return np.maximum(seconds, samples * readers / servers.open_rate)
 
 
 def class_bandwidth(system: System, storage: StorageClass) -> float:

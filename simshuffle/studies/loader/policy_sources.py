@@ -280,9 +280,8 @@ def kept_by_others(reader: Small, shares: Sequence[Floats], rng: np.random.Gener
     run = np.zeros(ordered.shape[1], np.int64)
     for epoch, worker in enumerate(ordered):
         run = np.where(worker == ordered[epoch - 1], run + 1, 1) if epoch else run + 1
-        last = (
-            worker != ordered[epoch + 1] if epoch + 1 < len(ordered) else np.full(len(worker), True)
-        )
+        at_end = epoch + 1 == len(ordered)
+        last = np.full(len(worker), True) if at_end else worker != ordered[epoch + 1]
         counts = np.where(last & (worker != 0), run, 0)
         dice = rng.random(len(worker))
         memory = dice < shares[0][counts]

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import nearest
 from simshuffle.studies.loader.policy_reads import (
     Accesses,
     Case,
@@ -63,9 +61,8 @@ def compare(
     """The outcome of each of ``policies`` (default: of all), all on the same accesses.
 
     Raises:
-        InputError: a policy is not known, or there are fewer samples than workers.
+        InputError: there are fewer samples than workers.
     """
-    check(policies)
     system = case.on(system)
     accesses = draw(case, system.workers, seed)
     return [
@@ -73,21 +70,6 @@ def compare(
         for name in POLICIES
         if not policies or name in policies
     ]
-
-
-def check(policies: Sequence[str]) -> None:
-    """See that there are policies of these names.
-
-    Raises:
-        InputError: there are not.
-    """
-    unknown = [
-        Problem("--policy", "no such policy", repr(name), nearest(name, list(POLICIES)))
-        for name in policies
-        if name not in POLICIES
-    ]
-    if unknown:
-        raise InputError(unknown, "command line")
 
 
 def outcome(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.options import scenario_of
@@ -16,7 +17,7 @@ from simshuffle.spec.library import by_kind, catalog_entry, nearest
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
-from simshuffle.studies.loader.cell import FileOrder, LoaderCell, Shape
+from simshuffle.studies.loader.cell import MOST_ROWS, FileOrder, LoaderCell, Shape
 from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, own_values
 from simshuffle.study.study import Request
@@ -155,10 +156,20 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     }
     shape, problems = validated(values, Shape)
     if shape is None or problems:
-        named = (of.path.replace("_", "-").removesuffix("-nbytes") for of in problems)
-        wrong = [replace(of, path=f"--{flag}") for of, flag in zip(problems, named, strict=True)]
-        raise InputError(wrong, COMMAND_LINE)
-    shape.check()
+        for place, of in enumerate(problems):
+            flag = of.path.removesuffix("_nbytes").replace("_", "-")
+            problems[place] = replace(of, path=f"--{flag}")
+        raise InputError(problems, COMMAND_LINE)
+    if shape.rows > MOST_ROWS:
+        rule = f"samples times epochs must be at most {MOST_ROWS}"
+        remedy = "Use fewer samples, or fewer --epochs."
+        problems.append(Problem("--samples", rule, str(shape.rows), remedy))
+    if samples < (ranks := shape.readers.world_size):
+        remedy = "Use more samples, or fewer --nodes or --gpus."
+        rule = f"each of the {ranks} ranks needs a sample"
+        problems.append(Problem("--samples", rule, str(samples), remedy))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
     return shape
 
 
@@ -220,7 +231,7 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
     if options.dataset is None and options.samples is None:
         own["samples"] = dataset.num_samples
     each = dataset.samples_per_file if dataset.samples_per_file > 1 else None
-    if strategy.kind == "loader_shuffle":
+    if isinstance(strategy, LoaderShuffle):
         each = strategy.samples_per_shard or each
         limit = strategy.cache_limit
         own["cache"] = "none" if limit is None else f"{limit:.0f} B"

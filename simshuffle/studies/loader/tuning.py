@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.lowering.compute import lognormal_factor
 from simshuffle.plan.prefetching import Demand, demand, waits
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
+from simshuffle.spec.rng import lognormal_factor
 from simshuffle.studies.loader.cell import by_label
 from simshuffle.studies.loader.figures import tuning_chart
 from simshuffle.studies.loader.tables import (

@@ -63,7 +63,9 @@ class SweepCell(PlainCell):
                 row["efficiency"] = row["speedup"] / row["world_size"]
             rows.append(row)
             for label, seconds in each.sent.items():
-                sent.append({**_key(row), "label": label, "seconds": seconds})
+                sent.append(
+                    {**{name: row[name] for name in KEY}, "label": label, "seconds": seconds}
+                )
         return Outcome({"points": rows, "communication": sent})
 
 
@@ -142,16 +144,21 @@ def collect(of: Oracle, outcomes: Outcomes) -> Tables:
     """The stored tables."""
     found = outcomes[SWEEP].values
     by_key = {(row["strategy"], row["world_size"]): row for row in found["points"]}
-    simulated = []
+    simulated, measured = [], []
     for name, size in of.simulate:
-        label = f"{name} @{size}"
-        if label in outcomes:
-            simulated.append(_simulated(by_key[name, size], outcomes[label].values))
-    measured = [
-        _measured(by_key[name, size], seconds)
-        for name, size, seconds in of.measured
-        if by_key[name, size]["feasible"]
-    ]
+        row, outcome = by_key[name, size], outcomes.get(f"{name} @{size}")
+        if outcome is not None:
+            closed, fluid = outcome.values["step_closed_s"], outcome.values["step_fluid_s"]
+            loop = row["loop_s"] + row["iterations"] * (fluid - closed)
+            ratio = fluid / closed if closed else math.nan
+            epoch = max(loop, row["io_s"] + fluid)
+            simulated.append({**row, **outcome.values, "ratio": ratio, "epoch_fluid_s": epoch})
+    for name, size, seconds in of.measured:
+        row = by_key[name, size]
+        if row["feasible"]:
+            predicted = {"measured_s": seconds, "predicted_s": row["epoch_s"]}
+            accuracy = 1.0 - abs(row["epoch_s"] - seconds) / seconds
+            measured.append({**row, **predicted, "accuracy": accuracy})
     rows = {
         "points": [_fitting(row, of.budget) for row in found["points"]],
         "communication": found["communication"],
@@ -170,30 +177,6 @@ def _fitting(row: Mapping[str, Any], budget: float | None) -> dict[str, Any]:
         return {**row, "fits": True}
     why = f"needs {gib(row['memory_nbytes'])} GiB a GPU, {gib(over)} GiB too much"
     return {**row, "fits": False, "why_not": why}
-
-
-def _key(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row[name] for name in KEY}
-
-
-def _simulated(row: Mapping[str, Any], steps: Mapping[str, float]) -> dict[str, Any]:
-    closed, fluid = steps["step_closed_s"], steps["step_fluid_s"]
-    loop = row["loop_s"] + row["iterations"] * (fluid - closed)
-    return {
-        **_key(row),
-        **steps,
-        "ratio": fluid / closed if closed else math.nan,
-        "epoch_fluid_s": max(loop, row["io_s"] + fluid),
-    }
-
-
-def _measured(row: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    return {
-        **_key(row),
-        "measured_s": seconds,
-        "predicted_s": row["epoch_s"],
-        "accuracy": 1.0 - abs(row["epoch_s"] - seconds) / seconds,
-    }
 
 
 def facts_of(of: Oracle) -> dict[str, Any]:

@@ -52,9 +52,6 @@ def figures(tables: Tables, budget: float | None) -> dict[str, Chart]:
     return {"times": times_chart(tables), "memory": memory_chart(tables, budget)}
 
 
-# ------------------------------------------------------------------------------------------- times
-
-
 def times_chart(tables: Tables) -> Chart:
     """What an iteration takes in ms, a column for each strategy, by number of GPUs; over a column
     how close it comes to what was measured."""
@@ -148,9 +145,6 @@ def _columns(shown: pd.DataFrame, measured: pd.DataFrame) -> Panel:
         Axis(title, low=0.0, high=1.28 * highest),
         top=Axis(ticks=above, names=True, **across),
     )
-
-
-# ------------------------------------------------------------------------------------------ memory
 
 
 def memory_chart(tables: Tables, budget: float | None) -> Chart:

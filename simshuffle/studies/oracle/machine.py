@@ -62,26 +62,28 @@ def point(
         scale: what all strategies have in common there.
         seconds_of: s of each node of communication, alone on the machine.
     """
-    iterations = iterations_of(parallelism, scale)
+    about = _about(name, parallelism, scale)
+    iterations = about["iterations"]
     step = step_of(parallelism, job, scale)
     costs, memory = step.costs(seconds_of), parallelism.memory(job)
     exposed, exchange = iterations * costs.exposed, scale.bounds.exchange.seconds
+    # it may run beside communication that nothing hides, where that overlaps with the backward pass
+    more = max(exchange - exposed, 0.0) if scale.bounds.beside_exchange else exchange
     parts = {
         "compute_s": iterations * costs.compute,
         "waiting_s": (iterations - 1) * costs.compute * (scale.slowest - 1.0),
         "bubble_s": iterations * costs.bubble,
         "exposed_s": exposed,
-        "exchange_s": scale.shown(exchange, exposed),
+        "exchange_s": more,
         "startup_s": scale.bounds.first_batch + scale.bounds.importance,
     }
     loop = sum(parts[name] for name in LOOP)
     resource, io = scale.io
     input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
     least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
-    hidden = iterations * costs.hidden
-    without = loop - parts["exchange_s"]
+    hidden, without = iterations * costs.hidden, loop - more
     row = {
-        **_about(name, parallelism, scale),
+        **about,
         "feasible": True,
         "why_not": "",
         **parts,
@@ -89,13 +91,13 @@ def point(
         "input_s": input_s,
         "epoch_s": loop + input_s,
         "epoch_low_s": max(least, io),
-        "epoch_high_s": loop - parts["exchange_s"] + exchange + hidden + io,
+        "epoch_high_s": without + exchange + hidden + io,
         "hidden_s": hidden,
         "io_s": io,
         "io_by": resource,
         **{f"{part}_nbytes": float(getattr(memory, part)) for part in MEMORY},
         "memory_nbytes": float(memory.total),
-        "hidden_exchange": scale.hidden_fraction(without, exposed, TOLERANCE),
+        "hidden_exchange": scale.hidden_fraction(without, exposed),
         "samples_per_s": scale.samples * scale.scenario.world_size / (loop + input_s),
     }
     sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
@@ -106,16 +108,6 @@ def step_of(parallelism: Parallelism, job: Job, scale: Scale) -> Step:
     """The step of a mean iteration, whose batch may be smaller as the last one of an epoch is."""
     batch = scale.samples / scale.bounds.iterations
     return parallelism.step(replace(job, batch=batch), MOST_PIECES)
-
-
-def iterations_of(parallelism: Parallelism, scale: Scale) -> int:
-    """Iterations of an epoch: as many times more as the samples that a group's ranks read are more
-    than those of its batch."""
-    whole, batch = scale.bounds.iterations, scale.scenario.workload.local_batch_size
-    if not isinstance(parallelism, GroupParallelism):
-        return whole
-    ways = parallelism.group_size(scale.scenario.world_size)
-    return max(round(whole * ways * batch / parallelism.samples(batch, ways)), 1)
 
 
 def _hidden_step(step: Step, seconds_of: Seconds) -> float:
@@ -138,9 +130,12 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
 def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
     scenario = scale.scenario
     size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
-    batch = scenario.workload.local_batch_size
+    batch, iterations = scenario.workload.local_batch_size, scale.bounds.iterations
     if isinstance(parallelism, GroupParallelism):
-        batch = int(parallelism.samples(batch, ways))
+        # as many times more as the samples that a group's ranks read are more than its batch's
+        samples = parallelism.samples(batch, ways)
+        iterations = max(round(iterations * ways * batch / samples), 1)
+        batch = int(samples)
     return {
         "world_size": size,
         "strategy": name,
@@ -149,7 +144,7 @@ def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
         "replicas": size // ways,
         "group_batch": batch,
         "hosts": scenario.hosts,
-        "iterations": iterations_of(parallelism, scale),
+        "iterations": iterations,
         "io_by": "",
         "bottleneck": "",
     }
@@ -203,24 +198,17 @@ class Scale:
         name = max(self.bounds.resources, key=lambda each: self.bounds.resources[each])
         return name, self.bounds.resources[name]
 
-    def shown(self, exchange: float, exposed: float) -> float:
-        """What an exchange of ``exchange`` s an epoch adds to communication of ``exposed`` s that
-        nothing hides: it may run beside it, where that overlaps with the backward pass."""
-        return max(exchange - exposed, 0.0) if self.bounds.beside_exchange else exchange
-
-    def hidden_fraction(self, loop: float, exposed: float, tolerance: float) -> float | None:
-        """Q*: the largest exchange fraction that adds no more than ``tolerance`` of the loop
-        without exchange, and whose bytes the cables carry within it; None where no fraction is
-        exchanged.
+    def hidden_fraction(self, loop: float, exposed: float) -> float | None:
+        """Q*: the largest exchange fraction that adds no more than `TOLERANCE` to the loop without
+        exchange, and whose bytes the cables carry within it; None where no fraction is exchanged.
 
         Args:
             loop: s an epoch without exchange.
             exposed: s of communication in it that nothing hides.
-            tolerance: share of the loop.
         """
         if self.exchange is None:
             return None
-        allowed = tolerance * loop + (exposed if self.bounds.beside_exchange else 0.0)
+        allowed = TOLERANCE * loop + (exposed if self.bounds.beside_exchange else 0.0)
         largest = float(np.interp(allowed, self.exchange, FRACTIONS))
         scenario = self.scenario
         schedule = scenario.workload.exchange.exchange_schedule
@@ -287,15 +275,12 @@ class Machine:
         return job_of(self.scale.scenario, self._world_size)
 
     @cached_property
-    def _resources(self) -> Resources:
-        rng = stream(self._scenario.seed, "placement")
-        return Resources(self._scenario.cluster, self._world_size, rng)
-
-    @cached_property
     def _communicators(self) -> Communicators:
-        rng = stream(self._scenario.seed, "host_order")
-        allreduce = self._scenario.workload.allreduce_on(self._scenario.cluster)
-        return Communicators(allreduce, self._resources, 1, rng)
+        scenario = self._scenario
+        placement, order = (stream(scenario.seed, of) for of in ("placement", "host_order"))
+        resources = Resources(scenario.cluster, self._world_size, placement)
+        allreduce = scenario.workload.allreduce_on(scenario.cluster)
+        return Communicators(allreduce, resources, 1, order)
 
     def communicators(self, parallelism: Parallelism) -> Communicators:
         """Who sends to whom; the same for strategies with groups of the same size."""

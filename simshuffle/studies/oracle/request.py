@@ -61,14 +61,11 @@ def alone(scenario: Scenario) -> Data:
     return Data(**_common(scenario))
 
 
-def chosen(
-    scenario: Scenario, layers: LayerList, world_size: int, names: Sequence[str]
-) -> list[Named]:
+def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Named]:
     """The strategies at a world size that are asked for, each once, in the order in which they are.
 
     Args:
         scenario: what they are for.
-        layers: of its model.
         world_size: M.
         names: a kind with values ('spatial:ways=4'); a name of a table; or the short name or kind
             of several, of those with replicas alone behind 'data+'. None for all.
@@ -76,7 +73,7 @@ def chosen(
     Raises:
         InputError: a kind is not known, or its values are not valid.
     """
-    there = _all(scenario, layers, world_size)
+    there = _all(scenario, world_size)
     if not names:
         return there
     found: dict[str, Named] = {}
@@ -86,19 +83,19 @@ def chosen(
     return list(found.values())
 
 
-def known_names(scenario: Scenario, layers: LayerList, sizes: Sequence[int]) -> list[str]:
+def known_names(scenario: Scenario, sizes: Sequence[int]) -> list[str]:
     """Kinds and names of all strategies at these world sizes, as a command line takes them."""
     names: dict[str, None] = {}
     for size in sizes:
-        for each in _all(scenario, layers, size):
+        for each in _all(scenario, size):
             names |= {getattr(each.strategy, "kind", ""): None, _typed(each.name): None}
     return list(names)
 
 
-def _all(scenario: Scenario, layers: LayerList, world_size: int) -> list[Named]:
+def _all(scenario: Scenario, world_size: int) -> list[Named]:
     workload = scenario.workload
     batch, gpus = workload.local_batch_size, scenario.cluster.host.gpus
-    found = candidates(layers, world_size, batch, gpus, workload.parallelism)
+    found = candidates(layers_of(scenario), world_size, batch, gpus, workload.parallelism)
     return [Named(name, strategy) for name, strategy in found.items()]
 
 
@@ -192,30 +189,28 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     measured = measured_epochs(options.measured) if epochs is None else epochs
     scenario = scenario_of(options.scenario, options.set)
     single = scenario.model_copy(update={"sweep": {}})
-    layers = _layers(single)
+    layers_of(single)  # what is wrong with them is said first
     budget, budget_from = budget_of(options.budget_memory, single.cluster.host.accelerator)
     sizes = _sizes(single, options.world_sizes)
-    points = {size: chosen(single, layers, size, options.strategies) for size in sizes}
+    points = {size: chosen(single, size, options.strategies) for size in sizes}
     found_as = {each.request for of_size in points.values() for each in of_size}
     if missing := [name for name in options.strategies if name not in found_as]:
-        rule, known = "no such strategy at these world sizes", known_names(single, layers, sizes)
-        raise InputError(
-            [Problem("--strategies", rule, repr(name), nearest(name, known)) for name in missing],
-            COMMAND_LINE,
-        )
+        rule, known = "no such strategy at these world sizes", known_names(single, sizes)
+        problems = [Problem("--strategies", rule, repr(of), nearest(of, known)) for of in missing]
+        raise InputError(problems, COMMAND_LINE)
     simulate = {
         (name, size)
         for wanted, size in options.simulate
-        for name in _added(single, layers, points, "--simulate", wanted, size)
+        for name in _added(single, points, "--simulate", wanted, size)
     }
     found = []
     for wanted, size, seconds in measured:
-        names = _added(single, layers, points, "--measured", wanted, size)
+        names = _added(single, points, "--measured", wanted, size)
         if len(names) > 1:
             rule, remedy = f"must name one strategy on {size} GPUs", f"Choose: {', '.join(names)}."
             refuse("--measured", rule, repr(wanted), remedy, COMMAND_LINE)
         found.append((names[0], size, seconds))
-    _check_possible(single, layers, points)
+    _check_possible(single, points)
     text, files = stored([single])
     plain = {
         "strategies": list(options.strategies),
@@ -229,7 +224,12 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     return Request(scenario.name, of, {"scenario.yaml": text}, {"asked": plain}, files)
 
 
-def _layers(scenario: Scenario) -> LayerList:
+def layers_of(scenario: Scenario) -> LayerList:
+    """The layers of a scenario's model.
+
+    Raises:
+        InputError: their shapes are not known.
+    """
     model = scenario.workload.model
     if model.layer_list is None:
         given = "groups of layers without shapes" if model.layers is not None else "none"
@@ -249,10 +249,8 @@ def _sizes(scenario: Scenario, wanted: Sequence[int]) -> list[int]:
         InputError: one is larger than the machine or the data set.
     """
     workload, gpus = scenario.workload, scenario.cluster.num_gpus
-    samples = workload.dataset.num_samples
-    most = min(gpus, samples)
     if not wanted:
-        filled = max(min(most, samples // workload.local_batch_size), 1)
+        filled = max(min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1)
         return [1 << power for power in range(filled.bit_length())]
     for size in wanted:
         _check_size(scenario, size, "--world-sizes")
@@ -271,15 +269,13 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
     refuse(option, rule, str(size), remedy, COMMAND_LINE)
 
 
-def _check_possible(
-    scenario: Scenario, layers: LayerList, points: Mapping[int, Sequence[Named]]
-) -> None:
+def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -> None:
     """See that training can be divided in one of the ways at least.
 
     Raises:
         InputError: with the first reason of each.
     """
-    batch = scenario.workload.local_batch_size
+    layers, batch = layers_of(scenario), scenario.workload.local_batch_size
     problems: dict[str, Problem] = {}
     for size, strategies in points.items():
         for each in strategies:
@@ -293,7 +289,6 @@ def _check_possible(
 
 def _added(
     scenario: Scenario,
-    layers: LayerList,
     points: dict[int, list[Named]],
     option: str,
     name: str,
@@ -305,11 +300,10 @@ def _added(
         InputError: there is none of that name.
     """
     _check_size(scenario, size, option)
-    found = chosen(scenario, layers, size, [name])
+    found = chosen(scenario, size, [name])
     if not found:
-        known = known_names(scenario, layers, [size])
-        rule = f"no such strategy on {size} GPUs"
-        refuse(option, rule, repr(name), nearest(name, known), COMMAND_LINE)
+        remedy = nearest(name, known_names(scenario, [size]))
+        refuse(option, f"no such strategy on {size} GPUs", repr(name), remedy, COMMAND_LINE)
     there = points.setdefault(size, [])
     there += [each for each in found if each.name not in {of.name for of in there}]
     return [each.name for each in found]
@@ -325,14 +319,14 @@ def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
     if text is None:
         found = _MEMORY.search(accelerator)
         return (int(found[1]) * GIB, f"of {accelerator}") if found else (None, "")
-    rule, remedy = "must be bytes above 0", "For example --budget-memory '16 GiB'."
+    remedy = "For example --budget-memory '16 GiB'."
     try:
         nbytes = parse_quantity(text, Dimension.NBYTES)
     except UnitError as error:
         problem = Problem("--budget-memory", str(error), repr(text), remedy)
         raise InputError(problem, COMMAND_LINE) from None
     if not nbytes > 0 or math.isinf(nbytes):
-        refuse("--budget-memory", rule, repr(text), remedy, COMMAND_LINE)
+        refuse("--budget-memory", "must be bytes above 0", repr(text), remedy, COMMAND_LINE)
     return nbytes, "--budget-memory"
 
 
