@@ -65,7 +65,11 @@ class Column:
         if missing.any():  # otherwise a long column would be copied
             values = values[~missing]
         if self.kind == "text":
-            return self._fault_of_texts(values)
+            kinds = isinstance(values.dtype, pd.CategoricalDtype)
+            found = values.cat.categories if kinds else values.unique()
+            others = self.choices and not set(found) <= set(self.choices)
+            rule = f"must be one of {', '.join(self.choices)}" if others else ""
+            return rule if all(isinstance(value, str) for value in found) else "must be texts"
         if self.kind == "flag":
             right = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
             return "" if right else "must be true or false"
@@ -83,14 +87,6 @@ class Column:
         if len(numbers) and not (self.low <= numbers.min() and numbers.max() <= self.high):
             return f"must be from {self.low:g} to {self.high:g}"
         return ""
-
-    def _fault_of_texts(self, values: pd.Series[Any]) -> str:
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            values = pd.Series(values.cat.categories)
-        if not all(isinstance(value, str) for value in values.unique()):
-            return "must be texts"
-        other = set(values.unique()) - set(self.choices) if self.choices else set()
-        return f"must be one of {', '.join(self.choices)}" if other else ""
 
 
 def text(

@@ -14,7 +14,7 @@ from pathlib import Path
 from simshuffle.errors import InputError, Problem, SimshuffleError
 from simshuffle.studies.testbed import commands
 from simshuffle.studies.testbed.network import LeafSpine
-from simshuffle.study.signals import handled, interrupt
+from simshuffle.study.server import handled, interrupt
 
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds
 PATIENCE = 60.0
