@@ -9,7 +9,7 @@ import typer
 from simshuffle.cli.common import SetOption, say, share_progress
 from simshuffle.cli.help import command
 from simshuffle.cli.show import To, check_format, print_json, print_parts
-from simshuffle.scenario.options import any_of, assignments, machine_names, scenario_names
+from simshuffle.scenario.options import any_of, assigned, assignments, machine_names, scenario_names
 from simshuffle.study.options import words
 
 app = typer.Typer()
@@ -79,7 +79,7 @@ def collective(
 
     check_format(json, to)
     wanted = SIZES if sizes is None else read_sizes(sizes)
-    keys = assignments(allreduce or [], "--allreduce", "order=shuffled")
+    keys = assigned("--allreduce", "order=shuffled")(allreduce or [])
     chosen = Chosen(assignments(set_ or []), algorithm, keys, hosts, gpus_per_host)
     asked = bench(name, chosen)
     with share_progress("allreduce") as progress:

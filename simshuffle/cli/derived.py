@@ -24,7 +24,6 @@ from simshuffle.study.options import (
     COMMAND_LINE,
     Argument,
     Field,
-    described,
     fields_of,
     filled,
     plain_type,
@@ -65,7 +64,7 @@ def _function(verb: Verb[Any]) -> Callable[..., None]:
     # typer reads the options from the signature
     perform.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     perform.__annotations__ = {of.name: of.annotation for of in parameters}
-    perform.__name__, perform.__doc__ = verb.word, described(verb.options)
+    perform.__name__, perform.__doc__ = verb.word, inspect.getdoc(verb.options) or ""
     return perform
 
 

@@ -14,7 +14,6 @@ from simshuffle.study.options import (
     Argument,
     Field,
     as_asked,
-    described,
     fields_of,
     filled,
     plain_type,
@@ -75,7 +74,7 @@ def type_of(field: Field) -> str:
 
 def docstring(verb: Verb[Any]) -> str:
     """What the help says, and every argument with its sentence."""
-    lines = [described(verb.options), "", "Args:"]
+    lines = [inspect.getdoc(verb.options) or "", "", "Args:"]
     for field in fields_of(verb.options):
         own = "Result folder; nothing is written without it." if field.name == "out" else ""
         text = f"{field.name}: {own or field.option.text}"
