@@ -97,16 +97,10 @@ def text(
 
 
 def real(
-    meaning: str,
-    low: float = -LARGEST,
-    high: float = LARGEST,
-    *,
-    empty: bool = False,
-    head: str = "",
-    look: Look = "",
+    meaning: str, low: float = -LARGEST, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
-    """A column of finite numbers."""
-    return Column(meaning, "real", empty, low, high, head=head, look=look)
+    """A column of finite numbers, from ``low`` on."""
+    return Column(meaning, "real", empty, low, head=head, look=look)
 
 
 def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
@@ -131,6 +125,6 @@ def count(
     return Column(meaning, "count", empty, low, MOST, head=head, look=look)
 
 
-def flag(meaning: str, *, empty: bool = False, head: str = "") -> Column:
+def flag(meaning: str, *, empty: bool = False) -> Column:
     """A column of true and false."""
-    return Column(meaning, "flag", empty, head=head)
+    return Column(meaning, "flag", empty)
