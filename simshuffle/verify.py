@@ -16,14 +16,14 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.study import engine
 from simshuffle.study.differences import Difference, of_files, of_tables, of_values
+from simshuffle.study.engine import MADE
 from simshuffle.study.executors import Executor
 from simshuffle.study.long_table import LongTable, Part, long
-from simshuffle.study.made import MADE
 from simshuffle.study.matching import flat
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.registry import read_folder
 from simshuffle.study.schema import Schema
-from simshuffle.study.signals import handled, interrupt
+from simshuffle.study.server import handled, interrupt
 from simshuffle.study.standing import Progress
 from simshuffle.study.store import CELLS, Disk
 from simshuffle.study.study import Request, Result, code, versions

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from simshuffle.results.folders import meta_of
-from simshuffle.study.made import MADE
+from simshuffle.study.engine import MADE
 
 
 def contents(folder: str | Path) -> dict[str, bytes]:

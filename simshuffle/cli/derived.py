@@ -21,7 +21,7 @@ from simshuffle.cli.common import (
     warnings_said,
 )
 from simshuffle.cli.help import command, keyword, option_of
-from simshuffle.study.options import COMMAND_LINE, described, fields_of, filled
+from simshuffle.study.options import COMMAND_LINE, fields_of, filled
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
 
     # all that is wrong with the options of a study is said together, by `filled`
     options = [*map(option_of, fields), keyword("json", AsJson, False), keyword("to", To, None)]
-    text = described(verb.options)
+    text = inspect.getdoc(verb.options) or ""
     command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options)(perform)
 
 

@@ -199,9 +199,9 @@ def in_rows(names: Sequence[str], **more: Any) -> Axis:
     return Axis(ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **more)
 
 
-def with_lines(data: pd.DataFrame, low: str = "low", high: str = "high", **more: Any) -> list[Mark]:
+def with_lines(data: pd.DataFrame, **more: Any) -> list[Mark]:
     """Lines, and the interval of each of their points upwards where it has one."""
-    return [Mark("interval", data, y=low, y2=high, **more), Mark("line", data, **more)]
+    return [Mark("interval", data, y="low", y2="high", **more), Mark("line", data, **more)]
 
 
 def spread(data: pd.DataFrame, by: str, step: float, *, log: bool = False) -> pd.DataFrame:
@@ -256,12 +256,10 @@ def log_axis(
     return Axis(title, True, low, high, ticks(round_values(low, high, most), text))
 
 
-def apart(
-    values: Sequence[float], log: bool, text: Callable[[Any], str] = plain
-) -> dict[float, str]:
+def apart(values: Sequence[float], log: bool) -> dict[float, str]:
     """Ticks at those values, without the texts that would stand on others; the last one stays."""
     values = sorted(map(float, set(values)))
-    texts = [text(value) for value in values]
+    texts = [plain(value) for value in values]
     places = np.log(values) if log else np.array(values)
     room = max(map(len, texts)) * LETTER * np.ptp(places)
     found, last = {values[-1]: texts[-1]}, places[-1]

@@ -65,7 +65,11 @@ class Column:
         if missing.any():  # otherwise a long column would be copied
             values = values[~missing]
         if self.kind == "text":
-            return self._fault_of_texts(values)
+            kinds = isinstance(values.dtype, pd.CategoricalDtype)
+            found = values.cat.categories if kinds else values.unique()
+            others = self.choices and not set(found) <= set(self.choices)
+            rule = f"must be one of {', '.join(self.choices)}" if others else ""
+            return rule if all(isinstance(value, str) for value in found) else "must be texts"
         if self.kind == "flag":
             right = pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
             return "" if right else "must be true or false"
@@ -84,14 +88,6 @@ class Column:
             return f"must be from {self.low:g} to {self.high:g}"
         return ""
 
-    def _fault_of_texts(self, values: pd.Series[Any]) -> str:
-        if isinstance(values.dtype, pd.CategoricalDtype):
-            values = pd.Series(values.cat.categories)
-        if not all(isinstance(value, str) for value in values.unique()):
-            return "must be texts"
-        other = set(values.unique()) - set(self.choices) if self.choices else set()
-        return f"must be one of {', '.join(self.choices)}" if other else ""
-
 
 def text(
     meaning: str, *choices: str, empty: bool = False, head: str = "", look: Look = ""
@@ -101,16 +97,10 @@ def text(
 
 
 def real(
-    meaning: str,
-    low: float = -LARGEST,
-    high: float = LARGEST,
-    *,
-    empty: bool = False,
-    head: str = "",
-    look: Look = "",
+    meaning: str, low: float = -LARGEST, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
-    """A column of finite numbers."""
-    return Column(meaning, "real", empty, low, high, head=head, look=look)
+    """A column of finite numbers, from ``low`` on."""
+    return Column(meaning, "real", empty, low, head=head, look=look)
 
 
 def amount(meaning: str, *, empty: bool = False, head: str = "", look: Look = "") -> Column:
@@ -135,6 +125,6 @@ def count(
     return Column(meaning, "count", empty, low, MOST, head=head, look=look)
 
 
-def flag(meaning: str, *, empty: bool = False, head: str = "") -> Column:
+def flag(meaning: str, *, empty: bool = False) -> Column:
     """A column of true and false."""
-    return Column(meaning, "flag", empty, head=head)
+    return Column(meaning, "flag", empty)

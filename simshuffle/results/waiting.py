@@ -95,28 +95,18 @@ def wait_causes(
 
 @dataclass(frozen=True)
 class _Waits:
-    """The waiting of an epoch.
+    """The waiting of an epoch."""
 
-    Attributes:
-        step: (rows,) the iteration that each phase belongs to, see `_steps`.
-        label: (rows,) its label.
-        idle: (rows,) whether it is waiting; ``later`` whether it is after the allreduce of its
-            iteration.
-        waited, after, idling: (steps, ranks, labels) s of waiting before the allreduce, after it,
-            and in all.
-        share: (steps, ranks, labels) which part of the former each label causes.
-        last: (steps,) the rank that comes last.
-    """
-
-    step: NDArray[np.integer[Any]]
-    label: NDArray[np.int8]
-    idle: Flags
-    later: Flags
+    step: NDArray[np.integer[Any]]  # (rows,) the iteration that each phase belongs to, see `_steps`
+    label: NDArray[np.int8]  # (rows,) its label
+    idle: Flags  # (rows,) whether it is waiting
+    later: Flags  # (rows,) whether it is after the allreduce of its iteration
+    # (steps, ranks, labels) s of waiting before the allreduce, after it, and in all
     waited: Floats
     after: Floats
     idling: Floats
-    share: Floats
-    last: NDArray[np.intp]
+    share: Floats  # (steps, ranks, labels) which part of ``waited`` each label causes
+    last: NDArray[np.intp]  # (steps,) the rank that comes last
 
 
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:

@@ -75,22 +75,12 @@ def pairs(
     return read
 
 
-def assignments(
-    texts: Sequence[str], option: str = "--set", example: str = "world_size=512"
-) -> dict[str, Any]:
-    """``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs` reads them.
-
-    Raises:
-        InputError: with all texts that are not written so.
-    """
-    return dict(pairs(option, example, "KEY.PATH=VALUE")(texts))
-
-
 def assigned(option: str, example: str) -> Callable[[Sequence[str]], dict[str, Any]]:
-    """`assignments` of that option."""
-    return lambda texts: assignments(texts, option, example)
+    """What reads ``KEY.PATH=VALUE`` texts of an option as a mapping, as `pairs` does."""
+    return lambda texts: dict(pairs(option, example, "KEY.PATH=VALUE")(texts))
 
 
+assignments = assigned("--set", "world_size=512")
 ScenarioName = Annotated[
     Any,
     Argument(

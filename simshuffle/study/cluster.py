@@ -27,12 +27,9 @@ class Cluster:
 
     A cell whose worker dies is done again by another one, as often as the scheduler allows
     (``distributed.scheduler.allowed-failures``); then it is lost and the others go on.
-
-    Attributes:
-        address: of the scheduler, such as 'tcp://10.0.0.1:8786'.
     """
 
-    address: str
+    address: str  # of the scheduler, such as 'tcp://10.0.0.1:8786'
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
+import re
+import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NotRequired, TypeVar
 
@@ -17,11 +23,10 @@ from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationEr
 from simshuffle.results.folders import meta_of
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
-from simshuffle.study.executors import Executor, Here
+from simshuffle.study.executors import Executor, Here, usable_cores
 from simshuffle.study.long_table import LazyTables, Table
-from simshuffle.study.made import MADE, made
 from simshuffle.study.schema import LARGEST, MOST, REMEDY
-from simshuffle.study.signals import handled, interrupt
+from simshuffle.study.server import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Lost, Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
@@ -196,7 +201,7 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         InputError: another process holds it.
     """
-    made = [place for place in folder.parents if not place.exists()]
+    new = [place for place in folder.parents if not place.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
     try:
@@ -212,7 +217,7 @@ def alone(folder: Path) -> Iterator[None]:
             finally:
                 path.unlink(missing_ok=True)
     finally:
-        for place in made:
+        for place in new:
             with suppress(OSError):  # it holds something now
                 place.rmdir()
 
@@ -329,3 +334,51 @@ def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
 def _files(folder: Path) -> dict[str, bytes | Path]:
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: path for path in found if path.is_file()}
+
+
+MADE = "made"  # its key in ``meta.json``
+_PATIENCE_S = 5.0
+
+
+def made() -> dict[str, Any]:
+    """How a result was made: command, date (UTC), machine, and the commit of the working directory
+    if there is one; it ends in '-dirty' where files in it are changed. It says nothing of what the
+    result is, so no fingerprint has it, and comparisons of two results leave it out."""
+    program, *words = sys.argv or [""]
+    name = Path(program).name
+    commit = _commit()
+    return {
+        "command": shlex.join(["simshuffle" if name == "__main__.py" else name, *words]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **({"commit": commit} if commit else {}),
+        "machine": {
+            "processor": _processor(),
+            "cores": usable_cores(),
+            "platform": platform.platform(),
+        },
+    }
+
+
+def _commit() -> str:
+    """'' without git, or outside a repository."""
+    words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed words
+            ["git", "-c", "core.fsmonitor=false", *words],  # noqa: S607 - the git of the user
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()

@@ -68,14 +68,10 @@ class Processes:
 
     A cell whose process dies is done again, alone, for what it lacked may have been taken by
     others; if that process dies too, the cell is lost.
-
-    Attributes:
-        count: processes at once.
-        memory: bytes that cells may take at once; that of the machine if None.
     """
 
-    count: int
-    memory: float | None = None
+    count: int  # processes at once
+    memory: float | None = None  # bytes that cells may take at once; that of the machine if None
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
@@ -180,13 +176,9 @@ class Processes:
 @dataclass
 class Local:
     """This machine: processes where they pay, this process where there is little to do. What the
-    cells took is noted, for the next estimates.
+    cells took is noted, for the next estimates."""
 
-    Attributes:
-        count: processes at once; None for one on each usable core.
-    """
-
-    count: int | None = None
+    count: int | None = None  # processes at once; None for one on each usable core
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:

@@ -14,7 +14,6 @@ from simshuffle.study.options import (
     Argument,
     Field,
     as_asked,
-    described,
     fields_of,
     filled,
     plain_type,
@@ -75,16 +74,11 @@ def type_of(field: Field) -> str:
 
 def docstring(verb: Verb[Any]) -> str:
     """What the help says, and every argument with its sentence."""
-    lines = [described(verb.options), "", "Args:"]
+    lines = [inspect.getdoc(verb.options) or "", "", "Args:"]
     for field in fields_of(verb.options):
-        text = f"{field.name}: {_plain(field)}"
+        own = "Result folder; nothing is written without it." if field.name == "out" else ""
+        text = f"{field.name}: {own or field.option.text}"
         lines += wrap(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
     lines += [f"    {PROGRESS}: Whether bars show how far it is.", "", "Raises:"]
     lines.append("    SimshuffleError: What is asked is not valid, or the study fails.")
     return "\n".join(lines)
-
-
-def _plain(field: Field) -> str:
-    if field.name == "out":
-        return "Result folder; nothing is written without it."
-    return field.option.text

@@ -109,31 +109,27 @@ class LazyTables(Mapping[str, pd.DataFrame]):
     """Tables by name, of which long ones are loaded when they are asked for, and kept then."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
-        self._tables = dict(tables)
+        self.known = dict(tables)
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         """The table, whole."""
-        table = self._tables[name]
+        table = self.known[name]
         if isinstance(table, LongTable):
-            table = self._tables[name] = table.whole()
+            table = self.known[name] = table.whole()
         return table
 
     def __iter__(self) -> Iterator[str]:
         """The names."""
-        return iter(self._tables)
+        return iter(self.known)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._tables)
-
-    def unloaded(self, name: str) -> Table:
-        """The table as it is: a long one if it is not loaded."""
-        return self._tables[name]
+        return len(self.known)
 
 
 def unloaded(tables: Mapping[str, pd.DataFrame], name: str) -> Table:
-    """One of ``tables``, without loading it."""
-    return tables.unloaded(name) if isinstance(tables, LazyTables) else tables[name]
+    """One of ``tables`` as it is: a long one if it is not loaded."""
+    return tables.known[name] if isinstance(tables, LazyTables) else tables[name]
 
 
 def long(tables: Mapping[str, pd.DataFrame], name: str) -> LongTable:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -68,31 +67,21 @@ def _kinds(union: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is written on the command line, and what it says.
+    """How a field is written on the command line, and what it says."""
 
-    Attributes:
-        metavar: what stands for the value; '' for a flag.
-        text: a sentence, with the default where the field does not say it.
-        flag: names of the option; '' for that of the field.
-        read: the value of the words that were given, a list of them if there may be ``many``;
-            None where the words are the value.
-        many: whether it may be given several times.
-        low, high: the range of a number, both ends included.
-        choices: the words that there are; any if none are named.
-        complete: completes a word; `words` where few are possible that others check.
-        python: the type of the value in the stub, where the field's own says less.
-    """
-
-    metavar: str
-    text: str
-    flag: str = ""
+    metavar: str  # what stands for the value; '' for a flag
+    text: str  # a sentence, with the default where the field does not say it
+    flag: str = ""  # names of the option; '' for that of the field
+    # the value of the words that were given, a list of them if there may be ``many``; None where
+    # the words are the value
     read: Callable[[Any], Any] | None = None
-    many: bool = False
+    many: bool = False  # whether it may be given several times
+    # low, high: the range of a number, both ends included
     low: float | None = None
     high: float | None = None
-    choices: tuple[str, ...] = ()
-    complete: Completion | None = None
-    python: str = ""
+    choices: tuple[str, ...] = ()  # the words that there are; any if none are named
+    complete: Completion | None = None  # `words` where few are possible that others check
+    python: str = ""  # the type of the value in the stub, where the field's own says less
 
 
 @dataclass(frozen=True)
@@ -102,12 +91,8 @@ class Argument(Option):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What every verb that makes a result is asked beside its own.
-
-    Attributes:
-        out: the result folder; None for the verb's own, or for none in a program.
-        force: whether a result that is there is replaced.
-    """
+    """What every verb that makes a result is asked beside its own. Without ``out`` a verb has a
+    folder of its own, and a program none."""
 
     out: Annotated[
         Path | None,
@@ -118,12 +103,7 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class CellOptions(Options):
-    """The same where there may be many cells.
-
-    Attributes:
-        processes: at once; None for one on each core.
-        scheduler: address of a Dask scheduler; None for this machine.
-    """
+    """The same where there may be many cells."""
 
     processes: Annotated[
         int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
@@ -140,19 +120,12 @@ SHARED = {field.name for field in dataclasses.fields(CellOptions)}
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a record.
-
-    Attributes:
-        name: of the field.
-        type: its type, without annotations.
-        option: how it is written.
-        default: its value if it is not given; `dataclasses.MISSING` where it must be.
-    """
+    """A field of a record."""
 
     name: str
-    type: Any
+    type: Any  # without annotations
     option: Option
-    default: Any
+    default: Any  # its value if it is not given; `dataclasses.MISSING` where it must be
 
     @property
     def flag(self) -> str:
@@ -264,11 +237,6 @@ def own_values(options: Options) -> dict[str, Any]:
     """The values of a record's own fields, by name: without those that all verbs share."""
     names = (field.name for field in dataclasses.fields(options) if field.name not in SHARED)
     return {name: getattr(options, name) for name in names}
-
-
-def described(record: type[Options]) -> str:
-    """The docstring of a record as far as it is for the help: without its attributes."""
-    return (inspect.getdoc(record) or "").partition("\nAttributes:")[0].strip()
 
 
 def plain_type(kind: Any) -> tuple[Any, bool]:

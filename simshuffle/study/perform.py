@@ -30,16 +30,11 @@ BY_NAME = {"run", "train"}
 
 @dataclass(frozen=True)
 class Teller:
-    """Who is told what happens meanwhile; nobody by default.
+    """Who is told what happens meanwhile; nobody by default."""
 
-    Attributes:
-        say: what everybody should know.
-        detail: what few want to know.
-        progress: shows how far the cells are, which are called by the noun that it is given.
-    """
-
-    say: Tell = lambda text: None
-    detail: Tell = lambda text: None
+    say: Tell = lambda text: None  # what everybody should know
+    detail: Tell = lambda text: None  # what few want to know
+    # shows how far the cells are, which are called by the noun that it is given
     progress: Shown = lambda noun: nullcontext(None)
 
 
@@ -48,19 +43,13 @@ _teller: ContextVar[Teller] = ContextVar("teller", default=Teller())  # noqa: B0
 
 @dataclass(frozen=True)
 class Performance:
-    """A request that is met.
+    """A request that is met."""
 
-    Attributes:
-        verb: by which it was asked for.
-        options: what it was asked with.
-        told: who is told what happens; whoever is told of the one that needs this one, if None.
-        kept: whether there is a result folder if none is named.
-    """
-
-    verb: Verb[Any]
+    verb: Verb[Any]  # by which it was asked for
     options: Options
+    # who is told what happens; whoever is told of the one that needs this one, if None
     told: Teller | None = None
-    kept: bool = True
+    kept: bool = True  # whether there is a result folder if none is named
 
     @property
     def teller(self) -> Teller:

@@ -11,14 +11,15 @@ import gc
 import os
 import pickle
 import signal
+import threading
 import warnings
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from time import monotonic, sleep
+from types import FrameType
 from typing import Any, Literal
-
-from simshuffle.study.signals import interrupt
 
 MOMENT = 0.25  # s between two reports of progress, at most that often from one cell
 GRACE = 3.0
@@ -137,3 +138,30 @@ def _work(order: Order, server: Connection) -> None:
             news = News(order.digest, "raised", error)
     server.send(news)
     os._exit(0)
+
+
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A handler that does what Ctrl-C does.
+
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Let ``handler`` handle those signals; only the main thread, which gets them, may ask for
+    that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

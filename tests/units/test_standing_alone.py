@@ -30,8 +30,8 @@ from simshuffle.studies.simulation import study, sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
+from simshuffle.study.engine import MADE, made
 from simshuffle.study.executors import Processes
-from simshuffle.study.made import MADE, made
 from simshuffle.study.registry import study_of
 from simshuffle.study.study import Request, fingerprint
 from simshuffle.verify import verify

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, SimshuffleError
-from simshuffle.study.signals import handled, interrupt
+from simshuffle.study.server import handled, interrupt
 from simshuffle_testbed import commands
 
 # s for a command that changes the namespaces; on an idle machine it takes milliseconds

@@ -161,7 +161,7 @@ def system_of(scenario: Scenario) -> System:
     prepared = memory.bandwidth
     if dataset.decode_seconds > 0:
         prepared = threads * sample / dataset.decode_seconds
-    cabling = wiring(cluster).cabling
+    cabling = wiring(cluster).fabric.cabling
     at_host = (cabling.ends == cabling.of_kind("host")[0]).any(axis=1)
     cables = client = float(sum(cabling.bandwidth[at_host].tolist()))
     if servers.client_bandwidth is not None:

@@ -13,8 +13,8 @@ ALL = "all"  # in the place of a switch: all of them
 _LABEL = text(
     "'epoch' for the whole epoch, or one of the papers' labels, which add up to it", *LABELS
 )
-_KEY, _VALUE = text("key of the exchange"), text("its value in this run")
 _BASE = text("what it is set in: the exchange of the 'start' or of the 'end'", *BASES)
+_SET = {"key": text("key of the exchange"), "value": text("its value in this run"), "base": _BASE}
 _SEED = count("seed of the scenario")
 _SECONDS = amount("s of the second epoch, mean over ranks")
 _LOWEST, _HIGHEST = real("lowest of the seeds"), real("highest of the seeds")
@@ -51,15 +51,8 @@ ABLATION = {
         key=("state", "seed", "label"),
     ),
     "alone": Schema(
-        {
-            "key": _KEY,
-            "value": _VALUE,
-            "base": _BASE,
-            "seed": _SEED,
-            "label": _LABEL,
-            "seconds": _SECONDS,
-        },
-        key=("key", "value", "base", "seed", "label"),
+        {**_SET, "seed": _SEED, "label": _LABEL, "seconds": _SECONDS},
+        key=(*_SET, "seed", "label"),
     ),
 }
 CHANGE = "+.3f"  # how seconds that a switch changes are printed
@@ -104,9 +97,7 @@ STEPS = Schema(
 """What is printed of switches."""
 CHANGES = Schema(
     {
-        "key": _KEY,
-        "value": _VALUE,
-        "base": _BASE,
+        **_SET,
         "label": _LABEL,
         "change_s": real("s by which this value alone changes the label, mean over seeds"),
         "min_s": _LOWEST,
@@ -115,8 +106,7 @@ CHANGES = Schema(
 )
 ALONE = Schema(
     {
-        "key": _KEY,
-        "value": _VALUE,
+        **_SET,
         "base": replace(_BASE, head="in the"),
         "range": text("from the lowest to the highest of the seeds"),
         **dict.fromkeys(LABELS, real("s by which the value changes the label", look=CHANGE)),

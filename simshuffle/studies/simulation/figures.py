@@ -65,7 +65,9 @@ def breakdown_chart(
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
     panels = _panels([_panel(group, pieces) for group in _groups(rows)])
     last = panels[-1].x
-    panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){_size(rows)}"))
+    sizes = rows["world_size"].unique()
+    ranks = f", {sizes[0]} GPUs" if len(sizes) == 1 else ""
+    panels[-1] = replace(panels[-1], x=replace(last, title=f"time per epoch (s){ranks}"))
     lines = sum(panel.weight for panel in panels)
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
     looks |= {f"{label} waits": Look("", c, fill="waiting") for label, c in COLOURS.items()}
@@ -100,11 +102,6 @@ def _bars(
     if rows["run"].duplicated().any():
         names = rows["run"] + rows["epoch"].map(lambda of: f", epoch {of}{' cold' * (of == 1)}")
     return rows.assign(name=names, bar=range(len(rows))).reset_index(drop=True)
-
-
-def _size(rows: pd.DataFrame) -> str:
-    sizes = rows["world_size"].unique()
-    return f", {sizes[0]} GPUs" if len(sizes) == 1 else ""
 
 
 def _pieces(parts: pd.DataFrame) -> pd.DataFrame:

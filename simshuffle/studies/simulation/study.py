@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from simshuffle.studies.simulation.verb import RunOptions
 
 
-EVERY_INTERVAL = "summary.csv has that of every measure."
 ROWS_OF_A_RANK = 8  # phases of an iteration, about
 MOST_ROWS = 3e6  # of a timeline that is kept of all ranks if nobody says so
 USUAL = {"labels": "cause", "timeline": "full", "seeds": 1}
@@ -160,9 +159,9 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 def _parts(result: Result) -> Iterable[str | Table]:
     of, labels = means_of(result), labels_of(result.meta)
-    seconds, *others = text.tables(of, labels)
     legend = textwrap.fill(report.legend(of.breakdown, labels), LINE)
-    return [seconds, legend, *others, *_notes(result)]
+    first = text.seconds_table(of, labels)
+    return [first, legend, *text.bytes_tables(of), *_notes(result)]
 
 
 def _exported(result: Result) -> Iterable[str | Table]:
@@ -175,9 +174,9 @@ def _exported(result: Result) -> Iterable[str | Table]:
 def _notes(result: Result) -> list[str]:
     of = means_of(result)
     about = [] if of.epoch_half is None else [text.about_interval(of.about)]
-    about += [] if of.half is None else [EVERY_INTERVAL]
-    kept = text.about_timeline(timeline_of(result.meta))
-    return [*about, *text.notes(result), *kept]
+    about += [] if of.half is None else ["summary.csv has that of every measure."]
+    kept = timeline_of(result.meta)
+    return [*about, *text.notes(result), *text.about_timeline(kept)]
 
 
 def means_of(result: Result) -> Means:

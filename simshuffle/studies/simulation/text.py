@@ -33,12 +33,6 @@ WORK = {
 """What an epoch adds up to, as whether it is waiting, and the label."""
 
 
-def tables(of: Means, labels: report.Booking = "cause") -> list[Table]:
-    """Seconds by label, and bytes by source; a row for every epoch. Of one seed, both fit 100
-    columns. Then what an object store is asked, if there is one."""
-    return [seconds_table(of, labels), *bytes_tables(of)]
-
-
 def bytes_tables(of: Means) -> list[Table]:
     """Bytes by source, and what an object store is asked, if one is."""
     over = f", mean over {of.seeds} seeds" if of.seeds > 1 else ""
@@ -64,8 +58,8 @@ def _epoch(number: int) -> str:
 
 
 def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
-    """Seconds of every epoch: by label, booked as ``labels`` says; of None in sums alone, which fit
-    a page."""
+    """Seconds of every epoch: by label, booked as ``labels`` says, which fits 100 columns of one
+    seed; of None in sums alone, which fit a page."""
     over = f"ranks and {of.seeds} seeds" if of.seeds > 1 else "ranks"
     parts = report.shown(of.breakdown, labels or "cause")
     seconds = _seconds(parts)
