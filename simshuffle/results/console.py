@@ -37,10 +37,10 @@ def new_table(
     return table
 
 
-def terminal_text(parts: Iterable[str | Table]) -> str:
-    """What a terminal of 100 columns shows of texts and tables."""
+def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
+    """What a terminal of that width shows of texts and tables."""
     file = io.StringIO()
-    console = Console(file=file, width=100, color_system=None, force_terminal=False)
+    console = Console(file=file, width=width, color_system=None, force_terminal=False)
     for part in parts:
         print_whole(console, part)
     return file.getvalue()

@@ -95,6 +95,7 @@ MAX_YAML_VALUES = 50_000
 """Most keys and values of a YAML text, an alias counted as a copy of all that it stands for."""
 MAX_YAML_DEPTH = 50
 """Most values within one another, aliases unfolded: whatever walks through them is recursive."""
+TOO_DEEP = f"must have at most {MAX_YAML_DEPTH} values within one another"
 MAX_NUMBER = 100
 """Most characters of a number: longer ones fit no float, and Python refuses to print some."""
 
@@ -156,8 +157,7 @@ def _check_bounds(text: str) -> None:
                 remedy = "Leave aliases out, or split the file."
                 raise _Refused(rule, "more of them", event.start_mark, remedy)
             if len(nodes) + depth > MAX_YAML_DEPTH:
-                rule = f"must have at most {MAX_YAML_DEPTH} values within one another"
-                raise _Refused(rule, "more of them", event.start_mark, "Nest less.")
+                raise _Refused(TOO_DEEP, "more of them", event.start_mark, "Nest less.")
             if isinstance(event, yaml.CollectionStartEvent):
                 nodes.append((anchor, count - 1, 0))
                 continue
@@ -254,7 +254,9 @@ def documents(text: str, source: str) -> list[Any]:
         rule = "may hold only plain values; nothing is constructed from a file"
         problem = _yaml_problem(error, rule)
     except (yaml.YAMLError, *_UNFIT) as error:
-        problem = _yaml_problem(error, "must be YAML")
+        # libyaml looks ahead, and meets a bound of its own before ours
+        deeper = "maximum nesting depth" in str(error)
+        problem = _yaml_problem(error, TOO_DEEP if deeper else "must be YAML")
     raise ScenarioError(problem, source) from None
 
 
