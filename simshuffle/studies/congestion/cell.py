@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
 from simshuffle.network.analytic import unhindered
 from simshuffle.network.contention import first_stage
-from simshuffle.network.shared import make_ready
+from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario

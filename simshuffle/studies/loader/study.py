@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.validation import validated
-from simshuffle.storage.object_store import ObjectStore
+from simshuffle.scenario.storage import ObjectStore
 from simshuffle.studies.loader.cell import LoaderCell, by_label, collect, facts_of
 from simshuffle.studies.loader.figures import loader_chart
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS

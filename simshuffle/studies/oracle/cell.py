@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from simshuffle.network import Fluid
-from simshuffle.network.shared import make_ready
+from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict

@@ -14,9 +14,9 @@ from statistics import median
 
 from simshuffle.collective import bench_of
 from simshuffle.errors import InputError, Problem
-from simshuffle.lowering.training_step import communicators_of, job_of
+from simshuffle.lowering.division import communicators_of, job_of
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.exchange_bounds import expected_largest
+from simshuffle.plan.bounds import expected_largest
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.scenario.scenario import Scenario, load_scenario
