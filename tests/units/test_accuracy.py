@@ -45,7 +45,6 @@ def test_the_interval_of_three_values_by_hand():
     assert (found.n, found.mean) == (3, 2.0)
     assert found.low == pytest.approx(2 - 2.484138, abs=1e-5)
     assert found.high == pytest.approx(2 + 2.484138, abs=1e-5)
-    assert found.half == pytest.approx(2.484138, abs=1e-5)
     # t = 2 / (1 / sqrt(3)) = 3.4641; Student's distribution of 2 degrees has P(|T| > t) = 1 - t /
     # sqrt(t^2 + 2)
     assert found.p == pytest.approx(1 - 3.4641016 / math.sqrt(3.4641016**2 + 2), rel=1e-6)
