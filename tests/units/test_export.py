@@ -257,6 +257,4 @@ def test_a_wrong_format_is_said_before_anything_is_done(
 def test_the_command_line_takes_every_format_and_every_booking() -> None:
     """The words stand there again, so that help and completion load neither."""
     for option, known in ((To, FORMATS), (LabelsOption, get_args(Booking))):
-        info = get_args(option)[1]
-        assert info.autocompletion("") == list(known)
-        assert info.autocompletion(next(iter(known))[:1]) == [next(iter(known))]
+        assert get_args(option)[1].choices == tuple(known)
