@@ -32,8 +32,7 @@ from simshuffle.studies.oracle.tables import MEMORY
 from simshuffle.studies.simulation.figures import in_lines
 from simshuffle.studies.simulation.study import timeline_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES
-from simshuffle.studies.time_to_accuracy.figures import places_across, time_unit
-from simshuffle.studies.time_to_accuracy.figures import named
+from simshuffle.studies.time_to_accuracy.figures import named, places_across, time_unit
 from simshuffle.studies.training.figures import in_percent, look_of, strategies
 from simshuffle.study.long_table import long
 

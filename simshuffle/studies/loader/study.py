@@ -11,9 +11,9 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.scenario.storage import ObjectStore
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.validation import validated
-from simshuffle.scenario.storage import ObjectStore
 from simshuffle.studies.loader.cell import LoaderCell, by_label, collect, facts_of
 from simshuffle.studies.loader.figures import loader_chart
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS

@@ -15,8 +15,7 @@ from statistics import median
 from simshuffle.collective import bench_of
 from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.division import communicators_of, job_of
-from simshuffle.plan.bounds import bounds
-from simshuffle.plan.bounds import expected_largest
+from simshuffle.plan.bounds import bounds, expected_largest
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.scenario.scenario import Scenario, load_scenario
