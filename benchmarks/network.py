@@ -36,6 +36,7 @@ from packet import empty_events, machine, megabytes, reset_peak, steps
 
 from simshuffle.network import Flows, Fluid, Links, Packet
 from simshuffle.network import packet_records as records
+from simshuffle.network.packet import run
 
 Ints = NDArray[np.int32]
 Case = tuple[Links, Flows]
@@ -238,8 +239,8 @@ def warm_up(model: Fluid | Packet) -> None:
 def solve(model: Fluid | Packet, links: Links, flows: Flows) -> tuple[float, int]:
     """The makespan (s), and how many events it took."""
     if isinstance(model, Packet):
-        run = model.run(links, flows)
-        return run.outcome.makespan, run.events
+        done = run(links, flows, model.mtu, model.port_buffer)
+        return done.outcome.makespan, done.events
     return model.finish_times(links, flows).makespan, 2 * len(flows)
 
 

@@ -29,9 +29,8 @@ import numpy as np
 from simshuffle.errors import SimulationError
 from simshuffle.fabrics import ibsim
 from simshuffle.fabrics.ibnetdiscover import fabric_of
-from simshuffle.fabrics.imported import ImportedFabric, Missing
+from simshuffle.fabrics.imported import ImportedFabric, Missing, of_network
 from simshuffle.fabrics.lfts import tables_of
-from simshuffle.fabrics.network import of_network
 from simshuffle.routing import DModK, MinHop, RoutingRule
 from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.forwarding_tables import TableRouter, Tables

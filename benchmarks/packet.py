@@ -23,9 +23,8 @@ import numpy as np
 
 from simshuffle import load_scenario
 from simshuffle.network import Flows, Links, Packet
-from simshuffle.network import packet_queues as queues
 from simshuffle.network import packet_records as records
-from simshuffle.network.packet import PacketNetwork
+from simshuffle.network.packet import PacketNetwork, run
 from simshuffle.plan.resources import Resources
 from simshuffle.spec.compiling import entry
 
@@ -46,8 +45,8 @@ def empty_events(heap: records.Records, count: int, pending: int) -> None:
         at = np.int64(state >> np.uint64(44))
         if event >= pending:
             at += heap[0].at
-            queues.pop(heap, pending - 1)
-        queues.push(heap, min(event, pending - 1), at, event)
+            records.pop(heap, pending - 1)
+        records.push(heap, min(event, pending - 1), at, event)
 
 
 def machine() -> tuple[Links, Resources]:
@@ -117,7 +116,7 @@ def measure(case: str) -> dict[str, float]:
     links, resources = machine()
     network = Packet.model_validate({"port_buffer": "8 KiB"}) if "8 KiB" in case else Packet()
     step_by_step(links, steps(resources, 1))
-    network.run(links, steps(resources, 1))
+    run(links, steps(resources, 1), network.mtu, network.port_buffer)
     heap = np.zeros(RANKS, records.EVENT)
     empty_events(heap, 10, 5)
     flows = (
@@ -127,14 +126,14 @@ def measure(case: str) -> dict[str, float]:
     )
     before = reset_peak()
     begin = time.process_time()
-    run = network.run(links, flows)
+    done = run(links, flows, network.mtu, network.port_buffer)
     if case == "epoch, step by step":
         begin = time.process_time()
         step_by_step(links, flows)
     seconds = time.process_time() - begin
     peak = megabytes("VmHWM")
     begin = time.process_time()
-    empty_events(heap, run.events, RANKS)
+    empty_events(heap, done.events, RANKS)
     limit = time.process_time() - begin
     first = flows.routes[:, 0]
     packets = float(np.ceil(flows.nbytes[first >= 0] / network.mtu).sum())
@@ -142,10 +141,10 @@ def measure(case: str) -> dict[str, float]:
         "cpu_s": seconds,
         "flows": len(flows),
         "packets": packets,
-        "sent": float(run.statistics.packets.sum()),
-        "events": run.events,
+        "sent": float(done.statistics.packets.sum()),
+        "events": done.events,
         "limit_s": limit,
-        "makespan_ms": run.outcome.makespan * 1e3,
+        "makespan_ms": done.outcome.makespan * 1e3,
         "before_MB": before,
         "peak_MB": peak,
     }

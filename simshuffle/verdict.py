@@ -296,8 +296,7 @@ def derived(scenario: Scenario) -> dict[str, str]:
         out["sample"] = sample
     out |= _tokens(workload)
     out["routing"] = routing(scenario.cluster).describe()
-    if structure := scenario.cluster.topology.structure():
-        out["network"] = structure
+    out["network"] = scenario.cluster.cabling().made_of()
     schedule = exchange.exchange_schedule
     if schedule is not None and exchange.fraction is not None:
         count = exchange_samples(scenario)

@@ -208,7 +208,7 @@ def export(
     """Write the network of NAME for another tool."""
     from simshuffle.cli.files import check_place, write_together
     from simshuffle.exports.export import NETWORKS, format_of
-    from simshuffle.fabrics.network import of_network
+    from simshuffle.fabrics.imported import of_network
     from simshuffle.scenario.scenario import machine_of
 
     kind = format_of(to)

@@ -15,8 +15,7 @@ from simshuffle.exports import chakra, goal, htsim, simgrid
 from simshuffle.exports.program import Program, Tell, program
 from simshuffle.exports.source import Source
 from simshuffle.fabrics import ibsim, infragraph
-from simshuffle.fabrics.imported import ImportedFabric
-from simshuffle.fabrics.network import graphml, of_network
+from simshuffle.fabrics.imported import ImportedFabric, graphml, of_network
 from simshuffle.results.folders import room_for, take_place
 from simshuffle.spec.library import nearest
 from simshuffle.version import __version__

@@ -7,14 +7,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from simshuffle.errors import Problem, TopologyError, first_of
-from simshuffle.fabrics.ibnet_records import (
-    RECORD,
-    Port,
-    Record,
-    check_records,
-    name_records,
-    read_records,
-)
 from simshuffle.fabrics.imported import (
     Cable,
     ImportedFabric,
@@ -28,10 +20,16 @@ from simshuffle.fabrics.imported import (
 )
 from simshuffle.fabrics.infiniband import (
     LANE_GBIT,
+    RECORD,
+    Port,
+    Record,
     adapter_name,
     adapter_of,
     bandwidth_of,
+    check_records,
     host_name,
+    name_records,
+    read_records,
     switch_name,
 )
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.fabrics.imported import Cable, ImportedFabric, Node
+from simshuffle.fabrics.imported import Cable, ImportedFabric, Node, with_ports
 from simshuffle.fabrics.infiniband import rate_of
-from simshuffle.fabrics.network import with_ports
 
 MOST_PORTS = 254
 """Of a node of InfiniBand."""

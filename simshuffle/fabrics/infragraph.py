@@ -24,8 +24,8 @@ from simshuffle.fabrics.imported import (
     Missing,
     Node,
     refuse,
+    with_ports,
 )
-from simshuffle.fabrics.network import with_ports
 from simshuffle.spec.library import documents
 
 _BEGIN = re.compile(r'^\s*"?(instances|devices)"?\s*:', re.MULTILINE)

@@ -7,8 +7,14 @@ from pathlib import Path
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.fabrics import ibnetdiscover, infiniband, infragraph, lfts, slurm
-from simshuffle.fabrics.imported import ImportedFabric, Missing, errors_of, read_text, refuse
-from simshuffle.fabrics.network import of_network
+from simshuffle.fabrics.imported import (
+    ImportedFabric,
+    Missing,
+    errors_of,
+    of_network,
+    read_text,
+    refuse,
+)
 from simshuffle.topology.custom import Custom
 from simshuffle.topology.graph import graph_problems
 

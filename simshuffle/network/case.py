@@ -1,5 +1,4 @@
-"""Cases: explicit flows over explicit links as a JSON file. Read with all its problems at once;
-written so that reading gives it back."""
+"""Cases: explicit flows over explicit links as a JSON file, read with all its problems at once."""
 
 from __future__ import annotations
 
@@ -7,27 +6,58 @@ import difflib
 import gc
 import gzip
 import json
+import reprlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from pydantic import FailFast, Field, Strict, TypeAdapter, ValidationError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.network.batch import as_floats
-from simshuffle.network.case_columns import LARGEST, Columns, shown
+from simshuffle.network.deadlock import circle_in
 from simshuffle.network.flows import Flows, Links, successors
-from simshuffle.network.whole_file import whole_file
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 _REQUIRED = {"": ("links", "flows"), "links": ("capacity", "latency"), "flows": ("size", "route")}
 _OPTIONAL = {"": ("name",), "links": ("name",), "flows": ("start", "after", "end")}
-_GZIP = b"\x1f\x8b"
-_AT_ONCE = 1 << 16
-_ANY = 2**31 - 1
+LARGEST = 1e30
+"""Bound of every number, so that sums and quotients of all of them stay finite. Capacities are at
+least its inverse."""
+MOST_HOPS = 2**30
+"""Entries of the padded table of routes: the compiled network numbers them with 32 bits."""
+_MOST_SHOWN = 3
+
+_short = reprlib.Repr()
+_short.maxlist = _short.maxdict = 6
+_short.maxstring = _short.maxlong = _short.maxother = 40
+
+
+def _each(item: Any) -> Any:
+    """A list of which the first bad element is told."""
+    return Annotated[list[item], Strict(), FailFast()]
+
+
+_POSITIVE = Annotated[float, Strict(), Field(ge=1 / LARGEST, le=LARGEST)]
+_NUMBER = Annotated[float, Strict(), Field(ge=0, le=LARGEST)]
+_TEXT = Annotated[str, Strict()]
+_FROM_0 = f"at least 0 and at most {LARGEST:g}"
+_COLUMNS: dict[str, tuple[Any, str]] = {
+    "links.capacity": (
+        _POSITIVE,
+        f"numbers of bytes/s, greater than 0 (at least {1 / LARGEST:g}) and at most {LARGEST:g}",
+    ),
+    "links.latency": (_NUMBER, f"numbers of s, {_FROM_0}"),
+    "links.name": (_TEXT, "texts"),
+    "flows.size": (_NUMBER, f"numbers of bytes, {_FROM_0}"),
+    "flows.start": (_NUMBER, f"numbers of s, {_FROM_0}"),
+    "flows.end": (_NUMBER, f"numbers of s, {_FROM_0}"),
+}
+"""The lists of a file: of what, and in words."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +72,13 @@ class Case:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-# ------------------------------------------------------------------------------------------ reading
-
-
 def read_case(path: str | Path) -> Case:
     """The case in a JSON file, which may be compressed with gzip. The format is described in
     docs/replay.md.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or is not a case; all problems that can be
-            told apart are in it.
+        InputError: the file cannot be read, is not JSON, or is not a case; the first problem of
+            every list is in it.
     """
     path = Path(path)
     # lists by the hundred thousand without a cycle among them: looking for cycles would take longer
@@ -69,146 +96,100 @@ def read_case(path: str | Path) -> Case:
 
 
 def _case(data: dict[str, Any], path: Path) -> Case:
-    columns = Columns()
-    _check_keys(data, "", columns)
+    problems: list[Problem] = []
+    _check_keys(data, "", problems)
     name = data.pop("name", path.name.removesuffix(".gz").removesuffix(".json"))
     if type(name) is not str:
-        columns.add("name", "must be a text", shown(name), "Write it in quotes, or leave it out.")
-    link_part, flow_part = (_part(data, key, columns) for key in ("links", "flows"))
-    n_links = _count(link_part, "capacity")
-    links = _links(link_part, columns)
-    flows, expected = _flows(flow_part, _ANY if n_links is None else n_links, columns)
-    if links is None or flows is None:
-        raise InputError(columns.problems, str(path))
+        rule, remedy = "must be a text", "Write it in quotes, or leave it out."
+        problems.append(Problem("name", rule, _short.repr(name), remedy))
+    link_part, flow_part = (_part(data, key, problems) for key in ("links", "flows"))
+    n_links, count = _count(link_part, "capacity"), _count(flow_part, "size")
+    found = {}
+    for where, kinds in _COLUMNS.items():
+        part, length = (link_part, n_links) if where[0] == "l" else (flow_part, count)
+        found[where] = _column(part, where, length, kinds, problems)
+    for key, noun, below in (("route", "link", n_links), ("after", "flow", count)):
+        item = Annotated[int, Strict(), Field(ge=0, lt=2**31 - 1 if below is None else below)]
+        last = "" if below is None else f" to {below - 1}"
+        kinds = _each(item), f"lists of numbers of a {noun}, by its place in the file: from 0{last}"
+        found[key] = _column(flow_part, f"flows.{key}", count, kinds, problems)
+    after = found["after"]
+    itself = [flow for flow, others in enumerate(after or ()) if flow in others]
+    rule = "must not name the flow itself"
+    problems += first_of_many("flows.after", rule, itself, str, "Give other flows.")
+    table = None if found["route"] is None else _table(found["route"], problems)
+    if problems or table is None:
+        raise InputError(problems, str(path))
+    links = Links(found["links.capacity"], found["links.latency"], found["links.name"] or ())
+    flows = Flows.of(table, found["flows.size"], found["flows.start"], after)
     _refuse_circles(flows, str(path))
-    return Case(links, flows, expected, name, data)
+    end = found["flows.end"]
+    return Case(links, flows, None if end is None else as_floats(end), name, data)
 
 
 def _load(path: Path) -> dict[str, Any]:
     """The mapping in a JSON file."""
-    where, rule, remedy = "", "must be JSON", "Write it as docs/replay.md says."
+    remedy = "Write it as docs/replay.md says."
     try:
-        raw = _bytes(path)
-        if raw.startswith(_GZIP) or path.suffix == ".gz":
+        raw = path.read_bytes()
+        if raw.startswith(b"\x1f\x8b") or path.suffix == ".gz":
             raw = gzip.decompress(raw)
         data = json.loads(raw, object_pairs_hook=_unique)
         if isinstance(data, dict):
             return data
-        rule, value = "must be a mapping with the keys 'links' and 'flows'", shown(data)
+        rule = "must be a mapping with the keys 'links' and 'flows'"
+        problem = Problem("", rule, _short.repr(data), remedy)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        rule, value, remedy = (
-            "must be a whole gzip file",
-            str(error),
-            "Write it again; a name without .gz means that it is not compressed.",
-        )
+        remedy = "Write it again; a name without .gz means that it is not compressed."
+        problem = Problem("", "must be a whole gzip file", str(error), remedy)
     except OSError as error:
-        rule, value, remedy = (
-            f"cannot be read: {error.strerror or error}",
-            "",
-            "Give the path of a JSON file.",
-        )
+        rule = f"cannot be read: {error.strerror or error}"
+        problem = Problem("", rule, "", "Give the path of a JSON file.")
     except json.JSONDecodeError as error:
-        where, value, remedy = (
-            f"line {error.lineno}, column {error.colno}",
-            error.msg,
-            "Correct that place.",
-        )
-    except UnicodeDecodeError:
-        value, remedy = "bytes that are not UTF-8", "Save it as UTF-8."
-    except (ValueError, RecursionError) as error:
-        value = str(error)
-    raise InputError(Problem(where, rule, value, remedy), str(path))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except ValueError as error:  # a zero byte in it
-        raise OSError(str(error)) from None
+        where = f"line {error.lineno}, column {error.colno}"
+        problem = Problem(where, "must be JSON", error.msg, "Correct that place.")
+    except (ValueError, RecursionError) as error:  # not UTF-8, or a path with a zero byte, too
+        problem = Problem("", "must be JSON in UTF-8", str(error), remedy)
+    raise InputError(problem, str(path))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(
-            f"the key {shown(next(key for key in out if keys.count(key) > 1))} is written twice"
-        )
+        twice = next(key for key in out if keys.count(key) > 1)
+        raise ValueError(f"the key {_short.repr(twice)} is written twice")
     return out
 
 
-def _part(data: dict[str, Any], name: str, columns: Columns) -> dict[str, Any]:
+def _part(data: dict[str, Any], name: str, problems: list[Problem]) -> dict[str, Any]:
     """The mapping ``name``, taken out of ``data``; empty if there is none."""
     if name not in data:
         return {}
     part = data.pop(name)
     if isinstance(part, dict):
-        _check_keys(part, name, columns)
+        _check_keys(part, name, problems)
         return part
-    columns.add(name, "must be a mapping of lists", shown(part), "Write it as docs/replay.md says.")
+    rule, remedy = "must be a mapping of lists", "Write it as docs/replay.md says."
+    problems.append(Problem(name, rule, _short.repr(part), remedy))
     return {}
 
 
-def _check_keys(part: Mapping[str, Any], where: str, columns: Columns) -> None:
+def _check_keys(part: Mapping[str, Any], where: str, problems: list[Problem]) -> None:
     """Note the keys that are missing, and those that look like a slip for one that is missing."""
-    dot = f"{where}." if where else ""
     known = (*_REQUIRED[where], *_OPTIONAL[where])
     strange = [key for key in part if key not in known]
     for key in known:
         if key in part:
             continue
-        near = _likeness(key, strange)
-        if near:
+        # two letters that changed places, or capitals; or nearly the same letters
+        close = [other for other in strange if sorted(other.lower()) == sorted(key)]
+        if close := close or difflib.get_close_matches(key, strange, 1, 0.75):
             rule, remedy = "is not a key of a case", f"Did you mean '{key}'?"
-            columns.add(f"{dot}{near}", rule, shown(part[near]), remedy)
+            value = _short.repr(part[close[0]])
+            problems.append(Problem(close[0], rule, value, remedy).below(where))
         elif key in _REQUIRED[where]:
-            columns.add(f"{dot}{key}", "is required", remedy="Add it.")
-
-
-def _likeness(key: str, strange: list[str]) -> str:
-    """The one of ``strange`` that was probably meant to be ``key``, or an empty text."""
-    for other in strange:
-        if sorted(other.lower()) == sorted(key):  # two letters changed places, or capitals
-            return other
-    return next(iter(difflib.get_close_matches(key, strange, 1, 0.75)), "")
-
-
-def _links(part: Mapping[str, Any], columns: Columns) -> Links | None:
-    count = _count(part, "capacity")
-    capacity = columns.numbers(part, "links.capacity", count, "bytes/s", 1 / LARGEST)
-    latency = columns.numbers(part, "links.latency", count, "s")
-    names = columns.texts(part["name"], "links.name", count) if "name" in part else None
-    if columns.problems or capacity is None or latency is None:
-        return None
-    return Links(capacity, latency, names or ())
-
-
-def _flows(
-    part: dict[str, Any], n_links: int, columns: Columns
-) -> tuple[Flows | None, Floats | None]:
-    count = _count(part, "size")
-    table = None
-    edges = np.empty((2, 0), np.int64)
-    size = columns.numbers(part, "flows.size", count, "bytes")
-    start = columns.numbers(part, "flows.start", count, "s")
-    start = start if "start" in part else np.zeros(count or 0)
-    expected = columns.numbers(part, "flows.end", count, "s")
-    if "route" in part:
-        route = columns.ragged(part.pop("route"), "flows.route", count, "link", n_links)
-        table = None if route is None else columns.table("flows.route", *route)
-    if "after" in part:
-        after = columns.ragged(
-            part.pop("after"), "flows.after", count, "flow", _ANY if count is None else count
-        )
-        if after is not None:
-            lengths, before = after
-            edges = np.stack([before, np.repeat(np.arange(len(lengths)), lengths)])
-            itself = np.unique(edges[0, edges[0] == edges[1]]).tolist()
-            rule = "must not name the flow itself"
-            columns.each("flows.after", rule, itself, str, "Give other flows.")
-    if columns.problems or size is None or start is None or table is None:
-        return None, None
-    return Flows(table, size, start, edges[0], edges[1]), expected
+            problems.append(Problem(key, "is required", "", "Add it.").below(where))
 
 
 def _count(part: Mapping[str, Any], key: str) -> int | None:
@@ -217,128 +198,79 @@ def _count(part: Mapping[str, Any], key: str) -> int | None:
     return len(values) if isinstance(values, list) else None
 
 
+def _column(
+    part: Mapping[str, Any],
+    where: str,
+    count: int | None,
+    kinds: tuple[Any, str],
+    problems: list[Problem],
+) -> Any:
+    """The list of a part of the file that the last word of ``where`` names; None if there is none,
+    or with a problem in it. See `_COLUMNS` for ``kinds``."""
+    key = where.rpartition(".")[2]
+    if key not in part:
+        return None
+    try:
+        column = TypeAdapter(_each(kinds[0])).validate_python(part[key])
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = "".join(f"[{step}]" for step in first["loc"])
+        rule, value = f"must be a list of {kinds[1]}", _short.repr(first["input"])
+        problems.append(Problem(where + place, rule, value, "Correct it; units are left out."))
+        return None
+    if count is not None and len(column) != count:
+        rule = f"must have {count} elements, as the lists beside it"
+        problems.append(Problem(where, rule, str(len(column)), "Give one for each."))
+    return column
+
+
+def _table(routes: list[list[int]], problems: list[Problem]) -> Ints32 | None:
+    """(routes, longest) int32, padded with -1; None if it would be too large. A link that a route
+    has twice is noted."""
+    lengths = np.fromiter(map(len, routes), np.int64, len(routes))
+    width = max(int(lengths.max(initial=0)), 1)
+    if len(routes) * width > MOST_HOPS:
+        rule = f"flows times links of the longest route must be at most {MOST_HOPS}"
+        remedy = "Put the flows with long routes into a case of their own."
+        problems.append(Problem("flows.route", rule, f"{len(routes)} x {width}", remedy))
+        return None
+    out = np.full((len(routes), width), -1, np.int32)
+    flat = np.fromiter(chain.from_iterable(routes), np.int32, int(lengths.sum()))
+    out[np.arange(width) < lengths[:, None]] = flat
+    ordered = np.sort(out, axis=1)
+    twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+    rule, remedy = "must not use a link twice", "Give a route without a loop."
+    bad = np.flatnonzero(twice)
+    problems += first_of_many("flows.route", rule, bad, lambda i: _short.repr(routes[i]), remedy)
+    return out
+
+
+def first_of_many(
+    path: str, rule: str, bad: list[int] | Ints, value: Callable[[int], str], remedy: str
+) -> list[Problem]:
+    """Problems of the first of the elements at the places ``bad``, which break one rule, each with
+    its ``value``; and one of how many more there are."""
+    first = [Problem(f"{path}[{i}]", rule, value(int(i)), remedy) for i in list(bad[:_MOST_SHOWN])]
+    if more := len(bad[_MOST_SHOWN:]):
+        again = "as many more break the same rule"
+        first.append(Problem(path, again, str(more), "Correct them likewise."))
+    return first
+
+
 def _refuse_circles(flows: Flows, source: str) -> None:
     """See that no flows wait for each other."""
-    if not np.any(flows.after_from > flows.after_to):
-        return  # everything waits for what stands before it in the file
-    offsets, following = (values.tolist() for values in successors(flows))
-    waiting = np.bincount(flows.after_to, minlength=len(flows)).tolist()
-    free = [flow for flow, count in enumerate(waiting) if count == 0]
-    while free:
-        flow = free.pop()
-        for other in following[offsets[flow] : offsets[flow + 1]]:
-            waiting[other] -= 1
-            if waiting[other] == 0:
-                free.append(other)
-    stuck = [flow for flow, count in enumerate(waiting) if count]
-    if not stuck:
+    circle = circle_in(*successors(flows))
+    if circle is None:
         return
-    held = np.array(waiting)[flows.after_from] > 0  # a stuck flow waits for another one that is
-    awaits = dict(zip(flows.after_to[held].tolist(), flows.after_from[held].tolist(), strict=True))
-    path = [stuck[0]]
-    seen = {stuck[0]: 0}
-    while (flow := awaits[path[-1]]) not in seen:
-        seen[flow] = len(path)
-        path.append(flow)
-    ring = [*path[seen[flow] :], flow]
-    text = " waits for ".join(str(flow) for flow in ring[:6]) + (
-        f" ... ({len(ring) - 1} flows)" if len(ring) > 6 else ""
-    )
-    rule = f"flows must not wait for each other in a circle, and {len(stuck)} would never start"
+    # from each to one that it waits for
+    ring = [circle[0], *circle[:0:-1], circle[0]]
+    text = " waits for ".join(map(str, ring[:6])) + " ..." * (len(ring) > 6)
     raise InputError(
-        Problem(f"flows.after[{ring[0]}]", rule, f"flow {text}", "Take one of them out of it."),
+        Problem(
+            f"flows.after[{ring[0]}]",
+            f"flows must not wait for each other in a circle, as {len(circle)} do",
+            f"flow {text}",
+            "Take one of them out of it.",
+        ),
         source,
     )
-
-
-# ------------------------------------------------------------------------------------------ writing
-
-
-def write_case(
-    path: str | Path,
-    links: Links,
-    flows: Flows,
-    *,
-    expected: ArrayLike | None = None,
-    name: str = "",
-    about: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a case that `read_case` reads back to the last bit: whole or not at all, compressed if
-    ``path`` ends in .gz.
-
-    Args:
-        path: the file; one that is there is replaced.
-        links: the links.
-        flows: the flows.
-        expected: (flows,) s, when they are expected to end; None to say nothing.
-        name: of the case; empty for the name of the file.
-        about: anything else that JSON can hold, for the top of the file.
-
-    Raises:
-        ValueError: a route names a link that does not exist, ``expected`` has another length, or
-            ``about`` holds a key of the format.
-        OSError: the file cannot be written.
-    """
-    reserved = {"links", "flows", "name"} & set(about or ())
-    if reserved:
-        raise ValueError(f"'{min(reserved)}' cannot be in about: it is a key of the case itself")
-    if flows.routes.size and flows.routes.max() >= len(links):
-        raise ValueError(
-            f"a route names link {flows.routes.max()}, and there are {len(links)} links"
-        )
-    ends = None if expected is None else as_floats(expected)
-    if ends is not None and ends.shape != (len(flows),):
-        raise ValueError(
-            f"expected {ends.shape} must have one entry for each of the {len(flows)} flows"
-        )
-    with whole_file(Path(path)) as file:
-        file.write("{")
-        for key, value in {**({"name": name} if name else {}), **(about or {})}.items():
-            file.write(f"{json.dumps(key)}: {json.dumps(value)},\n")
-        file.write('"links": {')
-        if len(links.names):
-            _write_list(file, "name", _pieces(list(links.names)))
-        _write_list(file, "capacity", _pieces(links.capacity))
-        _write_list(file, "latency", _pieces(links.latency), last=True)
-        file.write('},\n"flows": {')
-        _write_list(file, "size", _pieces(flows.nbytes))
-        _write_list(file, "start", _pieces(flows.start))
-        if len(flows.after_to):
-            _write_list(file, "after", _predecessors(flows))
-        if ends is not None:
-            _write_list(file, "end", _pieces(ends))
-        _write_list(file, "route", _routes(flows), last=True)
-        file.write("}}\n")
-
-
-def _write_list(file: TextIO, key: str, pieces: Iterable[list[Any]], *, last: bool = False) -> None:
-    """Write a long list piece by piece: the text of the whole would need more memory than the
-    arrays."""
-    file.write(f'"{key}": [')
-    for number, piece in enumerate(pieces):
-        file.write((", " if number else "") + json.dumps(piece)[1:-1])
-    file.write("]" if last else "],\n")
-
-
-def _pieces(values: Floats | list[str]) -> Iterable[list[Any]]:
-    for first in range(0, len(values), _AT_ONCE):
-        piece = values[first : first + _AT_ONCE]
-        yield piece if isinstance(piece, list) else piece.tolist()
-
-
-def _routes(flows: Flows) -> Iterable[list[list[int]]]:
-    for first in range(0, len(flows), _AT_ONCE):
-        table = flows.routes[first : first + _AT_ONCE]
-        lengths = np.count_nonzero(table >= 0, axis=1).tolist()
-        yield [row[:length] for row, length in zip(table.tolist(), lengths, strict=True)]
-
-
-def _predecessors(flows: Flows) -> Iterable[list[list[int]]]:
-    before = flows.after_from[np.argsort(flows.after_to, kind="stable")]
-    ends = np.cumsum(np.bincount(flows.after_to, minlength=len(flows)))
-    for first in range(0, len(flows), _AT_ONCE):
-        begin = int(ends[first - 1]) if first else 0
-        cuts = ends[first : first + _AT_ONCE]
-        yield [
-            piece.tolist() for piece in np.split(before[begin : int(cuts[-1])], cuts[:-1] - begin)
-        ]

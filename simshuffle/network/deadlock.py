@@ -50,9 +50,7 @@ class ChannelDependencies:
         waiting, waited = np.divmod(known, count)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(waiting, minlength=count), out=offsets[1:])
-        left = np.bincount(waited, minlength=count)
-        _take_away(offsets, waited, left, np.empty(count, np.int64))
-        circle = _circle(waiting, waited, left)
+        circle = circle_in(offsets, waited)
         if circle is None:
             self._known = known
         return circle
@@ -81,22 +79,28 @@ def deadlock(links: Links, circle: Sequence[int]) -> Problem:
     )
 
 
-def _circle(waiting: Ints64, waited: Ints64, left: Ints64) -> list[int] | None:
-    """A circle among the links that `_take_away` could not take away; each of them is waited for by
-    another of them."""
+def circle_in(offsets: Ints64, following: Ints64 | Ints32) -> list[int] | None:
+    """Numbers of which each is followed by the next, and the last by the first; None if there is no
+    such circle. Those that follow number k are from ``offsets[k]`` to ``offsets[k + 1]`` in
+    ``following``."""
+    count = len(offsets) - 1
+    left = np.bincount(following, minlength=count)
+    _take_away(offsets, following.astype(np.int64), left, np.empty(count, np.int64))
     if not left.any():
         return None
-    among = np.flatnonzero((left[waiting] > 0) & (left[waited] > 0))
-    before = dict(zip(waited[among].tolist(), waiting[among].tolist(), strict=True))
-    link = int(np.flatnonzero(left)[0])
+    # each number that is left follows another one that is
+    first = np.repeat(np.arange(count), np.diff(offsets))
+    among = np.flatnonzero((left[first] > 0) & (left[following] > 0))
+    before = dict(zip(following[among].tolist(), first[among].tolist(), strict=True))
+    number = int(np.flatnonzero(left)[0])
     path: dict[int, None] = {}
-    while link not in path:
-        path[link] = None
-        link = before[link]
+    while number not in path:
+        path[number] = None
+        number = before[number]
     steps = list(path)
-    circle = steps[steps.index(link) :][::-1]
-    first = circle.index(min(circle))
-    return circle[first:] + circle[:first]
+    circle = steps[steps.index(number) :][::-1]
+    least = circle.index(min(circle))
+    return circle[least:] + circle[:least]
 
 
 def _unique_pairs(routes: Ints32, count: int) -> Ints64:

@@ -9,7 +9,7 @@ load, which only a simulation should cost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import numpy as np
@@ -18,13 +18,11 @@ from pydantic import Field, model_validator
 from simshuffle.network import analytic
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Flows, Links, Outcome
-from simshuffle.network.packet_records import check_sizes
-from simshuffle.spec.arrays import Flags, Ints
+from simshuffle.spec.arrays import Flags
 from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
-    from simshuffle.network.packet import PacketRun
 
 Progress = Callable[[float], None]
 
@@ -160,11 +158,15 @@ class Packet(Spec):
 
     @model_validator(mode="after")
     def _buffer_holds_a_packet(self) -> Packet:
-        check_sizes(self.mtu, self.port_buffer)
+        if int(self.port_buffer) < ceil(self.mtu):
+            raise ValueError(
+                f"port_buffer must hold at least one packet of mtu = {self.mtu:g} B; got"
+                f" {self.port_buffer:g} B. Raise port_buffer."
+            )
         return self
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
-        """When ``flows`` end; `run` tells more.
+        """When ``flows`` end; `packet.run` tells more.
 
         Returns:
             finish: (flows,) s; makespan: s; error_bound: None.
@@ -175,35 +177,9 @@ class Packet(Spec):
             SimulationError: flows wait for each other in a circle.
             ValueError: a route has a link that does not exist.
         """
-        return self.run(links, flows, progress=progress).outcome
-
-    def run(
-        self,
-        links: Links,
-        flows: Flows,
-        *,
-        pair: Ints | None = None,
-        progress: Progress | None = None,
-    ) -> PacketRun:
-        """Run ``flows`` to their end.
-
-        Args:
-            links: the network.
-            flows: what it carries.
-            pair: (flows,) keys of the queue pairs among those with the same first link; None for
-                the last link of each route.
-            progress: called with the share of the bytes that has been delivered, every few million
-                events.
-
-        Returns:
-            The ends, and the statistics of the links.
-
-        Raises:
-            TopologyError, SimulationError, ValueError: as `finish_times`.
-        """
         from simshuffle.network import packet
 
-        return packet.run(links, flows, self.mtu, self.port_buffer, pair, progress)
+        return packet.run(links, flows, self.mtu, self.port_buffer, progress=progress).outcome
 
 
 Model = Analytic | Fluid | Packet

@@ -22,7 +22,7 @@ from simshuffle.network import packet_records as records
 from simshuffle.network.batch import as_floats
 from simshuffle.network.deadlock import ChannelDependencies
 from simshuffle.network.flows import Flows, Links, Outcome, successors
-from simshuffle.network.packet_records import LONGEST, TICK, check_sizes
+from simshuffle.network.packet_records import LONGEST, TICK
 from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.compiling import words
 
@@ -197,12 +197,10 @@ class PacketNetwork:
         port_buffer: bytes of an input buffer.
 
     Raises:
-        ValueError: sizes that are not positive and finite, a buffer that does not hold a packet, or
-            a link on which a packet takes longer than the clock can count (36 hours).
+        ValueError: a link on which a packet takes longer than the clock can count (36 hours).
     """
 
     def __init__(self, links: Links, *, mtu: float, port_buffer: float) -> None:
-        check_sizes(mtu, port_buffer)
         slowest = float((mtu / links.capacity + links.latency).max(initial=0.0))
         if slowest >= TICK * LONGEST:
             raise ValueError(
@@ -345,10 +343,20 @@ def run(
     flows: Flows,
     mtu: float,
     port_buffer: float,
-    pair: Ints | None,
-    progress: Callable[[float], None] | None,
+    *,
+    pair: Ints | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> PacketRun:
-    """What `Packet.run` returns and raises; ``mtu`` and ``port_buffer`` in bytes."""
+    """Run ``flows`` to their end; raises what `Packet.finish_times` does.
+
+    Args:
+        links, flows: the network, and what it carries.
+        mtu, port_buffer: bytes.
+        pair: (flows,) keys of the queue pairs among those with the same first link; None for the
+            last link of each route.
+        progress: called with the share of the bytes that has been delivered, every few million
+            events.
+    """
     check_routes(links, flows.routes)
     ChannelDependencies(links).refuse_circles(flows.routes)
     core = Core(links, mtu, port_buffer, _tick_for(links, flows, mtu), pairs=len(flows))

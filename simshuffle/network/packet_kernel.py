@@ -27,17 +27,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.packet_queues import (
-    ask,
-    enqueue,
-    free_slot,
-    new_packet,
-    new_slot,
-    pop,
-    schedule,
-    source_asks,
-    take_packet,
-)
 from simshuffle.network.packet_records import (
     AWAKE,
     DONE,
@@ -49,7 +38,16 @@ from simshuffle.network.packet_records import (
     RUNNING,
     STARVED,
     State,
+    ask,
+    enqueue,
+    free_slot,
+    new_packet,
+    new_slot,
     no_messages,
+    pop,
+    schedule,
+    source_asks,
+    take_packet,
 )
 from simshuffle.spec.compiling import at_address, compiled, entry
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from multiprocessing.pool import ThreadPool
 
 import numpy as np
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.network.analytic import alone
-from simshuffle.network.case import Case
-from simshuffle.network.case_columns import Columns
+from simshuffle.network.case import Case, first_of_many
 from simshuffle.network.flows import Flows, Links, Outcome, latest_ends
 from simshuffle.network.fluid_records import INSTANT
-from simshuffle.network.models import MODELS, Analytic, Model
+from simshuffle.network.models import Analytic, Model, Network
 from simshuffle.spec.arrays import Floats
-from simshuffle.spec.library import nearest
+from simshuffle.spec.record import Spec
+from simshuffle.spec.validation import validated
 
-_EXAMPLES = {"mtu": "'4096 B'", "port_buffer": "'64 KiB'"}
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -37,6 +34,10 @@ class Replay:
     cpu: float  # s of processor time that the model took; compiled code had been loaded before
 
 
+class _Named(Spec):
+    network: Network
+
+
 def network_model(kind: str, settings: Mapping[str, object]) -> Model:
     """The network model of that name with its settings, texts as on the command line; those that
     are None keep their default.
@@ -44,58 +45,20 @@ def network_model(kind: str, settings: Mapping[str, object]) -> Model:
     Raises:
         InputError: there is no such model, it has no such setting, or a value is out of range.
     """
-    model = MODELS.get(kind)
-    if model is None:
-        raise InputError(
-            Problem("--network", "no such network model", repr(kind), nearest(kind, list(MODELS))),
-            "command line",
-        )
     given = {name: value for name, value in settings.items() if value is not None}
-    problems = [
-        _not_of_the_model(kind, name, value)
-        for name, value in given.items()
-        if name not in model.model_fields
-    ]
-    if not problems:
-        try:
-            if "tolerance" in given:
-                given["tolerance"] = _tolerance(str(given["tolerance"]))
-            return model.model_validate(given)
-        except ValidationError as error:
-            problems = [_out_of_range(kind, each) for each in error.errors(include_url=False)]
-    raise InputError(problems, "command line")
+    with suppress(ValueError):
+        given |= {name: float(str(given[name])) for name in given if name == "tolerance"}
+    found, problems = validated({"network": {"kind": kind, **given}}, _Named)
+    if found is None or problems:
+        raise InputError(
+            [replace(each, path=_option(each.path)) for each in problems], "command line"
+        )
+    return found.network
 
 
-def _not_of_the_model(kind: str, name: str, value: object) -> Problem:
-    owners = [f"--network {other}" for other, its in MODELS.items() if name in its.model_fields]
-    rule, remedy = (
-        f"the {kind} network has no such setting",
-        f"Use it with {' or '.join(owners)} only.",
-    )
-    return Problem(_option(name), rule, str(value), remedy)
-
-
-def _tolerance(text: str) -> float:
-    """A tolerance (a share) from the command line."""
-    try:
-        tolerance = float(text)
-    except ValueError:
-        tolerance = math.nan
-    if not 0 <= tolerance < 1:
-        rule, remedy = "must be a number, at least 0 and less than 1", "For example 0.01."
-        raise InputError(Problem("--tolerance", rule, text, remedy), "command line")
-    return tolerance
-
-
-def _out_of_range(kind: str, error: ErrorDetails) -> Problem:
-    name = str(error["loc"][0]) if error["loc"] else ""
-    where, value = (_option(name), str(error["input"])) if name else (f"--network {kind}", "")
-    remedy = f"For example {_EXAMPLES[name]}." if name in _EXAMPLES else ""
-    return Problem(where, error["msg"].removeprefix("Value error, "), value, remedy)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _option(path: str) -> str:
+    name = path.rpartition(".")[2]
+    return "--network" if name == "kind" else f"--{name.replace('_', '-')}"
 
 
 def replay(case: Case, model: Model, progress: Callable[[float], None] | None = None) -> Replay:
@@ -106,10 +69,8 @@ def replay(case: Case, model: Model, progress: Callable[[float], None] | None = 
             side.
         SimulationError: the model could not go on.
     """
-    columns = Columns()
-    check_resolution(case.links, case.flows, columns)
-    if columns.problems:
-        raise InputError(columns.problems, case.name)
+    if problems := resolution_problems(case.links, case.flows):
+        raise InputError(problems, case.name)
     # the first call of a process loads compiled code, or compiles it; that is no part of the work
     model.finish_times(Links(np.ones(1), np.zeros(1)), Flows.of([[0]], [1.0]))
     begin = time.process_time()
@@ -225,14 +186,13 @@ NO_BYTES = 1.0
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
-    """Note the flows and links whose numbers are lost beside others; flows must not wait in a
-    circle."""
+def resolution_problems(links: Links, flows: Flows) -> list[Problem]:
+    """The flows and links whose numbers are lost beside others; flows must not wait in a circle."""
     crossed = np.append(flows.link_bytes(links), 0.0)
     busiest = crossed[flows.routes].max(axis=1, initial=0.0)
     lost = EPSILON * busiest
     bad = np.flatnonzero((flows.nbytes > 0) & (lost > np.maximum(SHARE * flows.nbytes, NO_BYTES)))
-    columns.each(
+    problems = first_of_many(
         "flows.size",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of all bytes over one of its"
         f" links and must be within {SHARE:g} of the flow's own",
@@ -245,7 +205,7 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
     ends = latest_ends(flows, seconds)
     lost = INSTANT * ends
     bad = np.flatnonzero(drains & (lost > np.maximum(SHARE * seconds, NO_TIME)))
-    columns.each(
+    problems += first_of_many(
         "flows",
         f"must not be lost in rounding: times are told to {INSTANT:g} of themselves, which must be"
         f" within {SHARE:g} of what the flow takes alone",
@@ -254,11 +214,9 @@ def check_resolution(links: Links, flows: Flows, columns: Columns) -> None:
         "Let the case begin near 0 s, or put what comes later into a case of its own.",
     )
     used = np.unique(flows.routes[flows.routes >= 0])
-    if not len(used):
-        return
-    largest = float(links.capacity[used].max())
+    largest = float(links.capacity[used].max(initial=0.0))
     slow = used[EPSILON * largest > SHARE * links.capacity[used]]
-    columns.each(
+    return problems + first_of_many(
         "links.capacity",
         f"must not be lost in rounding, which is to {EPSILON:.2g} of the largest capacity and must"
         f" be within {SHARE:g} of this one",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import TopologyError
-from simshuffle.fabrics.network import of_network
+from simshuffle.fabrics.imported import of_network
 from simshuffle.routing import DModK, Fabric, ForwardingTables, MinHop
 from simshuffle.routing.forwarding_tables import TableRouter, Tables
 from tests.attached import attach_storage

@@ -20,9 +20,8 @@ from simshuffle.cli.machine_import import machine_files
 from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
 from simshuffle.fabrics import ibsim, infragraph
-from simshuffle.fabrics.imported import Missing
+from simshuffle.fabrics.imported import Missing, graphml
 from simshuffle.fabrics.lfts import read_tables, tables_of
-from simshuffle.fabrics.network import graphml
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.network import Fluid
 from simshuffle.network.case import read_case

@@ -13,6 +13,7 @@ from simshuffle.network.batch import TransferBatch, chain, pad_routes, tasks
 from simshuffle.network.fluid import FluidNetwork
 from simshuffle.network.hybrid import AnalyticNetwork, HybridNetwork
 from simshuffle.network.models import shared_network
+from simshuffle.network.packet import run
 from simshuffle.plan.effort import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.sim import simulate as runs
@@ -444,6 +445,8 @@ def test_packets_posted_on_the_way_equal_packets_posted_at_once(seed, count):
         env.process(one(i))
     env.process(env.timeout(step) for step in rng.uniform(0, 0.1, 40))
     env.run()
-    expected = model.run(links, Flows.of(routes, nbytes, start), pair=np.arange(count))
+    expected = run(
+        links, Flows.of(routes, nbytes, start), model.mtu, model.port_buffer, pair=np.arange(count)
+    )
     np.testing.assert_allclose(found, expected.outcome.finish, rtol=1e-9)
     np.testing.assert_allclose(net.link_statistics().nbytes, expected.statistics.nbytes, rtol=1e-9)

@@ -15,10 +15,16 @@ from simshuffle.cli import main
 from simshuffle.errors import TopologyError
 from simshuffle.fabrics import ibsim, infragraph
 from simshuffle.fabrics.ibnetdiscover import fabric_of
-from simshuffle.fabrics.imported import Missing, natural, opensm_order, unique_names
+from simshuffle.fabrics.imported import (
+    Missing,
+    graphml,
+    natural,
+    of_network,
+    opensm_order,
+    unique_names,
+)
 from simshuffle.fabrics.infiniband import LANE_GBIT, bandwidth_of, rate_of
 from simshuffle.fabrics.lfts import read_tables, tables_of
-from simshuffle.fabrics.network import graphml, of_network
 from simshuffle.fabrics.reading import read_fabric
 from simshuffle.scenario.scenario import load_scenario, machine_of
 from simshuffle.topology.cabling import Cabling

@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
+from simshuffle.network import Analytic, Fluid, Packet
 from simshuffle.network.analytic import alone
-from simshuffle.network.case import Case, read_case, write_case
+from simshuffle.network.case import Case, read_case
 from simshuffle.network.flows import latest_ends
 from simshuffle.network.replay import network_model, relative_errors, replay
 
@@ -264,96 +264,6 @@ def test_a_case_is_read_as_it_is_written():
     assert case.expected.tolist() == [3, 2, 5, 5.5, 5.5]
 
 
-# ----------------------------------------------------------------------------------- writing a case
-
-
-@st.composite
-def cases(draw):
-    n_links, count = draw(st.integers(1, 5)), draw(st.integers(0, 8))
-    number = st.floats(0, 1e20)
-    links = Links(
-        draw(st.lists(st.floats(1e-20, 1e20), min_size=n_links, max_size=n_links)),
-        draw(st.lists(number, min_size=n_links, max_size=n_links)),
-        draw(st.just(()) | st.lists(st.text(max_size=5), min_size=n_links, max_size=n_links)),
-    )
-    route = st.lists(st.integers(0, n_links - 1), unique=True, max_size=n_links)
-    columns = [
-        draw(st.lists(kind, min_size=count, max_size=count))
-        for kind in (route, number, number, number)
-    ]
-    # a flow may wait for what stands behind it, but never in a circle
-    order = draw(st.permutations(range(count)))
-    after = [[]] * count
-    for place, flow in enumerate(order):
-        after[flow] = draw(st.lists(st.sampled_from(order[:place]), max_size=3)) if place else []
-    name, about = (
-        draw(st.text(max_size=5)),
-        draw(st.dictionaries(st.sampled_from(["desc", "x"]), st.integers() | st.text(max_size=3))),
-    )
-    return Case(
-        links,
-        Flows.of(*columns[:3], after),
-        draw(st.none() | st.just(np.array(columns[3]))),
-        name,
-        about,
-    )
-
-
-@settings(max_examples=60)
-@given(cases(), st.sampled_from(["c.json", "c.json.gz"]))
-def test_a_written_case_is_read_back_to_the_last_bit(tmp_path_factory, case, name):
-    path = tmp_path_factory.mktemp("case") / name
-    write_case(
-        path, case.links, case.flows, expected=case.expected, name=case.name, about=case.about
-    )
-    got = read_case(path)
-    assert (got.name, got.about) == (case.name or "c", case.about)
-    assert list(got.links.names) == list(case.links.names)
-    assert (got.expected is None) == (case.expected is None)
-    pairs = [(getattr(got.links, key), getattr(case.links, key)) for key in ("capacity", "latency")]
-    pairs += [(getattr(got.flows, key), getattr(case.flows, key)) for key in ("nbytes", "start")]
-    for a, b in [*pairs, (got.expected, case.expected)]:
-        assert np.array_equal(a, b)
-    routes = [
-        [[link for link in row if link >= 0] for row in flows.routes.tolist()]
-        for flows in (got.flows, case.flows)
-    ]
-    assert routes[0] == routes[1]
-    waits = [
-        sorted(zip(flows.after_to.tolist(), flows.after_from.tolist(), strict=True))
-        for flows in (got.flows, case.flows)
-    ]
-    assert waits[0] == waits[1]
-
-
-def test_long_lists_are_written_in_pieces(monkeypatch):
-    monkeypatch.setattr("simshuffle.network.case._AT_ONCE", 2)
-    before = read_case(put(VALID))
-    write_case(
-        "copy.json",
-        before.links,
-        before.flows,
-        expected=before.expected,
-        name=before.name,
-        about=before.about,
-    )
-    written = json.loads(Path("copy.json").read_text(encoding="utf-8"))
-    assert written == without("src")  # a label, which is not kept
-
-
-def test_a_case_that_could_not_be_read_is_not_written(folder):
-    links, flows = Links(np.ones(1), np.zeros(1)), Flows.of([[0], [0]], [1.0, 2.0])
-    with pytest.raises(ValueError, match="link 1, and there are 1 links"):
-        write_case("c.json", links, Flows.of([[0], [1]], [1.0, 2.0]))
-    with pytest.raises(ValueError, match="one entry for each of the 2 flows"):
-        write_case("c.json", links, flows, expected=[1.0])
-    with pytest.raises(ValueError, match="'flows' cannot be in about"):
-        write_case("c.json", links, flows, about={"flows": 3})
-    with pytest.raises(TypeError):
-        write_case("c.json", links, flows, about={"x": object()})
-    assert list(folder.iterdir()) == []
-
-
 # ---------------------------------------------------------------------------------------- bad input
 
 
@@ -389,7 +299,7 @@ WRONG = {
     "size not a number": ("flows.size.1", float("nan"), "flows.size[1]", "got nan"),
     "size infinite": ("flows.size.1", float("inf"), "flows.size[1]", "got inf"),
     "size a truth value": ("flows.size.0", True, "flows.size[0]", "got True"),
-    "size a text": ("flows.size.4", "100", "flows.size[4]", "got '100'", "plain number"),
+    "size a text": ("flows.size.4", "100", "flows.size[4]", "got '100'", "units are left out"),
     "size null": ("flows.size.4", None, "flows.size[4]", "got None"),
     "size a list": ("flows.size.4", [1], "flows.size[4]", "got [1]"),
     "size beyond all measure": (
@@ -422,17 +332,17 @@ WRONG = {
     "link out of range": (
         "flows.route.2",
         [0, 3],
-        "flows.route[2]",
-        "got 3 in [0, 3]",
+        "flows.route[2][1]",
+        "got 3.",
         "from 0 to 2",
     ),
-    "link negative": ("flows.route.2.1", -1, "flows.route[2]", "got -1 in [0, -1]"),
-    "link beyond all measure": ("flows.route.2.1", 2**70, "flows.route[2]", "got 118"),
-    "link a fraction": ("flows.route.2.1", 1.0, "flows.route[2]", "got 1.0 in [0, 1.0]"),
-    "link a truth value": ("flows.route.2.1", True, "flows.route[2]", "got True in [0, True]"),
-    "link a name": ("flows.route.2.1", "b", "flows.route[2]", "got 'b'", "by its place"),
-    "link null": ("flows.route.2.1", None, "flows.route[2]", "got None in [0, None]"),
-    "route a number": ("flows.route.2", 0, "flows.route[2]", "got 0", "list of link numbers"),
+    "link negative": ("flows.route.2.1", -1, "flows.route[2][1]", "got -1"),
+    "link beyond all measure": ("flows.route.2.1", 2**70, "flows.route[2][1]", "got 118"),
+    "link a fraction": ("flows.route.2.1", 1.0, "flows.route[2][1]", "got 1.0"),
+    "link a truth value": ("flows.route.2.1", True, "flows.route[2][1]", "got True"),
+    "link a name": ("flows.route.2.1", "b", "flows.route[2][1]", "got 'b'", "by its place"),
+    "link null": ("flows.route.2.1", None, "flows.route[2][1]", "got None"),
+    "route a number": ("flows.route.2", 0, "flows.route[2]", "got 0", "numbers of a link"),
     "routes a mapping": ("flows.route", {"0": [0]}, "flows.route", "got {'0': [0]}", "list"),
     "route with a loop": ("flows.route.2", [1, 0, 1], "flows.route[2]", "got [1, 0, 1]", "twice"),
     "route with a loop over the first link": (
@@ -442,7 +352,7 @@ WRONG = {
         "got [0, 1, 0]",
         "twice",
     ),
-    "after nothing": ("flows.after.2", [5], "flows.after[2]", "got 5 in [5]", "from 0 to 4"),
+    "after nothing": ("flows.after.2", [5], "flows.after[2][0]", "got 5.", "from 0 to 4"),
     "after itself": ("flows.after.2", [0, 2], "flows.after[2]", "got 2", "itself"),
     "after a number": ("flows.after.2", 1, "flows.after[2]", "got 1"),
     "in a circle": (
@@ -451,7 +361,7 @@ WRONG = {
         "flows.after[0]",
         "flow 0 waits for 2 waits for 0",
         "circle",
-        "3 would never start",
+        "as 2 do",
     ),
     "links a list": ("links", [1, 2], "links", "got [1, 2]", "mapping"),
     "flows null": ("flows", None, "flows", "got None", "mapping"),
@@ -515,18 +425,15 @@ def test_all_problems_of_a_file_are_named_at_once_but_not_a_thousand_times(refus
         "start": 3,
     }
     message = refused(put(case))
-    assert message.splitlines()[0] == "case.json: 8 problems"
+    assert message.splitlines()[0] == "case.json: 5 problems"
     for path in (
         "links.capacity[0]",
         "flows.size[0]",
-        "flows.size[2]",
-        "flows.size",
-        "flows.route[1]",
+        "flows.route[1][0]",
         "flows.after[0]",
         "flows.start",
     ):
         assert f"  - {path}: " in message
-    assert "flows.size: as many more break the same rule; got 2." in message
 
 
 def test_a_long_circle_is_named_where_it_begins(refused):
@@ -538,11 +445,8 @@ def test_a_long_circle_is_named_where_it_begins(refused):
     }
     message = refused(put(case))
     assert "flows.after[10]: " in message
-    assert "30 would never start" in message
-    assert (
-        "flow 10 waits for 11 waits for 12 waits for 13 waits for 14 waits for 15 ... (20 flows)"
-        in message
-    )
+    assert "in a circle, as 20 do" in message
+    assert "flow 10 waits for 11 waits for 12 waits for 13 waits for 14 waits for 15 ..." in message
 
 
 def test_waiting_for_what_stands_behind_is_no_circle(capsys):
@@ -609,7 +513,7 @@ def test_a_path_with_a_zero_byte_is_refused():
 
 
 def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, refused):
-    monkeypatch.setattr("simshuffle.network.case_columns.MOST_HOPS", 9)
+    monkeypatch.setattr("simshuffle.network.case.MOST_HOPS", 9)
     assert (
         "flows.route: flows times links of the longest route must be at most 9; got 5 x 2"
         in refused(put(VALID))
@@ -622,21 +526,21 @@ def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, r
         ("--network fluit", ("--network", "'fluit'", "Did you mean 'fluid'?")),
         (
             "--network analytic --tolerance 0.1",
-            ("--tolerance", "analytic network has no such setting", "got 0.1", "--network fluid"),
+            ("--tolerance", "is not a known key", "got 0.1", "Only other kinds have it"),
         ),
         (
             "--mtu '4 KiB' --port-buffer '1 MiB'",
-            ("2 problems", "--mtu", "got 4 KiB", "--port-buffer", "--network packet"),
+            ("2 problems", "--mtu", "got '4 KiB'", "--port-buffer", "Only other kinds have it"),
         ),
-        ("--tolerance 1", ("--tolerance", "less than 1", "got 1. For example 0.01")),
-        ("--tolerance -0.5", ("--tolerance", "at least 0", "got -0.5")),
+        ("--tolerance 2", ("--tolerance", "less than or equal to 1", "got 2")),
+        ("--tolerance -0.5", ("--tolerance", "greater than or equal to 0", "got -0.5")),
         ("--tolerance nan", ("--tolerance", "got nan")),
-        ("--tolerance much", ("--tolerance", "must be a number", "got much")),
-        ("--network packet --mtu 4096", ("--mtu", "has no unit", "got 4096", "'4096 B'")),
-        ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got 0 B")),
+        ("--tolerance much", ("--tolerance", "must be a number", "got 'much'")),
+        ("--network packet --mtu 4096", ("--mtu", "has no unit", "got '4096'")),
+        ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got '0 B'")),
         (
             "--network packet --port-buffer '64 KiB/s'",
-            ("--port-buffer", "another kind", "'64 KiB'"),
+            ("--port-buffer", "another kind"),
         ),
         (
             "--network packet --mtu '64 KiB' --port-buffer '4 KiB'",
