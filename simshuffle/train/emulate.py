@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run, check_order
 from simshuffle.train.samples import Augmentation, TrainingSet
 from simshuffle.train.source import ArraySource, DatasetSource, Source
-from simshuffle.train.training import Training
+from simshuffle.train.training import Training, TrainingOptions
 
 __all__ = [
     "Diverged",
@@ -196,7 +196,7 @@ def emulate(
     device: str = "auto",
     loss: Loss = cross_entropy,
     optimizer: OptimizerFactory | None = None,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> EmulatedRun:
     """Train a copy of ``model`` on emulated ranks.
 
@@ -229,10 +229,11 @@ def emulate(
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
     """
+    of_optimizer = {}
     if optimizer is not None:
-        training |= training_values(copy.deepcopy(model), optimizer, training)
+        of_optimizer = training_values(copy.deepcopy(model), optimizer, training)
     given: dict[str, Any] = {"strategy": strategy, "world_size": world_size, "partition": partition}
-    chosen = records_of(_Chosen, "emulate", **given, training=training)
+    chosen = records_of(_Chosen, "emulate", **given, training={**training, **of_optimizer})
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
     test_source = DatasetSource(test, dtype=dtype, device=where, name="test")

@@ -6,6 +6,7 @@ import math
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
+from typing_extensions import TypedDict
 
 from simshuffle.spec.record import Count, NonNegative, Spec, whole_as_float
 
@@ -138,3 +139,27 @@ class Training(Spec):
         rest = max(self.epochs - self.warmup_epochs, 1e-12)
         gone = min((progress - self.warmup_epochs) / rest, 1.0)
         return peak * 0.5 * (1.0 + math.cos(math.pi * gone))
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Fields of `Training`, which says what they mean, as arguments of a function, but for
+    ``loss``, which is a function there."""
+
+    epochs: int
+    local_batch_size: int
+    learning_rate: float
+    learning_rate_scaling: Literal["linear", "sqrt", "none"]
+    reference_batch_size: int
+    warmup_epochs: float
+    decay: Literal["none", "cosine"]
+    momentum: float
+    weight_decay: float
+    nesterov: bool
+    batch_norm: BatchNorm
+    statistics_momentum: float | None
+    importance_pass: ImportancePass
+    drop_last: bool
+    dtype: Literal["float32", "float64"]
+    evaluate_every: int
+    statistics: list[Statistics]
+    own_ranks: int

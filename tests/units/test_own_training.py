@@ -185,6 +185,10 @@ class Net(nn.Sequential):
         super().__init__(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))
 
 
+def test_an_editor_knows_all_fields_of_a_training():
+    assert TrainingOptions.__annotations__.keys() == Training.model_fields.keys() - {"loss"}
+
+
 def study(model: Any = Net, train: Any = None, **values: Any) -> Result:
     how = {"strategies": STRATEGIES, "world_size": 4, "seeds": 2, "epochs": 2, "progress": False}
     how |= {"local_batch_size": 4, "learning_rate": 0.1, "device": "cpu"}
