@@ -27,8 +27,7 @@ Tensor = torch.Tensor
 
 @dataclass
 class RankRows:
-    """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank
-    ``first`` + i."""
+    """Whose rows the next batch holds: row j ``count`` + i is of rank ``first`` + i."""
 
     first: int = 0  # lowest rank
     count: int = 1  # ranks
@@ -159,12 +158,8 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
 
 
 def scale_and_shift_only(model: nn.Module) -> None:
-    """Take the normalisation out of the batch-norm layers of ``model``, in place: what remains is x
-    weight + bias.
-
-    Raises:
-        InputError: as `group_by_rank`.
-    """
+    """Leave of the batch norm of ``model`` x weight + bias, in place; errors as of
+    `group_by_rank`."""
     check_layers(model)
     for layer in model.modules():
         if type(layer) in LAYERS:
@@ -174,12 +169,8 @@ def scale_and_shift_only(model: nn.Module) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """See that every layer of ``model`` that keeps statistics of what passes through it is a
-    BatchNorm1d, 2d or 3d of torch.
-
-    Raises:
-        InputError: one is not; names all of them with their path and class.
-    """
+    """See that every layer of ``model`` that keeps statistics is a BatchNorm1d, 2d or 3d of torch,
+    or raise InputError with path and class of those that are not."""
     problems = []
     for path, layer in model.named_modules():
         if type(layer) in LAYERS or not _keeps_statistics(layer):
@@ -191,11 +182,7 @@ def check_layers(model: nn.Module) -> None:
 
 
 def check_materialised(model: nn.Module) -> None:
-    """See that ``model`` has no lazy layer whose weights are still to be made.
-
-    Raises:
-        InputError: it has; names all of them.
-    """
+    """See that no layer of ``model`` is lazy, its weights still to be made, or raise InputError."""
     rule, remedy = "has no weights yet", "Give the model one batch before it is trained."
     lazy = [
         Problem(path or "(model)", rule, type(layer).__name__, remedy)
@@ -222,13 +209,8 @@ def pooled(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
-    """A copy of ``model`` with torch's own batch-norm layers in place of those by rank.
-
-    Args:
-        model: as `group_by_rank` left it, trained or not; or without such layers, which gives a
-            plain copy.
-        rank: whose running statistics the copy gets; None for `pooled` ones.
-    """
+    """A copy of ``model``, as `group_by_rank` left it, with torch's own batch-norm layers; they
+    have the running statistics of ``rank``, or `pooled` ones if None."""
     twin = copy.deepcopy(model)
     for layer in twin.modules():
         if isinstance(layer, _ByRank):
@@ -250,14 +232,13 @@ def _reduce(layer: Any, rank: int | None) -> None:
 
 
 def mode_of(model: nn.Module, mode: BatchNorm) -> str:
-    """``mode``, or `ABSENT` where ``model`` has no batch norm, nor anything else that keeps
-    statistics."""
+    """``mode``, or `ABSENT` where nothing in ``model`` keeps statistics."""
     return mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
 
 
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
-    """Let the running statistics of ``model`` move so far towards those of each batch; None leaves
-    them as they are."""
+    """Let the running statistics of ``model`` move so far towards each batch's; None changes
+    nothing."""
     for layer in batch_norm_layers(model) if momentum is not None else []:
         layer.momentum = momentum
 

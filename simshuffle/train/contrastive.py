@@ -28,9 +28,8 @@ Ints = NDArray[np.integer]
 
 
 class Views:
-    """Two views of every one of ``count`` samples in every epoch, the same whoever asks: an
-    emulated rank, a real one that holds the sample, in whatever batch. Draws of an epoch are made
-    for all samples together and take twice the memory of the samples."""
+    """Two views of every one of ``count`` samples in every epoch, the same whoever asks, emulated
+    or real rank. Draws are made for all samples together and take twice their memory."""
 
     def __init__(self, augmentation: Augmentation, count: int, seed: int) -> None:
         self._how, self._count, self._seed, self._epoch = augmentation, count, seed, 0

@@ -1,5 +1,5 @@
-"""Data sets: those that are made or come with a package, and the union of all. To add one, write a
-class like these and add it to the union at the end."""
+"""Data sets: those that are made or come with a package. A new one is added to the union at the
+end."""
 
 from __future__ import annotations
 
@@ -98,11 +98,7 @@ class Procedural(Spec):
 
     def load(self) -> TrainingSet:
         """The samples, float32, divided by the standard deviation that signal and noise have
-        together.
-
-        Raises:
-            InputError: the samples would fill the memory.
-        """
+        together. Raises InputError if they would fill the memory."""
         pixels = self.channels * self.image_size**2
         remedy = "Lower num_samples, test_samples, channels or image_size."
         nbytes = 4 * pixels * (self.num_samples + self.test_samples)
@@ -124,7 +120,7 @@ class Procedural(Spec):
         return TrainingSet("procedural", labelled, test, self.classes, augmentation=views)
 
     def _templates(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Images of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,
+        """Of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,
         image_size)."""
         shape = (self.classes, self.prototypes, self.channels, self.detail, self.detail)
         coarse = rng.integers(-128, 128, shape)
@@ -146,8 +142,7 @@ class Procedural(Spec):
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> Samples:
-        """Samples of these labels, in pieces: what is drawn for one takes several times its
-        memory."""
+        """Samples of these labels, in pieces: drawing one takes several times its memory."""
         count = len(labels)
         inputs = np.empty((count, self.channels, self.image_size, self.image_size), np.float32)
         for first in range(0, count, 4096):
@@ -239,11 +234,7 @@ class Classification(Spec):
 
     def load(self) -> TrainingSet:
         """The samples, each feature less its mean and divided by its standard deviation in the
-        training part.
-
-        Raises:
-            InputError: the samples would fill the memory.
-        """
+        training part. Raises InputError if they would fill the memory."""
         count = self.num_samples + self.test_samples
         remedy = "Lower num_samples, test_samples or features."
         check_memory(8 * count * self.features, MOST_NBYTES, "num_samples", "data", remedy)
@@ -326,11 +317,7 @@ class OwnData(Spec):
         return self.name
 
     def load(self) -> TrainingSet:
-        """Nothing: a file has no samples of the caller's.
-
-        Raises:
-            InputError: always.
-        """
+        """Raise InputError: a file has no samples of the caller's."""
         remedy = "Call simshuffle.train.train_study with it."
         refuse("data", "must be given from Python", self.name, remedy, "study")
 

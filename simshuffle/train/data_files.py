@@ -225,12 +225,8 @@ class ImageFolder(Spec):
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, channels, image_size, image_size), with mean and standard
-        deviation of the training images.
-
-        Raises:
-            InputError: the tree is not as it should be, an image cannot be read, or the images take
-                more than ``memory_limit``.
-        """
+        deviation of the training images. Raises InputError if the tree is not as it should be, an
+        image cannot be read, or all take more than ``memory_limit``."""
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2
         remedy = (
@@ -253,8 +249,8 @@ class ImageFolder(Spec):
         return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
 
     def _files(self) -> tuple[Files, Files]:
-        """The image files with their class: to train on, and to test with (none where there is no
-        folder for it)."""
+        """The image files with their class: to train on, and to test with, if there is a folder for
+        it."""
         root = Path(self.path).expanduser()
         if not root.is_dir():
             rule, remedy = "must be a folder", "Give the folder that holds train/CLASS/IMAGE."
@@ -302,11 +298,8 @@ class ImageFolder(Spec):
 
 
 def _of_bytes(image: Image.Image) -> Image.Image:
-    """The image with a byte for each value: Pillow would cut those of 16 bits off at 255.
-
-    Raises:
-        ValueError: it is not known what its values range over.
-    """
+    """The image with a byte for each value: Pillow would cut those of 16 bits off at 255. Raises
+    ValueError if it is not known what its values range over."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in {"I", "F"}:
@@ -317,8 +310,7 @@ def _of_bytes(image: Image.Image) -> Image.Image:
 
 
 def _tree(folder: Path) -> Files:
-    """The image files below each folder in ``folder``, sorted, with that folder's name. A class
-    without images is refused."""
+    """The image files below each folder in ``folder``, sorted, with its name; none may be empty."""
     classes = sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     )

@@ -100,11 +100,8 @@ def train_run(
 
 def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None) -> Materials:
     """What a run of a study's file is trained with, on ``device``; ``data`` are those of ``run`` if
-    they are loaded already.
-
-    Raises:
-        InputError: there are no such data, or the network cannot take them.
-    """
+    they are loaded already. Raises InputError if there are none, or the network cannot take
+    them."""
     data = run.data.load() if data is None else data
     train, test = (
         ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
@@ -138,12 +135,8 @@ def trained(
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
-    """See, before it is trained, that ``run`` can be: that ranks get samples, and that the network
-    takes them. Much faster than an epoch.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """See, much faster than an epoch takes, that ``run`` can be trained: that ranks get samples,
+    and that the network takes them; or raise InputError."""
     data = run.data.load() if data is None else data
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     check_materials(run, initial_model(run, data), source, augmentation=data.augmentation)
@@ -269,11 +262,8 @@ class _Chosen(Spec):
 def records_of(
     kind: type[Record], source: str, called: Mapping[str, str] | None = None, **given: Any
 ) -> Record:
-    """Arguments that are records, each ``given`` as one, as plain values, or as text.
-
-    Raises:
-        InputError: one is not valid; told by its name, or by what it is ``called``.
-    """
+    """Arguments that are records, each ``given`` as one, as plain values, or as text; or raise
+    InputError, told by their names, or by what they are ``called``."""
     raw = {name: plain_record(value, name, source) for name, value in given.items()}
     found, problems = validated(raw, kind)
     if problems or found is None:
@@ -284,11 +274,7 @@ def records_of(
 
 
 def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
-    """A record, or the plain values of one that is named by text.
-
-    Raises:
-        InputError: the text is not written so; told of ``name``.
-    """
+    """A record, or the plain values of one named by text; or raise InputError, told of ``name``."""
     if not isinstance(given, str):
         return given
     try:
@@ -298,11 +284,8 @@ def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
 
 
 def device_named(name: str) -> torch.device:
-    """The device of that name; for 'auto' a GPU if there is one, else the CPU.
-
-    Raises:
-        InputError: there is no such device.
-    """
+    """The device of that name, for 'auto' a GPU if there is one, else the CPU; or raise
+    InputError."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -319,8 +302,7 @@ def device_named(name: str) -> torch.device:
 def _carried_out(
     emulation: Emulation, test: Source, progress: Progress | None, **names: str
 ) -> RunRecord:
-    """All epochs of ``emulation``, with evaluations on ``test``, as a record; ``names`` go into its
-    description."""
+    """All epochs of ``emulation``, evaluated on ``test``, as a record; ``names`` describe it."""
     source, network, training = emulation.source, emulation.network, emulation.training
     evaluation = Evaluation(training, test, source, emulation.world_size, emulation.rng)
     device = emulation.device.type

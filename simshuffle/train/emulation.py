@@ -60,11 +60,7 @@ class Diverged(SimshuffleError, ArithmeticError):
 
 
 def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> None:
-    """See that all weights are finite after an iteration.
-
-    Raises:
-        Diverged: one is not.
-    """
+    """See that all weights are finite after an iteration, or raise Diverged."""
     if not all(bool(torch.isfinite(weight).all()) for weight in model.parameters()):
         what = "a weight, which all ranks share, after the update"
         raise Diverged(epoch, iteration, 0, rate, what)
@@ -283,8 +279,8 @@ class Emulation(Shuffled):
         }
 
     def model(self, rank: int | None = None) -> nn.Module:
-        """A copy of the trained model with ordinary layers, and the batch-norm statistics of
-        ``rank``; pooled over ranks if None."""
+        """A copy of the trained model with ordinary layers, and statistics of ``rank``; pooled if
+        None."""
         return ordinary(self.network.model, rank)
 
 

@@ -24,9 +24,9 @@ statistics, so few must do; the mean strays by an eighth of what single samples 
 
 
 class ClassMeans:
-    """The mean embedding of each class, by rank: of normalised embeddings of training samples as
-    they are, without augmentation, in eval mode; of every class the first `SAMPLES_OF_A_CLASS` in
-    ``order`` (N,). Cosines to it are divided by the temperature."""
+    """The mean embedding of each class, by rank: of normalised embeddings of training samples,
+    without augmentation, in eval mode; of every class the first `SAMPLES_OF_A_CLASS` in ``order``
+    (N,)."""
 
     def __init__(
         self, network: RankedNetwork, train: Source, order: Ints, temperature: float
@@ -45,9 +45,8 @@ class ClassMeans:
         """(M, classes, numbers), of length 1; 0 of a class that has no training samples."""
 
     def logits(self, outputs: torch.Tensor, first: int = 0, ranks: int = 1) -> torch.Tensor:
-        """Cosines of ``outputs`` (n ranks, numbers), the rank being the fastest index, ``first``
-        the lowest one, to the class means of their own rank, over the temperature: (n ranks,
-        classes)."""
+        """Cosines of ``outputs`` (n ranks, numbers), the rank, from ``first`` on, being the fastest
+        index, to the class means of their own rank, over the temperature: (n ranks, classes)."""
         by_rank = F.normalize(outputs, dim=-1).view(-1, ranks, outputs.shape[-1])
         cosines = torch.einsum("nrd,rcd->nrc", by_rank, self.means[first : first + ranks])
         return cosines.reshape(len(outputs), -1) / self._temperature
@@ -89,8 +88,7 @@ def _of_ranks(
 
 
 RECALIBRATION_BATCH = 1024
-"""Samples of a batch from which statistics are taken anew; there are as many batches as this makes,
-of equal size."""
+"""Samples, about, of the equal batches from which statistics are taken anew."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +130,8 @@ class Evaluation:
         self.temperature = training.temperature
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
-        """The score with each of the statistics. The network stays as it is, in training mode.
-
-        Where there are no statistics of ranks, 'own', 'rank0' and 'pooled' are one evaluation;
-        without any, all four are.
-        """
+        """The score with each of the statistics, each evaluated once where several are the same.
+        The network stays as it is, in training mode."""
         found: dict[Statistics, Score] = {}
         for name in self.statistics:
             same = next((other for other in found if self._alike(network, name, other)), None)
@@ -239,12 +234,8 @@ def score(
 
 def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int) -> None:
     """Give the batch-norm layers of ``model`` the statistics of the training samples under its
-    weights, in place.
-
-    Samples are taken in ``order`` (N,), in equal batches of about `RECALIBRATION_BATCH` or of
-    ``rows_at_once``, if that is less; the batches' statistics are pooled: mean of means; mean of
-    variances + variance of means.
-    """
+    weights, in place: `pooled` ones of equal batches of about `RECALIBRATION_BATCH` in ``order``
+    (N,), or of ``rows_at_once`` if that is less."""
     layers = batch_norm_layers(model)
     batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))
     seen: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in layers]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from simshuffle.errors import InputError, refuse
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""The loss of each sample, (n,), given what the model puts out, (n, classes), and the targets,
+"""The loss of each sample, (n,), by what the model puts out, (n, classes), and the targets,
 (n,)."""
 FAULTS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
 """What torch raises where shapes or kinds do not fit."""
@@ -27,7 +27,7 @@ def loss_name(loss: Loss) -> str:
 
 
 def check_losses(losses: object, count: int | None = None, source: str = "training") -> None:
-    """See that these are the losses of ``count`` samples; of any number of them if None, or raise
+    """See that these are losses of ``count`` samples, of any number if None, or raise
     InputError."""
     if isinstance(losses, torch.Tensor) and losses.ndim == 1 and count in {None, len(losses)}:
         return
@@ -42,12 +42,8 @@ def check_losses(losses: object, count: int | None = None, source: str = "traini
 
 
 def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
-    """See that a network can be trained with ``loss``, on a few samples of several ranks.
-
-    Raises:
-        InputError: it cannot take them, gives no loss for each sample, mixes samples, or has no
-            gradient.
-    """
+    """See that a network can be trained with ``loss``, on a few samples of several ranks: that it
+    takes them, gives a loss for each, mixes none and has a gradient; or raise InputError."""
     if not callable(loss):
         rule = "must be a function of outputs and targets"
         remedy = "Use CrossEntropyLoss(reduction='none')."

@@ -12,8 +12,7 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.train.training import Training
 
 OptimizerFactory = Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]
-"""Makes an optimiser of a network's parameters, such as ``functools.partial(torch.optim.AdamW,
-lr=1e-3)``."""
+"""Makes an optimiser, such as ``functools.partial(torch.optim.AdamW, lr=1e-3)``, of parameters."""
 OF_SGD = ("learning_rate", "momentum", "weight_decay", "nesterov")
 """Fields of `Training` whose place an optimiser of the caller's takes."""
 
@@ -39,12 +38,8 @@ def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
 def optimizer_of(
     model: nn.Module, training: Training, factory: OptimizerFactory | None
 ) -> torch.optim.Optimizer:
-    """The optimiser that trains ``model``: that of ``factory``, or SGD. Its learning rate is set by
-    `set_rate`; the groups of one of the caller's keep the ratio of their rates.
-
-    Raises:
-        InputError: as of `own_optimizer`.
-    """
+    """The optimiser that trains ``model``: SGD, or that of ``factory``, whose groups keep the ratio
+    of their rates; errors as of `own_optimizer`. `set_rate` sets its learning rate."""
     optimizer = sgd(model, training) if factory is None else own_optimizer(model, factory)
     for group in optimizer.param_groups:
         group["relative_lr"] = float(group["lr"]) / training.learning_rate
@@ -58,12 +53,8 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Optimizer:
-    """The optimiser of ``model`` that ``factory`` makes.
-
-    Raises:
-        InputError: it makes none, or one that leaves out a weight, has no learning rate, or steps
-            only with a closure.
-    """
+    """The optimiser of ``model`` that ``factory`` makes. Raises InputError if it makes none, or one
+    that leaves out a weight, has no learning rate, or steps only with a closure."""
     if not callable(factory):
         _refuse("must be a function that makes an optimiser of the weights", f"a {_shown(factory)}")
     try:
@@ -90,12 +81,8 @@ def training_values(
     model: nn.Module, factory: OptimizerFactory, given: Collection[str]
 ) -> dict[str, float]:
     """Fields of `Training` under an optimiser of the caller's: the learning rate of its first
-    group, which warm-up, decay and scaling start from, and nothing of SGD.
-
-    Raises:
-        InputError: one of them is among those that are ``given`` already; or as of
-            `own_optimizer`.
-    """
+    group, and nothing of SGD. Raises InputError if one of them is ``given`` too; or as of
+    `own_optimizer`."""
     optimizer = own_optimizer(model, factory)
     problems = [
         Problem(name, "is not used beside an optimizer", "both", "Set it in the optimizer alone.")

@@ -153,11 +153,7 @@ def own_request(
     device: str,
     study: StudyOptions,
 ) -> Request[Trainings]:
-    """The runs of a study, with what they are made of; arguments as of `train_study`.
-
-    Raises:
-        InputError: an argument is not valid, or a run cannot be trained so.
-    """
+    """The runs of a study, with what they are made of; arguments and errors as of `train_study`."""
     if study.get("kept_in") is not None and not study.get("version"):
         rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
         refuse("version", rule, "none", remedy, "train_study")
@@ -193,11 +189,7 @@ def with_contents(result: Result) -> Result:
 
 
 def _network(model: Callable[[], nn.Module]) -> nn.Module:
-    """What ``model`` makes, for its name and parameters.
-
-    Raises:
-        InputError: it makes no network, or is one.
-    """
+    """What ``model`` makes, for its name and parameters; or raise InputError where that is none."""
     made = None
     if callable(model) and not isinstance(model, nn.Module):
         with torch.random.fork_rng(devices=[]):
@@ -244,11 +236,7 @@ def _values(network: nn.Module, own: Own, study: StudyOptions) -> dict[str, Any]
 
 
 def _study(raw: dict[str, Any]) -> Study:
-    """The study of these values.
-
-    Raises:
-        InputError: they are none.
-    """
+    """The study of these values, or raise InputError."""
     study, problems = validated({key: of for key, of in raw.items() if of is not None}, Study)
     if problems or study is None:
         raise InputError(problems, "train_study")
@@ -302,8 +290,7 @@ def _called(data: Dataset[Any]) -> str:
 
 
 def _check_alone() -> None:
-    """See that torchrun did not start several processes, each of which would train the whole study,
-    or raise InputError."""
+    """See that torchrun did not start several processes to train it all, or raise InputError."""
     grouped = dist.is_available() and dist.is_initialized()
     count = dist.get_world_size() if grouped else int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1:
@@ -316,11 +303,8 @@ def _check_alone() -> None:
 
 
 def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
-    """The runs of a study of what the caller gives, by name.
-
-    Raises:
-        InputError: one cannot be trained.
-    """
+    """The runs of a study of what the caller gives, by name; InputError where one cannot be
+    trained."""
     runs, cpu = study.all_runs(), torch.device("cpu")
     train, test = own.sources(torch.float32, cpu)
     firsts = {run.seed: run for run in runs}
@@ -349,8 +333,8 @@ def argument_of(key: str) -> str:
 
 def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:
     """What stands for ``own`` in a run that begins with ``network``: its layers and first weights,
-    the labels of all samples, and the loss' and the optimiser's names and numbers. Neither inputs,
-    which may be drawn at random, nor code."""
+    all labels, names and numbers of loss and optimiser. Neither inputs, which may be drawn, nor
+    code."""
     digest = hashlib.sha256(repr(network).encode())
     for key, value in network.state_dict().items():
         digest.update(key.encode() + value.detach().cpu().numpy().tobytes())

@@ -72,8 +72,7 @@ class DirichletPartition(Spec):
 
 
 class SortedPartition(Spec):
-    """The samples sorted by label and cut into M pieces: a rank sees one label or a few
-    neighbouring ones."""
+    """The samples sorted by label and cut into M pieces: a rank sees one label or a few."""
 
     kind: Literal["sorted"]
 
@@ -122,11 +121,7 @@ Partition = Annotated[
 
 
 def check_ranks(num_samples: int, world_size: int) -> None:
-    """See that every rank can get a sample.
-
-    Raises:
-        InputError: there are fewer samples than ranks.
-    """
+    """See that every rank can get a sample, or raise InputError."""
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
         remedy = "Take fewer ranks or more samples."
@@ -137,12 +132,8 @@ def label_divergence(
     owner: Ints, targets: Ints, world_size: int, samples: Ints | None = None
 ) -> float:
     """How much the ranks' labels differ from the set's: mean over ranks of the total variation
-    distance, 0 (equal) to 1.
-
-    The distance is half the sum over labels of the absolute difference between a rank's share of
-    the label and the set's. ``owner`` is the rank of each sample, (N,), or of each of ``samples``,
-    which the ranks have where that is not each sample once.
-    """
+    distance, half the sum of absolute differences of shares, 0 to 1. ``owner`` is the rank of each
+    sample, or of each of ``samples``, which the ranks have where that is not each sample once."""
     _, label = np.unique(targets, return_inverse=True)
     classes = int(label.max()) + 1
     of_rank = label if samples is None else label[samples]
@@ -169,8 +160,8 @@ def _by_label(targets: NDArray[np.int64], rng: np.random.Generator) -> Ints:
 def _by_turns(
     mixes: NDArray[np.float64], left: Ints, sizes: Ints, rng: np.random.Generator
 ) -> Ints:
-    """How many samples of each label each rank gets, (M, K), given the mixes (M, K), samples of
-    each label (K,) and of each rank (M,)."""
+    """How many samples of each label each rank gets, (M, K), by mixes (M, K), samples of labels
+    (K,) and of ranks (M,)."""
     taken, left = np.zeros(mixes.shape, np.int64), left.copy()
     for turn in range(int(sizes.max())):
         waiting = rng.permutation(np.flatnonzero(sizes > turn))
@@ -187,8 +178,8 @@ def _by_turns(
 
 
 def _drawn(mixes: NDArray[np.float64], left: Ints, rng: np.random.Generator) -> Ints:
-    """A label for each of the ranks (n,), by their mixes (n, K), among the labels of which samples
-    are left (K,)."""
+    """A label, of which samples are left (K,), for each of the ranks (n,), by their mixes (n,
+    K)."""
     weights = mixes * (left > 0)
     hopeless = weights.sum(axis=1) <= 0
     weights[hopeless] = left

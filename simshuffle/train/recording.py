@@ -1,5 +1,4 @@
-"""From a training to its record: the tables of a run, filled in epoch by epoch, and its
-description."""
+"""From a training to its record: the tables of a run, and its description."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ NAN = float("nan")
 
 
 def strategy_label(strategy: Strategy) -> str:
-    """A short name, such as 'importance_pair-0.1-lagging': kind, Q, and the values that are not the
-    default ones."""
+    """Kind, Q, and the values that are not the default ones, as 'importance_pair-0.1-lagging'."""
     parts = [strategy.kind]
     if strategy.fraction:
         parts.append(f"{strategy.fraction:g}")
@@ -93,8 +91,7 @@ FORGOTTEN = 1e-6
 
 
 def epoch_kept(momentum: float, iterations: int) -> float:
-    """What running statistics keep, over an epoch, of what they were before: each iteration leaves
-    1 - ``momentum`` of it."""
+    """What running statistics keep over an epoch: each iteration leaves 1 - ``momentum`` of it."""
     return (1.0 - momentum) ** iterations
 
 
@@ -222,8 +219,7 @@ class Recorder:
         )
 
     def record(self, message: str = "") -> RunRecord:
-        """The record, of a run that failed if there is a ``message``. Its description has also
-        samples_per_s, of the training alone, and effective_samples."""
+        """The record, of a run that failed if there is a ``message``."""
         measured = {
             "samples_per_s": self._samples / self._seconds if self._seconds else NAN,
             "effective_samples": self._statistics.effective_samples(),
@@ -243,8 +239,8 @@ class Recorder:
 
 
 def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict[str, Any]:
-    """A row of the importance table: of ``losses`` (N,) in nats (NaN where a sample has none yet),
-    given the rank (N,) of each sample."""
+    """A row of the importance table: of ``losses`` (N,), NaN of none yet, and the rank (N,) of
+    each."""
     known = ~np.isnan(losses)
     values, ranks = losses[known], owner[known]
     low, middle, high = np.percentile(values, [10, 50, 90])
@@ -268,8 +264,8 @@ def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict
 
 
 def between_ranks(values: Floats, ranks: Ints) -> float:
-    """Variance of the ranks' means, weighted with their samples, over that of all ``values`` (n,):
-    from 0 to 1; 0 if all are equal."""
+    """Variance of the ranks' means, weighted with their samples, over that of ``values``: 0 to
+    1."""
     count = np.bincount(ranks)
     mean = np.bincount(ranks, values) / np.maximum(count, 1)
     variance = values.var()

@@ -1,5 +1,4 @@
-"""Samples in memory, with their labels: what every data set of a training answers; and what several
-need to split, scale and label them."""
+"""Samples in memory, with their labels, and what data sets need to split, scale and label them."""
 
 from __future__ import annotations
 
@@ -70,11 +69,8 @@ Ints = NDArray[np.int64]
 
 
 def split(targets: Ints, test_share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Sample numbers of the training part and of the test part, both rising.
-
-    Every label has its share of the test part, to within one sample; the test part has the whole
-    part of ``test_share`` n samples.
-    """
+    """Sample numbers of the training part and of the test part, both rising; the latter has the
+    whole part of ``test_share`` n samples, its share of every label to within one."""
     shuffled = rng.permutation(len(targets))
     order = shuffled[np.argsort(targets[shuffled], kind="stable")]
     tested = np.diff(np.floor(np.arange(len(targets) + 1) * test_share + 1e-9)) > 0
@@ -84,8 +80,8 @@ def split(targets: Ints, test_share: float, rng: np.random.Generator) -> tuple[I
 def standardised(
     train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Both parts, less the training part's mean and divided by its standard deviation: of all
-    values, or ``by_feature``."""
+    """Both parts, less the training part's mean, over its deviation: of all values, or by
+    feature."""
     axis = 0 if by_feature else None
     mean, std = train.mean(axis=axis, dtype=np.float64), train.std(axis=axis, dtype=np.float64)
     scale = np.where(std > 0, std, 1.0)
@@ -94,11 +90,7 @@ def standardised(
 
 def channel_statistics(inputs: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation by channel of (n, channels, height, width) bytes, as fractions of
-    255.
-
-    Counted from the bytes' histogram, so they are the same in any order. A channel of one value
-    gets the standard deviation 1.
-    """
+    255; 1 where a channel has one value. Counted by histogram, so the same in any order."""
     means, stds = [], []
     values = np.arange(256) / 255
     for channel in range(inputs.shape[1]):

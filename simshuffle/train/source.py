@@ -55,7 +55,7 @@ class ArraySource:
 
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs (n, *shape) and targets (n,) int64 of the samples ``indices`` (n,), on the
-        training's device."""
+        device."""
         which = torch.from_numpy(np.asarray(indices, np.int64)).to(self._labels.device)
         return self._given_out(self._inputs.index_select(0, which)), self._labels[which]
 
@@ -121,22 +121,14 @@ class DatasetSource:
         return self._length
 
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """As of `ArraySource`.
-
-        Raises:
-            InputError: the inputs cannot be stacked to a tensor.
-        """
+        """As of `ArraySource`; or raise InputError if the inputs cannot be stacked to a tensor."""
         if self._rows is not None:
             which = np.asarray(indices, np.int64)
             return self._given_out(self._rows[torch.from_numpy(which)], self.targets[which])
         return self._stacked([self._item(int(i)) for i in indices])
 
     def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-        """As of `ArraySource`.
-
-        Raises:
-            InputError: as of `batch`.
-        """
+        """As of `ArraySource`; errors as of `batch`."""
         return self._stacked([self._pair(item, "in a batch") for item in items])
 
     def _stacked(self, pairs: Sequence[tuple[Any, int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -190,11 +182,7 @@ Source = ArraySource | DatasetSource
 
 
 def length_of(dataset: object, name: str, source: str = "training") -> int:
-    """Samples of a map-style dataset, which gives them by number.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Samples of a map-style dataset, which gives them by number; or raise InputError."""
     by_number = hasattr(dataset, "__getitem__") and not isinstance(dataset, IterableDataset)
     if by_number and isinstance(dataset, Sized):
         return len(dataset)

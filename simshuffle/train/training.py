@@ -21,12 +21,9 @@ recalibrated: of the whole training set, with the final weights.
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
 ImportancePass = Literal["train", "eval"]
-"""How the pass that measures importance before an epoch runs the network:
-
-eval: with the running statistics of the rank, which stay as they are;
-train: as in training, but for the update: each local batch is normalised by itself, and the running
-    statistics take it in. So they rest on the shard once more before anything new comes.
-"""
+"""How the pass that measures importance before an epoch runs the network: 'eval', with the running
+statistics of the rank, which stay; or 'train', where each local batch is normalised by itself and
+they take it in, so that they rest on the shard once more before anything new comes."""
 Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 

@@ -1,5 +1,5 @@
-"""The cells of the study, and its filters: extractions, from a trained network to points in a plane
-(what goes into its last layer, principal components, t-SNE); trainings on what filters leave."""
+"""The cells of the study: extractions, from a trained network to points in a plane (what goes into
+its last layer, principal components, t-SNE); filters; trainings on what these leave."""
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
-"""Samples passing a small network that take about as long as t-SNE takes for one sample (estimate,
-from seconds on the digits)."""
+"""Samples passing a small network in the time that t-SNE takes for one (estimate, from digits)."""
 UNREADABLE = (
     *(OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError),
     pickle.UnpicklingError,
@@ -55,8 +54,8 @@ SMALL_BATCH = 64
 
 @dataclass(frozen=True)
 class ExtractionCell(TorchCell):
-    """One extraction: train the network, or read its weights, and project its features of the
-    training samples."""
+    """One extraction: a network, trained or read, and its projected features of the training
+    samples."""
 
     data: Data  # what it is trained on
     extractor: Extractor  # the network
@@ -169,11 +168,7 @@ def trained(
 
 
 def loaded(model: nn.Module, path: Path) -> nn.Module:
-    """``model`` with the weights in ``path``.
-
-    Raises:
-        InputError: the file cannot be read as weights of this network.
-    """
+    """``model`` with the weights in ``path``, or raise InputError if it cannot be read so."""
     remedy = "Give a state_dict of this network, written by torch.save(model.state_dict(), path)."
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
@@ -187,11 +182,8 @@ def loaded(model: nn.Module, path: Path) -> nn.Module:
 def outputs(
     model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu"
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """What goes into the layer ``head`` (n, features), the losses (n,) in nats, and whether the
-    right label is found (n,).
-
-    ``model`` is in eval mode.
-    """
+    """What goes into the layer ``head`` (n, features) in eval mode, the losses (n,) in nats, and
+    whether the right label is found (n,)."""
     head = model.get_submodule("head")
     seen: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(
@@ -248,11 +240,9 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
 def noise(
     points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: float, min_samples: int
 ) -> Bools:
-    """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself: (n,).
-
-    A point is noise if fewer than ``min_samples`` points of its class, itself included, lie within
-    ``eps`` of it, and it does not lie within ``eps`` of one that has so many.
-    """
+    """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself, (n,): not
+    within ``eps`` of one that has ``min_samples`` points of its class, itself included, within
+    ``eps``."""
     out = np.zeros(len(points), np.bool_)
     for label in np.unique(labels):
         own = np.flatnonzero(labels == label)
@@ -304,8 +294,8 @@ class RetrainingCell(TorchCell):
         return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: values status, message and seconds; and train_loss, accuracy and loss of
-        the last epoch."""
+        """As for `Cell`: status, message, seconds; and train_loss, accuracy, loss of the last
+        epoch."""
         with one_thread():
             data = self.training_run.data.load()
             part = data if self.kept is None else part_of(data, self.kept)
@@ -319,6 +309,5 @@ class RetrainingCell(TorchCell):
 
 
 def part_of(data: TrainingSet, kept: NDArray[np.int64]) -> TrainingSet:
-    """The set with only those training samples; scaled as the whole set, so that a filter changes
-    nothing but the samples."""
+    """The set with only those training samples; scaled as the whole set, to change nothing else."""
     return replace(data, train=Samples(data.train.inputs[kept], data.train.targets[kept]))

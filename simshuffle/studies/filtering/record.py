@@ -186,8 +186,8 @@ def load_study(
 
 
 def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
-    """Bring records named by their kind into their form, and make paths absolute: beside the study,
-    else in the working directory."""
+    """Expand records named by their kind, and make paths absolute, beside the study if they are
+    there."""
     extractors = raw["extractors"] if isinstance(raw.get("extractors"), list) else []
     models = [f"extractors.{number}.model" for number in range(len(extractors))]
     for key in ("data", *models, "retrain.model"):

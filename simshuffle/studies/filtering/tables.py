@@ -29,8 +29,7 @@ from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 
 SUBSETS = ("full", "network", "random")
-"""What is trained on: all training samples; those that the network's filter leaves; as many drawn
-at random."""
+"""Trained on: all training samples; what the network's filter leaves; as many drawn at random."""
 FILTER_COLUMNS = {
     "extractor": text("network that the features are of"),
     "seed": count("of its weights, of t-SNE"),
@@ -169,8 +168,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rates(done: pd.DataFrame) -> dict[int, float]:
-    """The learning rate with the highest mean accuracy on the full data, by batch size; the lowest
-    of equals."""
+    """The learning rate best on the full data, by batch size; the lowest of equals."""
     full = done[done["subset"] == "full"]
     out: dict[int, float] = {}
     for size in sorted(set(full["batch_size"])):

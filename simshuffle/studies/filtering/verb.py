@@ -48,11 +48,8 @@ def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def available(device: str) -> str:
-    """The device that trains, when what trains is there.
-
-    Raises:
-        InputError: torch or scikit-learn is missing, or there is no such device.
-    """
+    """The device that trains, when torch and scikit-learn are there and it is; or raise
+    InputError."""
     try:
         import sklearn  # noqa: F401, PLC0415 - extras
         import torch  # noqa: PLC0415

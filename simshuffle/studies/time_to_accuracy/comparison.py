@@ -47,7 +47,7 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
 
 
 def default_targets(settings: pd.DataFrame) -> dict[float, str]:
-    """Names by target: global's mean final accuracy less 1 and less 3 points; none without
+    """Names by target: global's mean final accuracy less 1 and less 3 points, if there is
     global."""
     accuracies = settings.loc[settings["strategy"] == "global", "accuracy"].dropna()
     if not len(accuracies):
@@ -63,8 +63,8 @@ def default_targets(settings: pd.DataFrame) -> dict[float, str]:
 def targets_table(
     curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]
 ) -> pd.DataFrame:
-    """A row for each setting and target, columns `TARGET_COLUMNS`; ``seeds`` are those of each
-    setting that were trained, to their end or until they failed, ``targets`` names by accuracy."""
+    """A row for each setting and target, columns `TARGET_COLUMNS`; ``seeds`` are those trained, to
+    their end or until they failed, ``targets`` names by accuracy."""
     rows = [
         {
             "setting": setting,
@@ -114,9 +114,8 @@ CRITERIA = {
 
 
 def pareto(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows of ``costs``, (n, criteria), each better if smaller, no other row dominates: is
-    nowhere larger and somewhere smaller; (n,). Equal rows do not dominate each other; a row with a
-    NaN is not on the front and dominates none."""
+    """Which rows of ``costs``, (n, criteria), smaller being better, no other dominates: is nowhere
+    larger and somewhere smaller. Equal rows do not; a row with a NaN is not, and dominates none."""
     return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
 
@@ -133,8 +132,7 @@ def _costs(settings: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def on_front(settings: pd.DataFrame) -> NDArray[np.bool_]:
-    """For each row of the table of settings whether it is on the front: little storage per host,
-    little time, few requests, high mean accuracy."""
+    """Whether each row is on the front of storage per host, time, requests, and mean accuracy."""
     return pareto(_costs(settings))
 
 
@@ -180,8 +178,7 @@ class AtFraction:
 
 
 def against_global(tables: Tables, strategy: str) -> list[AtFraction]:
-    """The strategy at each of its Q, in rising order, against global shuffle; empty if one of them
-    was not trained."""
+    """The strategy at each of its Q, rising, against global; empty if one was not trained."""
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
     if not len(reference):
@@ -202,8 +199,7 @@ def not_below(difference: Estimate) -> str:
 
 
 def same(difference: Estimate) -> str:
-    """Whether accuracies differ by at most 1 point either way, by the interval: 'the same',
-    'different' or 'undecided'."""
+    """Whether an interval is within 1 point: 'the same', 'different' or 'undecided'."""
     if difference.low > -MARGIN and difference.high < MARGIN:
         return "the same"
     return "different" if difference.low > MARGIN or difference.high < -MARGIN else UNDECIDED

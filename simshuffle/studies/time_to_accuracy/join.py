@@ -63,12 +63,7 @@ class Join:
 
 def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
     """What will be simulated: the training in ``folder``, on the cluster of ``scenario`` with its
-    model, sizes and step times; its sweep is not followed.
-
-    Raises:
-        InputError: the folder is no study, or does not fit; nothing of it can be simulated; an
-            option is not valid.
-    """
+    model, sizes and step times, not its sweep; or raise InputError where it does not fit."""
     _check(options)
     study, replays = read_study(folder, options), options.replayed_seeds
     scale_of = scaled(scenario, study.trained, options.scale)

@@ -1,5 +1,4 @@
-"""What a study's result folder says of one condition: accuracy by epoch of each setting, and the
-plans that its exchange followed."""
+"""What a study's result folder says of one condition: accuracy by epoch, and recorded plans."""
 
 from __future__ import annotations
 
@@ -231,8 +230,7 @@ def _trained(
 
 
 def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
-    """Every evaluation of the settings' runs, failed ones included: setting, seed, epoch,
-    accuracy."""
+    """Evaluations of the settings' runs, failed ones too: setting, seed, epoch, accuracy."""
     column = f"{statistics}_accuracy"
     known = [
         (run, of.name, seed)

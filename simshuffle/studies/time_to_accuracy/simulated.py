@@ -292,11 +292,8 @@ def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str
 
 
 def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
-    """What the replays of a setting have in common: means, total_s and
-    total_requests of ``epochs`` epochs, and replay_spread_s of the totals of time.
-
-    The cable is the one that most replays name, the first of these.
-    """
+    """What the replays of a setting have in common: means, the first of the most frequent cables,
+    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals of time."""
     if not replays:
         return {}
     totals = [float(end_of_epoch(replay, epochs)) for replay in replays]

@@ -54,11 +54,8 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 def holm(p: Sequence[float]) -> list[float]:
     """Each p-value of a family, corrected so that the chance of one false finding or more among all
-    is at most the level looked at.
-
-    The i-th smallest of m (from 0) is multiplied by m − i, is at least the one before it, and at
-    most 1. NaN stays and does not count.
-    """
+    is at most the level: the i-th smallest of m (from 0) is multiplied by m − i, at least the one
+    before it, and at most 1. NaN stays and does not count."""
     order = sorted((i for i, value in enumerate(p) if not math.isnan(value)), key=lambda i: p[i])
     out = [math.nan] * len(p)
     highest = 0.0

@@ -1,5 +1,4 @@
-"""From runs to settings: means over seeds, differences between runs of one seed, and how accuracy
-goes with the number of samples that a rank's statistics rest on."""
+"""From runs to settings: means over seeds, differences of one seed, and what statistics rest on."""
 
 from __future__ import annotations
 
@@ -132,8 +131,8 @@ def place_of(strategy: str, fraction: float | None) -> tuple[int, str, float]:
 
 
 def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -> Accuracies:
-    """A column of the runs by the columns of a setting, and seed, in the order of the runs; empty
-    values are left out."""
+    """A column of the runs by a setting, and seed, in the order of the runs; without empty
+    values."""
     out: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
         key = tuple(None if pd.isna(row[name]) else row[name] for name in setting)
@@ -142,8 +141,7 @@ def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -
 
 
 def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
-    """The difference of setting ``key`` to what it is compared with, over the seeds that both have;
-    of no pairs where there is none."""
+    """The difference of setting ``key`` to what it is compared with, over the seeds of both."""
     condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
     if strategy in _NOT_COMPARED[against]:
         return estimate([])
@@ -158,8 +156,8 @@ _NOT_COMPARED = {
     "local": {"global", "local"},
     "partial": {"global", "local", "partial"},
 }
-"""Strategies that are not compared with each; global with local shuffle is the comparison of local
-with global."""
+"""Strategies that are not compared with each; global with local is the same as local with
+global."""
 _FRACTION = {"global": None, "local": 0.0}
 
 
@@ -183,10 +181,9 @@ class Curve:
 
 
 def losses(settings: pd.DataFrame) -> pd.DataFrame:
-    """The rows of summary.csv in which a rank's own statistics were evaluated, beside global
-    shuffle of the same condition: with the columns loss, loss_low, loss_high (accuracy of global
-    shuffle less that of the setting, pairs of seeds; 0 and empty for global shuffle itself) and
-    global_effective_samples."""
+    """The rows of summary.csv with a rank's own statistics, beside global shuffle of the same
+    condition: with loss, loss_low, loss_high (accuracy of global shuffle less that of the setting;
+    0 and empty for itself) and global_effective_samples."""
     own = settings[(settings["statistics"] == "own") & settings["effective_samples"].notna()]
     reference = own.loc[own["strategy"] == "global", [*CONDITION, "effective_samples"]]
     rows = own.merge(
@@ -203,8 +200,7 @@ def losses(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def curve(rows: pd.DataFrame) -> Curve | None:
-    """The curve of `losses`; None where fewer than `FEWEST` settings differ from global shuffle, or
-    all rest on as many samples as it."""
+    """The curve of `losses`; None of fewer than `FEWEST` settings, or where all rest on as much."""
     others = rows[rows["strategy"] != "global"]
     x = 1.0 / others["effective_samples"] - 1.0 / others["global_effective_samples"]
     y = others["loss"]

@@ -1,5 +1,4 @@
-"""What a scheduler is given, and in which order its methods are called: what is refused, and what
-is warned of."""
+"""What a scheduler is given, and the order of its calls: what is refused, and warned of."""
 
 from __future__ import annotations
 
@@ -29,11 +28,8 @@ class Arguments(Spec):
 def read_arguments(
     fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
 ) -> Arguments:
-    """The arguments of a scheduler, as it takes them.
-
-    Raises:
-        InputError: there is neither a fraction nor a strategy, or both; or one is not valid.
-    """
+    """The arguments of a scheduler, as it takes them; or raise InputError, as where there is
+    neither a fraction nor a strategy, or both."""
     if (fraction is None) == (strategy is None):
         remedy = "Give fraction=Q for partial local shuffle, or strategy=."
         refuse("strategy", "either a fraction or a strategy is needed", "", remedy, "scheduler")
@@ -66,11 +62,7 @@ def loader_warning(
     loader: DataLoader[Any], sampler: Sampler[int], batch_size: int, drop_last: bool
 ) -> str:
     """In what ``loader`` differs from its scheduler, which then counts other iterations; '' if in
-    nothing.
-
-    Raises:
-        InputError: it does not give what is scheduled.
-    """
+    nothing. Raises InputError if it does not give what is scheduled."""
     found = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if found is not sampler:
         remedy = "Make it with sampler=scheduler.sampler; weights go into Scheduler(weights=)."
@@ -86,11 +78,8 @@ def loader_warning(
 
 
 def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
-    """See that ``epoch`` is the one to be scheduled next.
-
-    Raises:
-        InputError: it is not, or another one is ``under_way``.
-    """
+    """See that ``epoch`` is the one to be scheduled next, none being under way; or raise
+    InputError."""
     if under_way:
         rule = "cannot be scheduled while another one is under way"
         remedy = "Call clean_local_storage() at the end of every epoch."
@@ -129,8 +118,7 @@ def need_epoch(call: str, *, under_way: bool) -> None:
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:
-    """What is wrong with an exchange that was begun so often in an epoch; '' if nothing is. It may
-    be left to the end of the epoch altogether."""
+    """What is wrong with an exchange that was begun so often in an epoch; '' if nothing is."""
     if begun in {0, iterations}:
         return ""
     return (

@@ -1,5 +1,5 @@
-"""The exchange of one epoch as it is carried out, and what became of it; and the collective check
-that the shards of all ranks together are the data set."""
+"""The exchange of one epoch as it is carried out; and the check that all shards are the data
+set."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ class EpochExchange:
             self.dataset.store.remove(int(sample))
 
     def _payload(self, sample: int) -> bytes:
-        """What is sent of a sample; if it cannot be read, as many zeros, which the receiver refuses
-        by their checksum."""
+        """What is sent of a sample; of one that cannot be read zeros, which the receiver
+        refuses."""
         try:
             content = self.dataset.to_payload(self.dataset.store.get(sample), self.schedule.payload)
             if self.manifest.fits(sample, content):
@@ -166,11 +166,7 @@ Ints = NDArray[np.integer]
 
 def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload: Payload) -> None:
     """See that rank r holds the samples of ``owner`` (N,) r, these alone, with the content of
-    ``manifest``. Collective.
-
-    Raises:
-        ExchangeError: on all ranks, naming samples and ranks.
-    """
+    ``manifest``, or raise ExchangeError on all ranks, naming samples and ranks. Collective."""
     held = dataset.store.samples()
     damaged = np.array(
         [sample for sample in held if not _intact(dataset, int(sample), manifest, payload)],
@@ -190,8 +186,8 @@ def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload
 
 
 def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
-    """What is wrong, given the samples that are ``on`` each rank and the ``owner`` (N,) that each
-    should be on."""
+    """What is wrong, by the samples ``on`` each rank and the ``owner`` (N,) that each should
+    have."""
     count = len(owner)
     strange = [(rank, part[part >= count]) for rank, part in enumerate(on)]
     known = [part[part < count] for part in on]

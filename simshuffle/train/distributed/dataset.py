@@ -83,11 +83,7 @@ class ShardDataset(Dataset[Any]):
         return self._count
 
     def __getitem__(self, sample: int) -> Any:
-        """The item of that number.
-
-        Raises:
-            InputError: it was not staged on this rank.
-        """
+        """The item of that number, or raise InputError if it was not staged on this rank."""
         item = self.item(self.store.get(int(sample))) if self.staged else self.source[int(sample)]
         return item if self.transform is None else self.transform(item)
 
@@ -105,11 +101,7 @@ class ShardDataset(Dataset[Any]):
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
 
     def targets(self) -> NDArray[np.int64]:
-        """The label of every sample: (N,).
-
-        Raises:
-            InputError: none are known.
-        """
+        """The label of every sample, (N,), or raise InputError."""
         known = getattr(self.source, "targets", None) if self._targets is None else self._targets
         if known is None or np.shape(known) != (len(self),):
             shown = "none" if known is None else f"shape {np.shape(known)}"
@@ -178,8 +170,8 @@ class ShardDataset(Dataset[Any]):
         return self._decode(content)
 
     def nbytes(self, samples: Ints) -> list[int]:
-        """Bytes that each of ``samples`` will take; here all as many as the first, which is read
-        for it."""
+        """Bytes that each of ``samples`` will take; here as many as the first, which is read for
+        it."""
         return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
@@ -213,11 +205,7 @@ class ShardSampler(Sampler[int]):
         return self._length
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers.
-
-        Raises:
-            InputError: no epoch is scheduled.
-        """
+        """The numbers, or raise InputError where no epoch is scheduled."""
         if len(self.order) != self._length:
             remedy = "Call scheduler.scheduling(epoch) first."
             refuse("sampler", "has no order yet", "", remedy, "scheduler")

@@ -1,5 +1,4 @@
-"""The process group as the scheduler needs it: numbers and texts from all ranks, and errors that
-all ranks agree on."""
+"""The process group: numbers and texts from all ranks, and errors that all ranks agree on."""
 
 from __future__ import annotations
 
@@ -50,11 +49,7 @@ class Ranks:
 
     @classmethod
     def current(cls) -> Ranks:
-        """Of the default process group.
-
-        Raises:
-            InputError: there is no process group.
-        """
+        """Of the default process group, or raise InputError where there is none."""
         if not (dist.is_available() and dist.is_initialized()):
             call = "torch.distributed.init_process_group('gloo')"
             remedy = f"Start the script with torchrun, and call {call} first."
@@ -92,11 +87,8 @@ class Ranks:
         return [part.tobytes().decode() for part in parts]
 
     def agree(self, problem: str) -> None:
-        """Raise on every rank if there is a ``problem`` ('' for none) on any.
-
-        Raises:
-            ExchangeError: with the problems of all ranks.
-        """
+        """Raise ExchangeError on every rank with the problems of all, '' being none, if there is
+        one."""
         found = [
             f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text
         ]
@@ -114,11 +106,7 @@ class Ranks:
             self.lost(what, error)
 
     def lost(self, what: str, error: Exception) -> NoReturn:
-        """The connection failed during ``what``.
-
-        Raises:
-            ExchangeError: always.
-        """
+        """Raise ExchangeError: the connection failed during ``what``."""
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ExchangeError(
             f"rank {self.rank}: {what} failed ({self.backend}): {reason}. No sample was removed; a"
@@ -186,12 +174,8 @@ def tell_once(
 
 
 def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> None:
-    """See that every rank has the same ``values``, given as text by name.
-
-    Raises:
-        InputError: on every rank, naming what differs, with two ranks and their values, and the
-            remedy of that name.
-    """
+    """See that every rank has the same ``values``, given as text by name, or raise InputError on
+    every rank, naming what differs, with the remedy of that name."""
     problems = []
     for name, value in values.items():
         found = ranks.gather_texts(value)
@@ -205,11 +189,7 @@ def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> Non
 
 
 def collectively(ranks: Ranks, action: Callable[[], None]) -> None:
-    """Do ``action`` on this rank; afterwards all ranks raise if it failed on one.
-
-    Raises:
-        ExchangeError: it did; names rank and reason.
-    """
+    """Do ``action`` on this rank; afterwards all ranks raise ExchangeError if it failed on one."""
     problem = ""
     try:
         action()

@@ -1,5 +1,4 @@
-"""ImageFolder: a tree of image files, ROOT/CLASS/*, of which every rank keeps its own files in
-local storage."""
+"""ImageFolder: a tree of image files, of which every rank keeps its own in local storage."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ _HEAD = 8
 
 
 class _Tree(Dataset[bytes]):
-    """The files of a tree as (class, content), numbered class by class in the order of their
-    names."""
+    """The files of a tree as (class, content), numbered class by class in the order of names."""
 
     def __init__(self, root: Path, classes: list[str], files: list[tuple[int, str]]) -> None:
         self.root, self.classes, self.files = root, classes, files

@@ -1,6 +1,5 @@
-"""What is measured on real ranks: the importance of samples, by losses that every rank measures on
-its own and all then share; when every rank did what in an epoch, by marks of its clock; and how
-well the network does, which rank 0 evaluates with the running statistics of all."""
+"""What is measured on real ranks: the importance of samples, by losses that all ranks share; when
+every rank did what in an epoch, by marks of its clock; and scores, which rank 0 evaluates."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ from simshuffle.train.run import Run
 from simshuffle.train.training import Statistics
 
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""What an iteration goes through, as the simulator's timeline names it
-(`simshuffle.results.timeline.PHASES`)."""
+"""What an iteration goes through, as of `simshuffle.results.timeline.PHASES`."""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
 """Which of them make up each time of the iterations table."""
 
@@ -157,11 +155,8 @@ class TrainedLosses:
         self._samples, self._mine, self._known = samples, np.zeros(len(samples)), 0
 
     def record(self, losses: Floats) -> None:
-        """The losses of the next local batch.
-
-        Raises:
-            InputError: there are more than the epoch has samples.
-        """
+        """The losses of the next local batch; InputError if there are more than the epoch has
+        samples."""
         end = self._known + len(losses)
         if end > len(self._mine):
             rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
@@ -170,8 +165,8 @@ class TrainedLosses:
         self._known = end
 
     def share(self, ranks: Ranks) -> bool:
-        """Bring the losses of the epoch into the table, on all ranks; False if a rank has not
-        recorded all of them."""
+        """Bring the losses of the epoch into the table, on all ranks; False if a rank lacks
+        some."""
         parts = ranks.gather(self._mine[: self._known])
         complete = all(len(part) == len(self._mine) for part in parts)
         for rank, part in enumerate(parts):
@@ -182,11 +177,7 @@ class TrainedLosses:
 
     def importance(self, ranks: Ranks, epoch: int) -> Floats:
         """The importance (N,) for ``epoch`` (from 1) by the losses of the one before; in the first
-        all are alike. Collective.
-
-        Raises:
-            InputError: on all ranks: one has not recorded all losses.
-        """
+        all are alike. Raises InputError, on all ranks, if one lacks some. Collective."""
         if not self.share(ranks):
             rule = f"of all samples of epoch {epoch - 1} must be recorded"
             remedy = "Call scheduler.record_losses(losses) for every local batch."

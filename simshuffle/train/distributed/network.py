@@ -1,5 +1,4 @@
-"""The network on real ranks: DistributedDataParallel with statistics by rank, and batch norm over
-ranks on any backend."""
+"""The network on real ranks: DistributedDataParallel, and batch norm over ranks on any backend."""
 
 from __future__ import annotations
 
@@ -23,12 +22,8 @@ from simshuffle.train.training import BatchNorm
 
 def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
     """``model`` in torch's DistributedDataParallel, every rank keeping its own running statistics;
-    ``more`` goes to its constructor.
-
-    By default DistributedDataParallel copies the buffers of rank 0 to all ranks before every
-    forward pass in training (``broadcast_buffers=True``). The weights are the same then, but every
-    rank evaluates with the statistics of rank 0's shard.
-    """
+    ``more`` goes to its constructor. By default all ranks would get the buffers of rank 0 before
+    every forward pass in training, and evaluate with the statistics of its shard."""
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     # renamed in torch 2.13
     keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -61,8 +56,7 @@ def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks. Its gradient is the sum of the gradients, because each rank's sum
-    enters every rank's loss."""
+    """The sum over all ranks; so is its gradient, as each rank's sum enters every rank's loss."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
@@ -102,8 +96,8 @@ def gathered(rows: torch.Tensor, world_size: int) -> torch.Tensor:
 
 
 class _OverRanks(OtherNorm):
-    """Batch norm over the batches of all ranks, which are equally large; the running variance is
-    unbiased over all of them."""
+    """Batch norm over the equally large batches of all ranks; so is its unbiased running
+    variance."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """``input`` (n, C, ...), normalised."""

@@ -1,5 +1,4 @@
-"""Scheduler: which samples this rank trains on in every epoch, and the exchange of samples between
-ranks while it trains."""
+"""Scheduler: what this rank trains on in every epoch, and the exchange between ranks meanwhile."""
 
 from __future__ import annotations
 
@@ -254,12 +253,8 @@ class Scheduler(Shuffled):
 
     def record_losses(self, losses: torch.Tensor) -> None:
         """Note the losses (n,) of this rank's next local batch as it was trained on, for a strategy
-        with lagging importance.
-
-        Raises:
-            InputError: they are not (n,) numbers, but for example their mean; there are more than
-                samples in the epoch, or no epoch is scheduled.
-        """
+        with lagging importance. Raises InputError if they are not (n,) numbers, but for example
+        their mean, or too many, or no epoch is scheduled."""
         calls.need_epoch("record_losses", under_way=self._scheduled)
         check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())

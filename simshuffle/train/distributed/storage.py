@@ -59,12 +59,8 @@ class FolderStore:
             part.unlink(missing_ok=True)
 
     def get(self, sample: int) -> bytes:
-        """What was stored.
-
-        Raises:
-            InputError: the sample is not here.
-            OSError: it cannot be read.
-        """
+        """What was stored. Raises InputError if the sample is not here, OSError if it is not
+        readable."""
         try:
             return self._path(sample).read_bytes()
         except FileNotFoundError:
@@ -159,11 +155,7 @@ _HEAD = 8
 
 def encode(item: Any) -> bytes:
     """``item`` as bytes: bytes stay as they are, with one letter before them; of a tuple or list
-    every part is encoded.
-
-    Raises:
-        InputError: a part is of another type.
-    """
+    every part is encoded. Raises InputError if a part is of another type."""
     if isinstance(item, bytes | bytearray):
         return b"b" + bytes(item)
     parts = list(item) if isinstance(item, tuple | list) else [item]

@@ -1,5 +1,4 @@
-"""A study whose runs are trained on real ranks, one after the other, each a cell: one of a file, or
-of a model, data, loss and optimiser of the caller's."""
+"""A study, of a file or of the caller's, whose runs are trained on real ranks, each as a cell."""
 
 from __future__ import annotations
 
@@ -97,12 +96,8 @@ def on_ranks(
 
 def carried_out(ranks: Ranks, asked: Request[Trainings], store: Disk) -> Result | None:
     """The result of a study on real ranks: on rank 0, None on the others. Runs that rank 0 finds in
-    ``store`` are not trained again. Collective.
-
-    Raises:
-        InputError: the ranks were asked for different studies, or a run cannot be trained.
-        ExchangeError: samples could not be exchanged.
-    """
+    ``store`` are not trained again. Collective. Raises InputError where the ranks' studies differ
+    or a run cannot be trained, ExchangeError where samples could not be exchanged."""
     alike(
         ranks,
         {"study": fingerprint(STUDY, asked)},

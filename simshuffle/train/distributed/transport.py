@@ -1,5 +1,4 @@
-"""How samples travel between ranks: one message after the other with isend and irecv, or all of an
-iteration with all_to_all."""
+"""How samples travel between ranks: by isend and irecv, or all of an iteration by all_to_all."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank sends and receives together. A rank that is its own destination keeps its
-    samples."""
+    """What one rank sends and receives together; its own destination keeps its samples."""
 
     number: int  # as in the plan
     # destination, source: ranks
@@ -87,8 +85,7 @@ class Transport:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
 
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
-        """Send and receive, without waiting for it; with barriers, all ranks meet before the
-        messages."""
+        """Send and receive, without waiting; with barriers, all ranks meet before the messages."""
         out: Requests = []
         coming: Requests = []
         if self.barriers == "message":
@@ -130,8 +127,7 @@ class Transport:
 
 
 class AllToAll(Transport):
-    """All messages of an iteration as one all_to_all_single; with barriers, 'message' or
-    'iteration', all ranks meet before it."""
+    """All messages of an iteration as one all_to_all_single; with barriers all meet before it."""
 
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
         """As `Transport.begin`."""
@@ -155,11 +151,8 @@ class AllToAll(Transport):
 
 
 def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSchedule) -> Transport:
-    """The transport of that name.
-
-    Raises:
-        InputError: the backend lacks what it needs; found by trying it out on all ranks.
-    """
+    """The transport of that name, tried out on all ranks; or raise InputError if the backend lacks
+    it."""
     if name == "all_to_all":
         nothing = torch.zeros(ranks.world_size, dtype=torch.uint8, device=ranks.device)
         try:
@@ -174,11 +167,8 @@ def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSched
 
 
 def wait(requests: list[Request], ranks: Ranks) -> None:
-    """Wait until all of ``requests`` are done.
-
-    Raises:
-        ExchangeError: one failed; names the peer and the samples.
-    """
+    """Wait until all of ``requests`` are done, or raise ExchangeError with the peer and the
+    samples."""
     for request in requests:
         if request.work is None:
             continue
