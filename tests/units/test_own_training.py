@@ -30,6 +30,7 @@ from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
 from simshuffle.train.emulate import trained
 from simshuffle.train.source import DatasetSource
+from simshuffle.train.training import Training, TrainingOptions
 from tests.drawn import laid_out
 
 LAGGING = "importance_exchange:exchange_fraction=0.5,lagging=true"

@@ -46,7 +46,7 @@ class TtaOptions(CellOptions):
         Option(
             "RULE",
             "trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.",
-            complete=words("trained", "samples", "ranks"),
+            choices=("trained", "samples", "ranks"),
         ),
     ] = None
     target: Annotated[
@@ -55,6 +55,8 @@ class TtaOptions(CellOptions):
             "ACCURACY",
             "Such as 0.9. Default: global less 1 and less 3 points.",
             many=True,
+            low=0,
+            high=1,
         ),
     ] = ()
     world_size: Annotated[
@@ -79,7 +81,7 @@ class TtaOptions(CellOptions):
         ),
     ] = "own"
     replayed_seeds: Annotated[
-        int, Option("K", "Seeds of each setting whose plans are simulated.")
+        int, Option("K", "Seeds of each setting whose plans are simulated.", low=1)
     ] = 1
     global_source: Annotated[
         tuple[str, ...],
@@ -88,7 +90,7 @@ class TtaOptions(CellOptions):
             "pfs, ssd or object_store: where global shuffle reads. Default: as the scenario,"
             " else pfs.",
             many=True,
-            complete=words("pfs", "ssd", "object_store"),
+            choices=("pfs", "ssd", "object_store"),
         ),
     ] = ()
     set_study: Annotated[

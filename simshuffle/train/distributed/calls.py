@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import DataLoader, Sampler
 
-from simshuffle.errors import SimshuffleWarning, refuse
+from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.spec.record import Spec
 from simshuffle.train.distributed.transport import TRANSPORTS
@@ -103,18 +102,14 @@ def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, 
         refuse("state", rule, ", ".join(state), remedy, "scheduler")
 
 
-def need_rest(call: str, *, under_way: bool) -> None:
-    """See that no epoch is under way, or raise InputError."""
-    if under_way:
-        remedy = "Call clean_local_storage() first."
-        refuse(call, "must be called between epochs", "", remedy, "scheduler")
-
-
-def need_epoch(call: str, *, under_way: bool) -> None:
-    """See that an epoch is under way, or raise InputError."""
-    if not under_way:
+def need(call: str, *, epoch: bool, under_way: bool) -> None:
+    """See that an ``epoch`` is ``under_way``, or that none is, or raise InputError."""
+    if epoch and not under_way:
         remedy = "Call scheduling(epoch) first."
         refuse(call, "needs an epoch that is scheduled", "", remedy, "scheduler")
+    if under_way and not epoch:
+        remedy = "Call clean_local_storage() first."
+        refuse(call, "must be called between epochs", "", remedy, "scheduler")
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:
@@ -127,8 +122,3 @@ def count_warning(begun: int, iterations: int, batch_size: int) -> str:
         " once in every iteration; what is left over is exchanged at the end of the epoch, where"
         " nothing hides it."
     )
-
-
-def tell(message: str, stacklevel: int) -> None:
-    """Warn with ``message``; ``stacklevel`` as of `warnings.warn`, from the caller on."""
-    warnings.warn(message, SimshuffleWarning, stacklevel=stacklevel + 1)
