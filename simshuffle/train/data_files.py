@@ -34,7 +34,68 @@ TRAIN_TO_TEST = 5
 """Training images for each test image: 50,000 to 10,000 in both published sets."""
 
 
-class Cifar10(Spec):
+class _Cifar(Spec):
+    """A published set: rows of label bytes and 3,072 pixels."""
+
+    label: ClassVar[str]
+    folder: ClassVar[str]  # in the archive
+    files: ClassVar[tuple[str, ...]]  # of training images, and of the test images
+    classes: ClassVar[tuple[int, ...]]  # of each label byte
+    kind: str
+    path: str
+    num_samples: Count | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def column(self) -> int:
+        """The label byte that is learnt."""
+        return 0
+
+    def load(self) -> TrainingSet:
+        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
+        images. Raises InputError if a file is missing, or not what it should be."""
+        folder = self._folder()
+        *parts, test = (_rows(folder / name, self.classes) for name in self.files)
+        expected = TRAIN_TO_TEST // len(parts) * len(test)
+        for name, part in zip(self.files, parts, strict=False):
+            if len(part) != expected:  # a file cut at the end of a row shows only beside the others
+                rule = f"{name} must have {expected} rows, as the test file demands"
+                remedy = f"The file is truncated; take it from {PAGE} again."
+                refuse("data.path", rule, f"{len(part)} rows", remedy, str(folder / name))
+        return self._training_set(np.concatenate(parts), test)
+
+    def _folder(self) -> Path:
+        """The folder that holds the files."""
+        given = Path(self.path).expanduser()
+        remedy = (
+            f"Give the folder of the {self.label} binary version ({PAGE}), unpacked; or unpack that"
+            " archive again."
+        )
+        if not given.is_dir():
+            refuse("data.path", "must be a folder", str(given), remedy, "data")
+        folder = given / self.folder if (given / self.folder).is_dir() else given
+        missing = [name for name in self.files if not (folder / name).is_file()]
+        if missing:
+            refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
+        return folder
+
+    def _training_set(self, train: NDArray[np.uint8], test: NDArray[np.uint8]) -> TrainingSet:
+        """Images and labels of the rows, with the statistics of the training images that are
+        kept."""
+        keep, column = self.num_samples, self.column
+        if keep is not None and keep > len(train):
+            rule = f"must not exceed the {len(train)} training images"
+            refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
+        if keep is not None and keep < len(train):
+            labels = train[:, column].astype(np.int64)
+            rng = stream(self.seed, "cifar subset")
+            train = train[split(labels, keep / len(train), rng)[1]]
+        parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
+        mean, std = channel_statistics(parts[0].inputs)
+        return TrainingSet(self.label, parts[0], parts[1], self.classes[column], mean, std)
+
+
+class Cifar10(_Cifar):
     """CIFAR-10: 10 labels. Files data_batch_1.bin to data_batch_5.bin and test_batch.bin; a row is
     the label and 3,072 pixels.
 
@@ -44,33 +105,14 @@ class Cifar10(Spec):
         seed: of that draw.
     """
 
-    label: ClassVar[str] = "CIFAR-10"
+    label = "CIFAR-10"
+    folder = "cifar-10-batches-bin"
+    files = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+    classes = (10,)
     kind: Literal["cifar10"]
-    path: str
-    num_samples: Count | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-
-    def load(self) -> TrainingSet:
-        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
-        images.
-
-        Raises:
-            InputError: a file is missing, or not what it should be.
-        """
-        names = [f"data_batch_{number}.bin" for number in range(1, 6)]
-        folder = _folder(
-            self.path, "cifar-10-batches-bin", [*names, "test_batch.bin"], "CIFAR-10 binary version"
-        )
-        parts = [_rows(folder / name, 1, 10) for name in names]
-        test = _rows(folder / "test_batch.bin", 1, 10)
-        for name, part in zip(names, parts, strict=True):
-            _check_count(folder / name, len(part), len(test))
-        return _training_set(
-            "CIFAR-10", np.concatenate(parts), test, 0, 10, self.num_samples, self.seed
-        )
 
 
-class Cifar100(Spec):
+class Cifar100(_Cifar):
     """CIFAR-100: 100 fine or 20 coarse labels. Files train.bin and test.bin; a row is both labels
     and 3,072 pixels.
 
@@ -81,46 +123,22 @@ class Cifar100(Spec):
         seed: of that draw.
     """
 
-    label: ClassVar[str] = "CIFAR-100"
+    label = "CIFAR-100"
+    folder = "cifar-100-binary"
+    files = ("train.bin", "test.bin")
+    classes = (20, 100)
     kind: Literal["cifar100"]
-    path: str
     labels: Literal["fine", "coarse"] = "fine"
-    num_samples: Count | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
 
-    def load(self) -> TrainingSet:
-        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
-        images.
-
-        Raises:
-            InputError: a file is missing, or not what it should be.
-        """
-        folder = _folder(
-            self.path, "cifar-100-binary", ["train.bin", "test.bin"], "CIFAR-100 binary version"
-        )
-        train, test = (_rows(folder / f"{name}.bin", 2, 20, 100) for name in ("train", "test"))
-        _check_count(folder / "train.bin", len(train), TRAIN_TO_TEST * len(test))
-        column, classes = (1, 100) if self.labels == "fine" else (0, 20)
-        return _training_set("CIFAR-100", train, test, column, classes, self.num_samples, self.seed)
+    @property
+    def column(self) -> int:
+        """As of the base: coarse comes first."""
+        return 1 if self.labels == "fine" else 0
 
 
-def _folder(path: str, inner: str, names: list[str], version: str) -> Path:
-    """The folder that holds the files."""
-    given = Path(path).expanduser()
-    remedy = f"Give the folder of the {version} ({PAGE}), unpacked; or unpack that archive again."
-    if not given.is_dir():
-        refuse("data.path", "must be a folder", str(given), remedy, "data")
-    folder = given / inner if (given / inner).is_dir() else given
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
-    return folder
-
-
-def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
-    """The rows of one file: (n, label_bytes + 3,072) bytes, of labels below ``classes`` (one number
-    for each label byte)."""
-    width = label_bytes + PIXELS
+def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The rows of one file: (n, labels + 3,072) bytes, of labels below ``classes``."""
+    width = len(classes) + PIXELS
     remedy = f"The file is truncated, or of another form; take it from {PAGE} again."
     try:
         raw = np.fromfile(path, np.uint8)
@@ -138,35 +156,6 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
             rule = f"labels of {path.name} must be below {count}"
             refuse("data.path", rule, value, remedy, str(path))
     return rows
-
-
-def _check_count(path: Path, rows: int, expected: int) -> None:
-    """A file cut at the end of a row shows only beside the other files."""
-    if rows != expected:
-        rule = f"{path.name} must have {expected} rows, as the test file demands"
-        remedy = f"The file is truncated; take it from {PAGE} again."
-        refuse("data.path", rule, f"{rows} rows", remedy, str(path))
-
-
-def _training_set(
-    name: str,
-    train: NDArray[np.uint8],
-    test: NDArray[np.uint8],
-    column: int,
-    classes: int,
-    keep: int | None,
-    seed: int,
-) -> TrainingSet:
-    """Images and labels of the rows, with the statistics of the training images that are kept."""
-    if keep is not None and keep > len(train):
-        rule = f"must not exceed the {len(train)} training images"
-        refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
-    if keep is not None and keep < len(train):
-        labels = train[:, column].astype(np.int64)
-        train = train[split(labels, keep / len(train), stream(seed, "cifar subset"))[1]]
-    parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
-    mean, std = channel_statistics(parts[0].inputs)
-    return TrainingSet(name, parts[0], parts[1], classes, mean, std)
 
 
 def _images(rows: NDArray[np.uint8]) -> NDArray[Any]:
