@@ -118,15 +118,9 @@ _SYNC = (
 
 
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
-    """Make the batch norm of ``model`` as ``mode`` says, in place: `group_by_rank`,
-    `scale_and_shift_only`, or for 'sync' nothing at all.
-
-    Over the whole batch, torch's own batch norm does what SyncBatchNorm does over ranks; its
-    running variance is unbiased over all samples in both.
-
-    Raises:
-        InputError: as `group_by_rank`.
-    """
+    """Make the batch norm of ``model`` as ``mode`` says, in place: errors as of `group_by_rank`.
+    For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does over ranks;
+    its running variance is unbiased over all samples in both."""
     check_materialised(model)
     if mode == "per_rank":
         return group_by_rank(model, world_size)
@@ -137,15 +131,9 @@ def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
 
 def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in
-    place.
-
-    Weights and biases stay the same parameters; the buffers ``running_mean`` and ``running_var``
-    become (M, C), each row what (C,) was, and ``num_batches_tracked`` (M,). Before a batch is given
-    to the model, the returned `RankRows` must be told whose rows it holds.
-
-    Raises:
-        InputError: a layer keeps statistics that cannot be kept by rank; names it.
-    """
+    place, or raise InputError naming a layer that cannot. Parameters stay the same; the buffers
+    ``running_mean`` and ``running_var`` become (M, C), and ``num_batches_tracked`` (M,). The
+    returned `RankRows` must be told whose rows each batch holds."""
     check_layers(model)
     ranks = RankRows()
     for path, layer in model.named_modules():

@@ -109,17 +109,9 @@ class Contrast:
 def contrast_of(
     run: Shuffled, augmentation: Augmentation | None, loss: Loss = cross_entropy
 ) -> Contrast | None:
-    """What a contrastive training needs; None of other trainings.
-
-    Args:
-        run: who has which sample.
-        augmentation: how views are made of the samples; None if the data have none.
-        loss: of the caller's, if it gives one.
-
-    Raises:
-        InputError: the training is contrastive, and a local batch has no negatives, there are no
-            views, the caller gives another loss, or the exchange needs the importance of samples.
-    """
+    """What a contrastive training needs; None of other trainings. Raises InputError if a local
+    batch has no negatives, data without ``augmentation`` no views, the caller gives another
+    ``loss``, or the exchange needs the importance of samples."""
     how, sizes = run.training.loss, run.batch_sizes
     if not isinstance(how, Contrastive):
         return None

@@ -79,8 +79,7 @@ def train_run(
     """Train ``run`` on emulated ranks.
 
     The same run gives the same weights, bit by bit, on the same machine with the same number of
-    threads. With another number of threads, or on another machine, sums are added up in another
-    order, and weights agree to rounding only.
+    threads; else sums are added up in another order, and weights agree to rounding only.
 
     Args:
         run: what to train.

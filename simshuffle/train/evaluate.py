@@ -102,18 +102,10 @@ class Score:
 
 
 class Evaluation:
-    """Evaluates the networks of one run, always on the same samples by the same ranks.
-
-    Args:
-        training: whose statistics and temperature; ``own_ranks`` of it evaluate each test sample
-            for 'own', see `own_pairs`.
-        test: the test samples.
-        train: the training samples, for recalibrated statistics.
-        world_size: M.
-        rng: gives random streams by name: 'evaluate' draws who evaluates what for 'own',
-            'recalibrate' the batches for recalibrated statistics, and which samples make the means
-            of classes.
-    """
+    """Evaluates the networks of one run, always on the same samples of ``test`` by the same ranks;
+    ``train`` is for recalibrated statistics. ``rng`` gives random streams by name: 'evaluate' draws
+    who evaluates what for 'own', see `own_pairs`; 'recalibrate' the batches for recalibrated
+    statistics, and which samples make the means of classes."""
 
     def __init__(
         self,
@@ -163,13 +155,10 @@ def own_pairs(
     num_samples: int, world_size: int, own_ranks: int, rng: np.random.Generator
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """Which rank evaluates which test samples: sample numbers (n, M), a column for each rank, and
-    (n, M) False for those that only fill up.
-
-    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates K
-    num_samples / M samples, rounded up or down. So the mean over all pairs estimates the mean over
-    ranks of the accuracy on the whole test set: without bias, with every sample and (nearly) every
-    rank counted alike, and exactly where K = M.
-    """
+    (n, M) False for those that only fill up. Each sample is evaluated by K = min(``own_ranks``, M)
+    ranks, and each rank evaluates K num_samples / M samples, rounded up or down. So the mean over
+    all pairs estimates the mean over ranks of the accuracy without bias, and exactly where K =
+    M."""
     each = min(own_ranks, world_size)
     pairs = num_samples * each
     layers = -(-pairs // world_size)

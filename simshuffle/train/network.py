@@ -189,17 +189,10 @@ def ranked_network(
     loss: Loss = cross_entropy,
     contrast: Contrast | None = None,
 ) -> RankedNetwork:
-    """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
-    as it is.
-
-    It is trained on ``source``; ``loss`` is that of each sample, or ``contrast`` says how it is
-    contrasted with others.
-
-    Raises:
-        InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
-            samples of ranks by something else than batch norm, or batch norm would have to
-            normalise single values.
-    """
+    """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants, to be trained
+    on ``source`` with ``loss`` or ``contrast``. Raises InputError as of `apply_mode` and `try_out`;
+    or if it mixes samples of ranks by something else than batch norm, or batch norm would have to
+    normalise single values."""
     dtype, sizes = torch_dtype(training), local_batches(len(source), world_size, training)
     probe = try_out(model, training.batch_norm, source, dtype, device, loss)
     if probe.mixes and world_size > 1 and training.batch_norm != "sync":

@@ -156,14 +156,8 @@ class OwnStatistics:
 
 
 class Recorder:
-    """Collects what becomes the record of a run.
-
-    Args:
-        run: who has which sample, before the first epoch.
-        network: that is trained.
-        targets: the label of each sample, (N,).
-        others: what else describes it: data, model, partition, device.
-    """
+    """Collects what becomes the record of a run: of who has which sample before the first epoch,
+    the network, the label of each sample, (N,), and what else describes it."""
 
     def __init__(self, run: Shuffled, network: nn.Module, targets: Ints, **others: Any) -> None:
         self._strategy, self._owner, self._targets = run.strategy, run.owner, targets

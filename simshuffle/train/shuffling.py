@@ -164,13 +164,9 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 def _variants(runs: Sequence[Run]) -> list[str]:
     """For each run, 'key=value' of whatever else varies in the study than strategy, ranks, batch
-    norm and seed; '' where nothing does.
-
-    How to train is often chosen for each number of ranks, such as the learning rate: a key of the
-    training is left out if ranks and batch norm decide it. How importance is measured stands beside
-    the strategy. A key of the data, say, is left out where it has its default, if there are several
-    kinds of data.
-    """
+    norm, seed and how importance is measured; '' where nothing does. A key of the training is left
+    out if ranks and batch norm decide it, as often the learning rate; one of the data, say, where
+    it has its default, if there are several kinds of data."""
     elsewhere: dict[str, Any] = {
         **dict.fromkeys(("exchange", "seed", "world_size"), True),
         "training": MEASURED,

@@ -124,16 +124,9 @@ class Study(Spec):
 
 
 def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -> Study:
-    """The study of a file, or of a shipped one by its name below ``studies/``.
-
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``; blocks
-            no longer vary a key that is set.
-
-    Raises:
-        InputError: with every problem of the file, those of the runs that its blocks make included.
-    """
+    """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
+    by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``, which blocks no longer vary; or
+    raise InputError with every problem of the file and of the runs that its blocks make."""
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []

@@ -141,13 +141,7 @@ def trained(
     run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
 ) -> nn.Module:
     """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``,
-    in eval mode.
-
-    Raises:
-        InputError: the file does not hold weights of this network, or the network cannot take the
-            samples.
-        Diverged: the loss is not finite.
-    """
+    in eval mode. Raises InputError if these do not fit, Diverged if the loss is not finite."""
     model, where, dtype = initial_model(run, data), device_named(device), torch_dtype(run.training)
     if weights is not None:
         return loaded(model, Path(weights)).to(where, dtype).eval()
@@ -206,15 +200,10 @@ def outputs(
 
 
 def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats, dict[str, float]]:
-    """Features (n, f) as points in a plane (n, 2), without unit.
-
-    Returns also 'components', 'explained_variance' (share of the features' variance that they hold)
-    and 'kl_divergence' (of t-SNE, nats).
-
-    Raises:
-        SimulationError: all features are the same, or not finite.
-        InputError: the perplexity is not below the number of samples.
-    """
+    """Features (n, f) as points in a plane (n, 2), without unit; and 'components', their
+    'explained_variance' (share of the features') and 'kl_divergence' (of t-SNE, nats). Raises
+    SimulationError if all features are the same or not finite, InputError at too large a
+    perplexity."""
     if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
         why = "The features are all the same or not finite: the network has learnt nothing."
         raise SimulationError(f"{why} Use a lower learning rate.")

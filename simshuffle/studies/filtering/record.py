@@ -162,16 +162,9 @@ class DataOptimisedStudy(Spec):
 def load_study(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> DataOptimisedStudy:
-    """The study of a file, or of a shipped one by its name below ``studies/``.
-
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key, such as ``{"seeds": 3, "retrain.training.epochs": 5,
-            "extractors.0.training.epochs": 2}``.
-
-    Raises:
-        InputError: with every problem of the file.
-    """
+    """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
+    by dotted key, such as ``{"seeds": 3, "extractors.0.training.epochs": 2}``; or raise InputError
+    with every problem of the file."""
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []

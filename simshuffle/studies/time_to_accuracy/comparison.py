@@ -30,14 +30,8 @@ GIVEN = "as given"
 
 def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a probability of which ``reached`` of ``n`` independent trials came
-    true.
-
-    Its ends are the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k +
-    1, n - k), 1 for k = n.
-
-    Raises:
-        ValueError: n is 0, or ``reached`` not from 0 to n.
-    """
+    true: the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n -
+    k), 1 for k = n. Raises ValueError if n is 0, or ``reached`` not from 0 to n."""
     if not 0 <= reached <= n or n == 0:
         raise ValueError(f"{reached} of {n}")
     tail = (1 - LEVEL) / 2

@@ -253,16 +253,9 @@ def places_across(
     apart: float = 0.3,
     room: float = 0.12,
 ) -> tuple[pd.Series[float], Axis]:
-    """Where points stand from left to right, in powers of ten, and the axis; a 0 stands left of all
-    others.
-
-    Args:
-        title: of the axis.
-        values: (n,) at least 0.
-        text: of a tick.
-        apart: least distance of ticks, of that from the lowest to the highest value.
-        room: on both sides, of the same.
-    """
+    """Where ``values`` (n,) from 0 stand, in powers of ten, and the axis; a 0 stands left of all
+    others. Ticks, with ``text``, are at least ``apart`` of the range away; ``room`` of it is on
+    both sides."""
     some = values[values > 0]
     if some.empty:
         return values * 0.0, Axis(title, ticks={0.0: "none"}, small=True)

@@ -79,18 +79,9 @@ class Study:
 
 
 def read_study(folder: Path, wanted: TtaOptions) -> Study:
-    """One condition of the study in ``folder``.
-
-    Args:
-        folder: of `simshuffle train`.
-        wanted: which part of it. The default batch norm is the one per rank if the study has it,
-            else its first one; the default variant and M are those with most settings, and of these
-            the first variant and the largest M.
-
-    Raises:
-        InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
-            what is needed, or has lost its plans.
-    """
+    """One condition of the study in ``folder``, or raise InputError. By default it is batch norm
+    per rank if the study has it, else its first one; and of the variant and M with most settings
+    the first variant and the largest M."""
     result = engine.read(STUDY, folder)
     tables = Tables(**result.tables)
     runs, descriptions = tables.runs, result.meta["runs"]

@@ -57,18 +57,9 @@ class Scaled:
 
 
 def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
-    """What is simulated.
-
-    Args:
-        scenario: whose cluster, model and sizes of samples are taken.
-        trained: the training's scale.
-        scale: None if the two scales agree; 'trained' takes the training's M, N and b; 'samples'
-            the training's M and the scenario's N and b; 'ranks' the scenario's M, N and b.
-
-    Raises:
-        InputError: there is no ``scale`` and the scales differ, or they do not go together as it
-            says.
-    """
+    """What is simulated of ``scenario`` by ``scale``: None if the two scales agree; 'trained' takes
+    the training's M, N and b; 'samples' the training's M and the scenario's N and b; 'ranks' the
+    scenario's. Raises InputError if scales differ or do not go together so."""
     ranks, batch = scenario.world_size, scenario.workload.local_batch_size
     samples = scenario.workload.dataset.num_samples
     if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
@@ -156,18 +147,10 @@ class Setting:
 def settings_of(
     study: Study, scenario: Scenario, scale: Scaled, replays: int, sources: Sequence[str]
 ) -> list[Setting]:
-    """Every setting of the study as scenarios.
-
-    Args:
-        study, scenario, scale: what was trained, and on what it is simulated by which rule.
-        replays: of each setting; the k-th has the plans of its k-th finished seed, and the
-            scenario's seed + k.
-        sources: where global shuffle reads from, one setting each; none for what the scenario says
-            of global shuffle, else its default.
-
-    Raises:
-        InputError: not one of them can be simulated.
-    """
+    """Every setting of the study as scenarios, or raise InputError if none can be simulated. The
+    k-th of the ``replays`` of each has the plans of its k-th finished seed, and the scenario's seed
+    + k; ``sources`` are where global shuffle reads from, one setting each, none for what the
+    scenario says."""
     base = scenario.model_copy(update={"sweep": {}})
     out = []
     for learned in study.settings:

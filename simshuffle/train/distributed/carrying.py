@@ -21,23 +21,9 @@ from simshuffle.train.distributed.transport import (
 
 
 class EpochExchange:
-    """Carries a plan out, iteration by iteration. Nothing is removed before all ranks have said
-    that all has arrived.
-
-    What goes wrong with this rank's own storage is noted and told at the end, so that no other rank
-    waits for messages in vain.
-
-    Args:
-        dataset: whose samples travel.
-        manifest: their sizes and checksums.
-        plan: of the epoch.
-        schedule: barriers and payload.
-        transport: that carries messages.
-        iterations: of the epoch.
-
-    Attributes:
-        begun: how often an iteration was to begin, those after the last one included.
-    """
+    """Carries a plan out, iteration by iteration: ``begun`` of them so far. Nothing is removed
+    before all ranks have said that all has arrived. What goes wrong with this rank's own storage is
+    noted and told at the end, so that no other rank waits for messages in vain."""
 
     def __init__(
         self,
@@ -108,13 +94,9 @@ class EpochExchange:
 
     def settle(self) -> None:
         """After `finish_all`: see that all has arrived everywhere; then remove what was sent.
-        Otherwise remove what was received.
-
-        Raises:
-            ExchangeError: on all ranks, with what went wrong; the shards are those before the
-                epoch. Or a peer is gone: then nothing is removed at all, because the others may
-                have gone on.
-        """
+        Otherwise remove what was received and raise ExchangeError on all ranks; the shards are
+        those before the epoch. Where a peer is gone nothing is removed, as the others may have gone
+        on."""
         more = len(self._problems) - 3
         text = "; ".join(self._problems[:3]) + (f" and {more} more" if more > 0 else "")
         problems = self.ranks.gather_texts(text)

@@ -111,14 +111,10 @@ class ShardDataset(Dataset[Any]):
         return np.asarray(known, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
-        """Copy ``samples`` to local storage, and remove all others from there. Collective.
-
-        ``reserve`` is kept free beside them, as a part of them: Q for an exchange.
-
-        Raises:
-            InputError: they do not fit; found before anything is written.
-            ExchangeError: a rank could not read or write a sample.
-        """
+        """Copy ``samples`` to local storage, and remove all others from there; ``reserve`` is kept
+        free beside them, as a part of them: Q for an exchange. Collective. Raises InputError,
+        before anything is written, if they do not fit; ExchangeError if a rank could not read or
+        write one."""
 
         def clear() -> None:
             self.store.clear()  # which is made here, so that all ranks hear where it cannot be
@@ -185,16 +181,9 @@ class ShardDataset(Dataset[Any]):
 
 
 class ShardSampler(Sampler[int]):
-    """Sample numbers, in the order in which this rank trains on them. The scheduler sets it anew
-    for every epoch.
-
-    Its length is the same on all ranks and in all epochs: N/M, rounded up, or down with
-    ``drop_last``. A rank with a smaller shard repeats its first samples, as torch's
-    DistributedSampler does.
-
-    Attributes:
-        order: (n,) of the epoch that is scheduled; empty before the first.
-    """
+    """Sample numbers, in the ``order`` (n,) in which this rank trains on them, which the scheduler
+    sets for every epoch. Its length is always the same on all ranks: N/M, rounded up, or down with
+    ``drop_last``; a smaller shard repeats its first samples, as torch's DistributedSampler does."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -214,15 +203,8 @@ class ShardSampler(Sampler[int]):
 
 def drawn(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:
     """``count`` samples of each rank's shard, drawn with replacement in proportion to ``weights``
-    (N,): (count, M) sample numbers.
-
-    Every rank draws as many, so a sample of weight w comes count w / W times in an epoch, where W
-    is the weight of its shard: as the weights of all say if shards weigh alike, as random ones
-    nearly do.
-
-    Raises:
-        InputError: a shard has no weight.
-    """
+    (N,): (count, M) sample numbers. So a sample of weight w comes count w / W times in an epoch,
+    where W is the weight of its shard. Raises InputError if a shard has no weight."""
     columns = []
     for rank, start in enumerate(shards.start[:-1]):
         own = shards.order[start : shards.start[rank + 1]]

@@ -141,16 +141,10 @@ def tell_once(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """What a rank does with an error that its script does not catch.
-
-    The first rank tells it, an error of ours without traceback, with the line of the script. Of the
-    others one with another error says it in a line; most follow from the first. An error of ours
-    ends the process with the status of the command line.
-
-    Args:
-        before: what tells other errors.
-        kind, error, trace: as of `sys.excepthook`.
-    """
+    """What a rank does with an error that its script does not catch; ``before`` tells other errors.
+    The first rank tells it, an error of ours without traceback, with the line of the script. Others
+    say another one in a line; most follow from the first. An error of ours ends the process with
+    the status of the command line."""
     ours, text = isinstance(error, SimshuffleError), str(error)
     rank = os.environ.get("RANK", "0")
     try:

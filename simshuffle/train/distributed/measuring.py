@@ -33,16 +33,9 @@ _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4,
 
 
 def marks(begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float) -> Floats:
-    """When one rank did what in an epoch, s of its own clock, in one array, by which ranks tell one
-    another.
-
-    Args:
-        begin: of the epoch.
-        measured: when importance was measured, if it was.
-        bounds: for each iteration when the first and each following of `PHASES` began, and when the
-            last ended.
-        end: of the last exchange.
-    """
+    """When one rank did what in an epoch, s of its own clock, in one array: when it began,
+    importance was measured and the last exchange ended; and for each iteration when each of
+    `PHASES` began and the last ended."""
     return np.concatenate([[begin, measured, end], np.ravel(bounds)])
 
 
@@ -194,15 +187,10 @@ def inference_losses(
     *,
     training: bool = False,
 ) -> Floats:
-    """The loss of each sample of ``batches``, which are in local storage, in the order of their
-    numbers: (n,). Of a sample that comes twice it is the first one.
-
-    In eval mode, so with this rank's running statistics; with ``training`` in training mode, where
-    they take in every batch.
-
-    Raises:
-        InputError: ``loss`` gives no loss for each sample, or the samples have no targets.
-    """
+    """The loss of each sample of ``batches``, in local storage, in the order of their numbers:
+    (n,); of one that comes twice the first. With this rank's running statistics in eval mode; with
+    ``training`` in training mode, where they take in every batch. Raises InputError if ``loss``
+    gives none for each sample, or samples have no targets."""
     network = model.module if isinstance(model, DistributedDataParallel) else model
     device, before = default_device(network), network.training
     found = [np.zeros(0)]
@@ -229,18 +217,9 @@ def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch: int) -> Floats:
-    """The importance (N,) of all samples, of which every rank has ``measured`` that of its own.
-    Collective.
-
-    Args:
-        measured: of this rank's samples, in the order of their numbers; None if it was not.
-        owner: the rank of each sample, (N,).
-        ranks: all ranks.
-        epoch: to be planned, from 1.
-
-    Raises:
-        InputError: on all ranks: one has not measured its samples.
-    """
+    """The importance (N,) of all samples for ``epoch`` (from 1), of which every rank has
+    ``measured`` that of its own by ``owner``, in the order of their numbers. Collective. Raises
+    InputError on all ranks if one has not."""
     importance = np.zeros(len(owner))
     for rank, part in enumerate(ranks.gather(np.zeros(0) if measured is None else measured)):
         of_rank = np.flatnonzero(owner == rank)

@@ -31,15 +31,9 @@ def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
 
 
 def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
-    """``model`` with batch norm as ``mode``: itself for 'per_rank', which is what it does on real
-    ranks; changed in place otherwise.
-
-    'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own do the
-    same.
-
-    Raises:
-        InputError: a layer keeps statistics that cannot be treated so; names it.
-    """
+    """``model`` with batch norm as ``mode``, in place but for 'per_rank', which it is on real
+    ranks. 'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own
+    do the same. Raises InputError naming a layer that cannot be treated so."""
     check_materialised(model)
     if mode == "none":
         scale_and_shift_only(model)

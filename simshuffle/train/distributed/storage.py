@@ -20,15 +20,9 @@ _PART = re.compile(r"\.\d{12}\.part")
 
 
 class FolderStore:
-    """One file for each sample, named by its number in 12 digits. A file is there whole or not at
-    all, even if the process is killed.
-
-    Args:
-        folder: of this rank alone; made if need be.
-
-    Raises:
-        InputError: it holds something else than samples, or cannot be made.
-    """
+    """One file for each sample in a ``folder`` of this rank alone, made if need be, named by its
+    number in 12 digits; there whole or not at all, even if the process is killed. Raises InputError
+    if there is something else, or it cannot be made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -57,14 +57,7 @@ class MeasuredRun(RunRecord):
 
 
 class RankTraining:
-    """One rank's part in the training of ``run``, as `train_distributed` makes it.
-
-    Attributes:
-        run: what is trained.
-        scheduler: of its samples.
-        network: in DistributedDataParallel.
-        optimizer: of its weights.
-    """
+    """One rank's part in the training of ``run``, as `train_distributed` makes it."""
 
     def __init__(
         self,

@@ -72,14 +72,8 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
 
 
 class Transport:
-    """Carries the messages of an iteration out: a message of the plan is a message on the network;
-    receives are posted before sends.
-
-    Args:
-        ranks: this process among all.
-        sizes: (N,) bytes of every sample on its way.
-        barriers: as of `MessageSchedule`.
-    """
+    """Carries the messages of an iteration out, of samples of so many bytes (N,): a message of the
+    plan is a message on the network; receives are posted before sends."""
 
     def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
