@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
 from simshuffle.spec.record import Count, PositiveNBytes, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.samples import (
@@ -144,7 +144,7 @@ def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
         rule, remedy = f"{path.name} must be readable", "Check its permissions."
-        raise InputError(Problem("data.path", rule, str(error), remedy), str(path)) from None
+        refuse("data.path", rule, str(error), remedy, str(path))
     if not len(raw) or len(raw) % width:
         rule = f"{path.name} must be whole rows of {width} bytes"
         refuse("data.path", rule, f"{len(raw)} bytes", remedy, str(path))
@@ -276,8 +276,7 @@ class ImageFolder(Spec):
                 plain = _of_bytes(image).convert("RGBA").convert(mode)
         except UNREADABLE as error:
             rule, shown = "every image must be readable", f"{type(error).__name__}: {error}"
-            problem = Problem("data.path", rule, shown, "Repair or remove the file.")
-            raise InputError(problem, str(path)) from None
+            refuse("data.path", rule, shown, "Repair or remove the file.", str(path))
         cut = ImageOps.fit(plain, (self.image_size, self.image_size), Image.Resampling.BILINEAR)
         return (
             np.asarray(cut, np.uint8)

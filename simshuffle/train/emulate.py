@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning
+from simshuffle.errors import InputError, ScenarioError, SimshuffleWarning, refuse
 from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
@@ -293,8 +293,7 @@ def device_named(name: str) -> torch.device:
     # a torch without CUDA asserts
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         rule = f"cannot be used: {str(error).splitlines()[0]}"
-        problem = Problem("device", rule, repr(name), "Use auto, cpu or cuda.")
-        raise InputError(problem, "training") from None
+        refuse("device", rule, repr(name), "Use auto, cpu or cuda.", "training")
     return device
 
 

@@ -22,7 +22,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import nn
 
-from simshuffle.errors import InputError, Problem, SimulationError, refuse
+from simshuffle.errors import SimulationError, refuse
 from simshuffle.spec.rng import stream
 from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
 from simshuffle.study.cell import Outcome, Tell
@@ -168,8 +168,7 @@ def loaded(model: nn.Module, path: Path) -> nn.Module:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except UNREADABLE as error:
         rule, shown = "must be weights of the network", " ".join(str(error).split())[:200]
-        problem = Problem("extractors.weights", rule, f"{path}: {shown}", remedy)
-        raise InputError(problem, str(path)) from None
+        refuse("extractors.weights", rule, f"{path}: {shown}", remedy, str(path))
     return model
 
 

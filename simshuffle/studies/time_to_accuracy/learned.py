@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.summary import place_of
@@ -180,10 +180,8 @@ def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> Trained
         return _EXCHANGE.validate_python(description["exchange"])
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
-        raise InputError(
-            Problem(f"meta.json: runs: {run}", rule, str(description.get("exchange", "")), AGAIN),
-            str(folder),
-        ) from None
+        given = str(description.get("exchange", ""))
+        refuse(f"meta.json: runs: {run}", rule, given, AGAIN, str(folder))
 
 
 def _plans(folder: Path, run: str) -> Path:
@@ -206,7 +204,7 @@ def _trained(
             found[run] = Trained(world_size, int(of["num_samples"]), int(of["local_batch_size"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             rule = "must give num_samples and local_batch_size"
-            raise InputError(Problem(f"meta.json: runs: {run}", rule, "", AGAIN), source) from None
+            refuse(f"meta.json: runs: {run}", rule, "", AGAIN, source)
     scales = list(dict.fromkeys(found.values()))
     if len(scales) > 1:
         given = " and ".join(

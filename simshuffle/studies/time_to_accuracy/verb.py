@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.scenario.options import (
     ScenarioName,
     Set,
@@ -126,7 +126,7 @@ def _trained(options: TtaOptions) -> Path:
         if options.set_study:
             values = ", ".join(f"{key}={value}" for key, value in options.set_study.items())
             rule, remedy = "has no effect on a training that is done", "Name the study instead."
-            raise InputError(Problem("--set-study", rule, values, remedy), COMMAND_LINE)
+            refuse("--set-study", rule, values, remedy, COMMAND_LINE)
         return options.study
     from simshuffle.study.perform import Performance  # noqa: PLC0415 - what computes
 
@@ -138,7 +138,7 @@ def _trained(options: TtaOptions) -> Path:
     study, asked = train.request(wanted)
     if study.kind != KIND:
         rule = "must be a study of shuffling strategies"
-        raise InputError(Problem("kind", rule, study.kind, "Name another study."), wanted.study)
+        refuse("kind", rule, study.kind, "Name another study.", wanted.study)
     folder = performance.of(study, asked)[1]
     assert folder is not None  # noqa: S101 - a training is kept
     return folder

@@ -190,23 +190,16 @@ def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
     ]
     if len(missing):
         texts = [f"should be on rank {owner[sample]}" for sample in missing[:SHOWN]]
-        out.append("missing: " + _with_ranks(missing, texts))
+        out.append("missing: " + named(missing, texts))
     if ranks_of:
         texts = [f"on ranks {', '.join(map(str, ranks))}" for ranks in ranks_of.values()]
-        out.append("more than once: " + _with_ranks(np.flatnonzero(copies > 1), texts))
+        out.append("more than once: " + named(np.flatnonzero(copies > 1), texts))
     if len(misplaced):
         texts = [
             f"on rank {where[sample]} instead of {owner[sample]}" for sample in misplaced[:SHOWN]
         ]
-        out.append("misplaced: " + _with_ranks(misplaced, texts))
+        out.append("misplaced: " + named(misplaced, texts))
     return out
-
-
-def _with_ranks(samples: Ints, texts: list[str]) -> str:
-    shown = ", ".join(
-        f"{sample} ({text})" for sample, text in zip(samples[:SHOWN], texts, strict=True)
-    )
-    return shown if len(samples) <= SHOWN else f"{shown} and {len(samples) - SHOWN} more"
 
 
 def _intact(dataset: ShardDataset, sample: int, manifest: Manifest, payload: Payload) -> bool:

@@ -197,7 +197,8 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, SimshuffleError) else f"{type(error).__name__}: {error}"
 
 
-def named(samples: Sequence[int] | Ints) -> str:
-    """Sample numbers as text; of many only the first."""
-    shown = ", ".join(str(int(sample)) for sample in samples[:SHOWN])
+def named(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
+    """Sample numbers, with ``texts`` in brackets, as text; of many only the first."""
+    known = [f" ({text})" for text in texts] or [""] * SHOWN
+    shown = ", ".join(f"{int(of)}{text}" for of, text in zip(samples, known, strict=False))
     return shown if len(samples) <= SHOWN else f"{shown} and {len(samples) - SHOWN} more"

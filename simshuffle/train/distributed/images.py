@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
 from simshuffle.train.data_files import ENDINGS, UNREADABLE
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import Ranks
@@ -87,8 +87,7 @@ class ImageFolder(ShardDataset):
             image = _decoded(content[4:])
         except UNREADABLE as error:
             name, remedy = str(self._tree.path(int(sample))), "Remove or repair the file."
-            problem = Problem(name, "must be an image", str(error), remedy)
-            raise InputError(problem, "dataset") from None
+            refuse(name, "must be an image", str(error), remedy, "dataset")
         label = int.from_bytes(content[:4], "little")
         return image if self._of_image is None else self._of_image(image), label
 
@@ -108,7 +107,7 @@ class ImageFolder(ShardDataset):
             image = _decoded(content[4:])
         except UNREADABLE as error:
             rule, remedy = "must be readable to be sent decoded", "Use payload: encoded."
-            raise InputError(Problem("image", rule, str(error), remedy), "dataset") from None
+            refuse("image", rule, str(error), remedy, "dataset")
         size = [side.to_bytes(4, "little") for side in (image.width, image.height)]
         return b"".join([content[:4], *size, image.tobytes()])
 

@@ -7,13 +7,13 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
 
 _NAME = re.compile(r"\d{12}")
 _PART = re.compile(r"\.\d{12}\.part")
@@ -35,10 +35,8 @@ class FolderStore:
             ]
         except OSError as error:
             remedy = "Name a folder on the local storage."
-            raise InputError(
-                Problem("storage", "must be a folder that can be written", str(error), remedy),
-                "dataset",
-            ) from None
+            rule = "must be a folder that can be written"
+            refuse("storage", rule, str(error), remedy, "dataset")
         if others:
             rule = f"holds something else than samples: {others[0]}"
             refuse("storage", rule, str(folder), "Name a folder of its own for it.", "dataset")
@@ -58,7 +56,7 @@ class FolderStore:
         try:
             return self._path(sample).read_bytes()
         except FileNotFoundError:
-            raise _absent(sample, str(self.folder)) from None
+            _refuse_absent(sample, str(self.folder))
 
     def remove(self, sample: int) -> None:
         """Remove a sample if it is here."""
@@ -105,7 +103,7 @@ class MemoryStore:
         try:
             return self._held[sample]
         except KeyError:
-            raise _absent(sample, "the memory of this process") from None
+            _refuse_absent(sample, "the memory of this process")
 
     def remove(self, sample: int) -> None:
         """As `FolderStore.remove`."""
@@ -130,14 +128,12 @@ class MemoryStore:
 Store = FolderStore | MemoryStore
 
 
-def _absent(sample: int, where: str) -> InputError:
+def _refuse_absent(sample: int, where: str) -> NoReturn:
     remedy = (
         "Read the samples that the scheduler's sampler names, and draw by Scheduler(weights=), not"
         " by a sampler of your own; with storage in memory, do not use persistent_workers."
     )
-    return InputError(
-        Problem(f"sample {sample}", "is not in this rank's local storage", where, remedy), "dataset"
-    )
+    refuse(f"sample {sample}", "is not in this rank's local storage", where, remedy, "dataset")
 
 
 # ----------------------------------------------------------------------------------- items as bytes

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.exchange import ExchangePlan, MessageSchedule
 from simshuffle.train.distributed.group import Ranks, named
 
@@ -154,8 +154,7 @@ def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSched
         except _FAULTS as error:
             reason = str(error).splitlines()[0]
             rule = f"the backend {ranks.backend} has no all_to_all_single: {reason}"
-            problem = Problem("transport", rule, name, "Use transport='isend'.")
-            raise InputError(problem, "scheduler") from None
+            refuse("transport", rule, name, "Use transport='isend'.", "scheduler")
         return AllToAll(ranks, sizes, schedule.barriers)
     return Transport(ranks, sizes, schedule.barriers)
 
