@@ -15,16 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints
 from simshuffle.spec.rng import stream
 from simshuffle.train.iterations import Shuffled
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.samples import Augmentation
 from simshuffle.train.training import Contrastive
-
-Ints = NDArray[np.integer]
 
 
 class Views:

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from sklearn.datasets import load_digits, make_classification
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
 from simshuffle.train.data_files import Cifar10, Cifar100, ImageFolder
@@ -138,7 +139,7 @@ class Procedural(Spec):
     def _samples(
         self,
         templates: NDArray[np.float32],
-        labels: NDArray[np.int64],
+        labels: Ints64,
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> Samples:
@@ -154,7 +155,7 @@ class Procedural(Spec):
     def _images(
         self,
         templates: NDArray[np.float32],
-        labels: NDArray[np.int64],
+        labels: Ints64,
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> NDArray[np.float32]:
@@ -180,7 +181,7 @@ class Procedural(Spec):
         )
 
 
-def _interpolated(coarse: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _interpolated(coarse: Ints64, size: int) -> Ints64:
     """Linear interpolation along the last axis to ``size`` values, which wraps around; in integers,
     STEPS times too large."""
     detail = coarse.shape[-1]

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from pydantic import Field
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.samples import (
@@ -317,6 +318,6 @@ def _tree(folder: Path) -> Files:
     return files
 
 
-def _labels(files: Files, names: list[str]) -> NDArray[np.int64]:
+def _labels(files: Files, names: list[str]) -> Ints64:
     number = {name: label for label, name in enumerate(names)}
     return np.array([number[name] for _, name in files], np.int64)

@@ -25,14 +25,15 @@ from simshuffle.exchange import (
     Strategy,
     initial_owner,
 )
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import ordinary
 from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.iterations import Floats, Shuffled, epoch_samples
+from simshuffle.train.iterations import Shuffled, epoch_samples
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
 from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
 from simshuffle.train.samples import Augmentation
-from simshuffle.train.source import Ints, Source
+from simshuffle.train.source import Source
 from simshuffle.train.training import Training
 
 Progress = Callable[[float], None]

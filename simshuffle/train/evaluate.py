@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import nn
 
+from simshuffle.spec.arrays import Flags, Ints
 from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
-from simshuffle.train.source import Ints, Source
+from simshuffle.train.source import Source
 from simshuffle.train.training import Statistics, Training
 
 SAMPLES_OF_A_CLASS = 64
@@ -153,7 +153,7 @@ class Evaluation:
 
 def own_pairs(
     num_samples: int, world_size: int, own_ranks: int, rng: np.random.Generator
-) -> tuple[Ints, NDArray[np.bool_]]:
+) -> tuple[Ints, Flags]:
     """Which rank evaluates which test samples: sample numbers (n, M), a column for each rank, and
     (n, M) False for those that only fill up. Each sample is evaluated by K = min(``own_ranks``, M)
     ranks, and each rank evaluates K num_samples / M samples, rounded up or down. So the mean over
@@ -177,7 +177,7 @@ def own_score(
     network: RankedNetwork,
     test: Source,
     samples: Ints,
-    counted: NDArray[np.bool_],
+    counted: Flags,
     means: ClassMeans | None = None,
 ) -> Score:
     """Every rank evaluates its column of ``samples`` (n, M) with its own statistics; see

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
 from simshuffle.exchange import (
@@ -17,11 +16,9 @@ from simshuffle.exchange import (
     Strategy,
 )
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.rng import stream
 from simshuffle.train.training import Training
-
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 
 
 class Shuffled:

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import Shards
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import (
     RankRows,
     apply_mode,
@@ -22,9 +23,9 @@ from simshuffle.train.batch_norm import (
     set_statistics_momentum,
 )
 from simshuffle.train.contrastive import Contrast
-from simshuffle.train.iterations import Floats, epoch_samples, local_batches, pass_batches
+from simshuffle.train.iterations import epoch_samples, local_batches, pass_batches
 from simshuffle.train.loss import FAULTS, Loss, cross_entropy, try_loss
-from simshuffle.train.source import Ints, Source
+from simshuffle.train.source import Source
 from simshuffle.train.training import BatchNorm, Training
 
 

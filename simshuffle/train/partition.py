@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from simshuffle.errors import refuse
 from simshuffle.exchange import initial_owner
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Count, Spec, whole_as_float
 
-Ints = NDArray[np.integer]
 Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)]
 
 
@@ -26,7 +25,7 @@ class RandomPartition(Spec):
 
     kind: Literal["random"]
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
@@ -54,7 +53,7 @@ class DirichletPartition(Spec):
     kind: Literal["dirichlet"]
     alpha: Concentration
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
@@ -76,7 +75,7 @@ class SortedPartition(Spec):
 
     kind: Literal["sorted"]
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
@@ -97,7 +96,7 @@ class ShardsPartition(Spec):
     kind: Literal["shards"]
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
@@ -151,15 +150,13 @@ def _sizes(num_samples: int, world_size: int) -> Ints:
     return np.bincount(np.arange(num_samples) * world_size // num_samples, minlength=world_size)
 
 
-def _by_label(targets: NDArray[np.int64], rng: np.random.Generator) -> Ints:
+def _by_label(targets: Ints64, rng: np.random.Generator) -> Ints:
     """The samples' numbers sorted by label, those of one label in random order: (N,)."""
     shuffled = rng.permutation(len(targets))
     return np.asarray(shuffled[np.argsort(targets[shuffled], kind="stable")])
 
 
-def _by_turns(
-    mixes: NDArray[np.float64], left: Ints, sizes: Ints, rng: np.random.Generator
-) -> Ints:
+def _by_turns(mixes: Floats, left: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
     """How many samples of each label each rank gets, (M, K), by mixes (M, K), samples of labels
     (K,) and of ranks (M,)."""
     taken, left = np.zeros(mixes.shape, np.int64), left.copy()
@@ -177,7 +174,7 @@ def _by_turns(
     return taken
 
 
-def _drawn(mixes: NDArray[np.float64], left: Ints, rng: np.random.Generator) -> Ints:
+def _drawn(mixes: Floats, left: Ints, rng: np.random.Generator) -> Ints:
     """A label, of which samples are left (K,), for each of the ranks (n,), by their mixes (n,
     K)."""
     weights = mixes * (left > 0)

@@ -14,6 +14,7 @@ from torch import nn
 
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -23,9 +24,8 @@ from simshuffle.studies.training.tables import (
 from simshuffle.train.batch_norm import mode_of, statistics_momentum
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
-from simshuffle.train.iterations import Floats, Shuffled
+from simshuffle.train.iterations import Shuffled
 from simshuffle.train.partition import label_divergence
-from simshuffle.train.source import Ints
 from simshuffle.train.training import STATISTICS, Statistics, Training
 
 NAN = float("nan")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import whole_as_float
 
 TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le=0.9)]
@@ -22,7 +23,7 @@ class Samples:
     # (n, *shape) float32, ready for the network; or uint8, of which the network gets (x / 255 -
     # mean) / std by channel
     inputs: NDArray[Any]
-    targets: NDArray[np.int64]  # (n,) int64, labels from 0
+    targets: Ints64  # (n,) int64, labels from 0
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -65,10 +66,7 @@ class TrainingSet:
 # ---------------------------------------------------------------------- what several data sets need
 
 
-Ints = NDArray[np.int64]
-
-
-def split(targets: Ints, test_share: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+def split(targets: Ints64, test_share: float, rng: np.random.Generator) -> tuple[Ints64, Ints64]:
     """Sample numbers of the training part and of the test part, both rising; the latter has the
     whole part of ``test_share`` n samples, its share of every label to within one."""
     shuffled = rng.permutation(len(targets))
@@ -105,7 +103,9 @@ def channel_statistics(inputs: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
     return tuple(means), tuple(stds)
 
 
-def with_wrong_labels(targets: Ints, classes: int, share: float, rng: np.random.Generator) -> Ints:
+def with_wrong_labels(
+    targets: Ints64, classes: int, share: float, rng: np.random.Generator
+) -> Ints64:
     """The labels, of which round(``share`` n) chosen at random are replaced by another label, each
     other one being equally likely."""
     wrong = rng.permutation(len(targets))[: round(share * len(targets))]
@@ -115,7 +115,7 @@ def with_wrong_labels(targets: Ints, classes: int, share: float, rng: np.random.
     return out
 
 
-def balanced_labels(count: int, classes: int, rng: np.random.Generator) -> Ints:
+def balanced_labels(count: int, classes: int, rng: np.random.Generator) -> Ints64:
     """Labels in random order, (count,); each one as often as any other, to within one."""
     labels = np.arange(count, dtype=np.int64) % classes
     rng.shuffle(labels)
@@ -124,7 +124,7 @@ def balanced_labels(count: int, classes: int, rng: np.random.Generator) -> Ints:
 
 def long_tailed_labels(
     count: int, classes: int, imbalance: float, rng: np.random.Generator
-) -> Ints:
+) -> Ints64:
     """Labels in random order, (count,): the first class ``imbalance`` times as often as the last,
     each by the same factor as often as the one before, to within one; 1 is `balanced_labels`."""
     if imbalance == 1 or classes == 1:

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.train.samples import Samples
-
-Ints = NDArray[np.integer]
 
 
 class ArraySource:
@@ -143,7 +142,7 @@ class DatasetSource:
         return self._given_out(inputs, np.array([target for _, target in pairs], np.int64))
 
     def _given_out(
-        self, inputs: torch.Tensor, targets: NDArray[np.int64]
+        self, inputs: torch.Tensor, targets: Ints64
     ) -> tuple[torch.Tensor, torch.Tensor]:
         kind = self._dtype if inputs.is_floating_point() else inputs.dtype
         return inputs.to(self._device, kind), torch.from_numpy(targets).to(self._device)
@@ -164,7 +163,7 @@ class DatasetSource:
             self._refuse(rule, f"{target!r} {place}", "Number the classes.")
         return given, number
 
-    def _all_targets(self) -> NDArray[np.int64]:
+    def _all_targets(self) -> Ints64:
         known = getattr(self.items, "targets", None)
         if known is not None and getattr(self.items, "target_transform", None) is None:
             targets = np.asarray(known)

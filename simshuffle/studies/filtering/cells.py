@@ -23,6 +23,7 @@ from sklearn.manifold import TSNE
 from torch import nn
 
 from simshuffle.errors import SimulationError, refuse
+from simshuffle.spec.arrays import Flags, Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
 from simshuffle.study.cell import Outcome, Tell
@@ -37,7 +38,6 @@ from simshuffle.train.samples import Samples, TrainingSet
 from simshuffle.train.source import ArraySource
 
 Floats = NDArray[np.floating[Any]]
-Bools = NDArray[np.bool_]
 POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
@@ -174,7 +174,7 @@ def loaded(model: nn.Module, path: Path) -> nn.Module:
 
 def outputs(
     model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu"
-) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+) -> tuple[Floats, Floats, Flags]:
     """What goes into the layer ``head`` (n, features) in eval mode, the losses (n,) in nats, and
     whether the right label is found (n,)."""
     head = model.get_submodule("head")
@@ -225,9 +225,7 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
 # ------------------------------------------------------------------------------------------ filters
 
 
-def noise(
-    points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: float, min_samples: int
-) -> Bools:
+def noise(points: NDArray[np.floating[Any]], labels: Ints64, eps: float, min_samples: int) -> Flags:
     """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself, (n,): not
     within ``eps`` of one that has ``min_samples`` points of its class, itself included, within
     ``eps``."""
@@ -238,14 +236,14 @@ def noise(
     return out
 
 
-def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Bools:
+def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Flags:
     """`noise` of an extraction's table; with another ``eps`` than that of ``clustering`` if
     given."""
     points, labels = table[["x", "y"]].to_numpy(np.float64), table["label"].to_numpy(np.int64)
     return noise(points, labels, clustering.eps if eps is None else eps, clustering.min_samples)
 
 
-def random_filter(num_samples: int, removed: int, seed: int) -> Bools:
+def random_filter(num_samples: int, removed: int, seed: int) -> Flags:
     """Which samples are left out if that many are drawn at random, whatever their class: (n,)."""
     out = np.zeros(num_samples, np.bool_)
     out[stream(seed, "random filter").permutation(num_samples)[:removed]] = True
@@ -261,7 +259,7 @@ class RetrainingCell(TorchCell):
 
     training_run: Run  # what is trained; its data are the full ones
     # numbers of the training samples that are trained on; None for all of them
-    kept: NDArray[np.int64] | None
+    kept: Ints64 | None
     num_samples: int  # how many those are
     # values of `simshuffle.studies.filtering.tables.DESCRIPTION_COLUMNS`
     description: Mapping[str, Any]
@@ -296,6 +294,6 @@ class RetrainingCell(TorchCell):
         return Outcome({**ended, **finite})
 
 
-def part_of(data: TrainingSet, kept: NDArray[np.int64]) -> TrainingSet:
+def part_of(data: TrainingSet, kept: Ints64) -> TrainingSet:
     """The set with only those training samples; scaled as the whole set, to change nothing else."""
     return replace(data, train=Samples(data.train.inputs[kept], data.train.targets[kept]))

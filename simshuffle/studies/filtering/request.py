@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimulationError, refuse
+from simshuffle.spec.arrays import Flags
 from simshuffle.spec.library import find
 from simshuffle.studies.filtering.cells import (
     POINTS,
-    Bools,
     ExtractionCell,
     RetrainingCell,
     loaded,
@@ -215,7 +215,7 @@ def retraining_run(
 
 
 def retraining_cells(
-    study: DataOptimisedStudy, noise: Mapping[int, Bools], device: str = "cpu"
+    study: DataOptimisedStudy, noise: Mapping[int, Flags], device: str = "cpu"
 ) -> dict[str, RetrainingCell]:
     """Runs by name: data set, batch size, learning rate, seed and what stands for the run.
     ``noise`` is by seed which training samples are left out, (n,). Raises InputError if too few are
@@ -230,13 +230,13 @@ def retraining_cells(
     )
 
 
-def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
+def _left_out(noise: Flags, seed: int) -> dict[str, Flags]:
     """What is left out of each data set, by its name."""
     parts = (np.zeros_like(noise), noise, random_filter(len(noise), int(noise.sum()), seed))
     return dict(zip(SUBSETS, parts, strict=True))
 
 
-def _retraining(run: Run, subset: str, out: Bools, device: str) -> RetrainingCell:
+def _retraining(run: Run, subset: str, out: Flags, device: str) -> RetrainingCell:
     """``run`` on the training samples that are not left ``out``, (n,)."""
     kept = None if subset == "full" else np.flatnonzero(~out)
     count = len(out) if kept is None else len(kept)

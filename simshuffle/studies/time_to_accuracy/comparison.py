@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
+from simshuffle.spec.arrays import Flags, Floats
 from simshuffle.studies.time_to_accuracy.tables import TARGET_COLUMNS, Tables
 from simshuffle.studies.training.intervals import LEVEL, Estimate, estimate
 from simshuffle.studies.training.wording import percent
@@ -107,25 +107,25 @@ CRITERIA = {
 """What settings are compared in, and the column: all better if smaller but accuracy."""
 
 
-def pareto(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
+def pareto(costs: Floats) -> Flags:
     """Which rows of ``costs``, (n, criteria), smaller being better, no other dominates: is nowhere
     larger and somewhere smaller. Equal rows do not; a row with a NaN is not, and dominates none."""
     return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
 
-def _dominates(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _dominates(costs: Floats) -> Flags:
     """(n, n): [i, j] if row i is nowhere larger than row j, and somewhere smaller."""
     no_larger = (costs[:, None, :] <= costs[None, :, :]).all(axis=2)
     smaller = (costs[:, None, :] < costs[None, :, :]).any(axis=2)
     return np.asarray(no_larger & smaller)
 
 
-def _costs(settings: pd.DataFrame) -> NDArray[np.float64]:
+def _costs(settings: pd.DataFrame) -> Floats:
     """(n, criteria), each better if smaller."""
     return settings[list(CRITERIA.values())].assign(accuracy=-settings["accuracy"]).to_numpy(float)
 
 
-def on_front(settings: pd.DataFrame) -> NDArray[np.bool_]:
+def on_front(settings: pd.DataFrame) -> Flags:
     """Whether each row is on the front of storage per host, time, requests, and mean accuracy."""
     return pareto(_costs(settings))
 

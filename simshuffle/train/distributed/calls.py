@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Sampler
 
 from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.emulate import records_of
@@ -43,7 +44,7 @@ def read_arguments(
     return records_of(Arguments, "scheduler", called, strategy=strategy, training=training)
 
 
-def read_weights(weights: ArrayLike, num_samples: int) -> NDArray[np.float64]:
+def read_weights(weights: ArrayLike, num_samples: int) -> Floats:
     """The weights (N,) by which samples are drawn, or raise InputError."""
     found = np.asarray(weights, np.float64)
     remedy = "For balanced classes: 1 / np.bincount(labels)[labels]."

@@ -4,10 +4,10 @@ set."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.train.distributed.dataset import Manifest, Payload, ShardDataset
 from simshuffle.train.distributed.group import SHOWN, ExchangeError, collectively, named, reason_of
 from simshuffle.train.distributed.transport import (
@@ -143,9 +143,6 @@ class EpochExchange:
 # ---------------------------------------------------------------------------------------- the check
 
 
-Ints = NDArray[np.integer]
-
-
 def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload: Payload) -> None:
     """See that rank r holds the samples of ``owner`` (N,) r, these alone, with the content of
     ``manifest``, or raise ExchangeError on all ranks, naming samples and ranks. Collective."""
@@ -167,7 +164,7 @@ def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload
         raise ExchangeError(f"the shards are not the data set:\n{listed}")
 
 
-def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
+def faults(on: list[Ints64], owner: Ints) -> list[str]:
     """What is wrong, by the samples ``on`` each rank and the ``owner`` (N,) that each should
     have."""
     count = len(owner)

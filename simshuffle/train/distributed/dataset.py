@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import Shards
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed.group import Ranks, collectively
@@ -24,7 +23,6 @@ from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
 from simshuffle.train.source import length_of
 
-Ints = NDArray[np.integer]
 Payload = Literal["decoded", "encoded"]
 
 
@@ -100,7 +98,7 @@ class ShardDataset(Dataset[Any]):
         targets = np.zeros(len(self), np.int64) if random else self.targets()
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
 
-    def targets(self) -> NDArray[np.int64]:
+    def targets(self) -> Ints64:
         """The label of every sample, (N,), or raise InputError."""
         known = getattr(self.source, "targets", None) if self._targets is None else self._targets
         if known is None or np.shape(known) != (len(self),):
@@ -187,7 +185,7 @@ class ShardSampler(Sampler[int]):
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self.order: NDArray[np.integer] = np.zeros(0, np.int64)
+        self.order: Ints = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         """Samples of an epoch."""

@@ -22,9 +22,8 @@ from torch.distributed import distributed_c10d
 
 from simshuffle import errors
 from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
+from simshuffle.spec.arrays import Ints
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 SHOWN = 10
 """Samples that an error names; of more it gives the number."""
 

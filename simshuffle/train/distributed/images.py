@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints
 from simshuffle.train.data_files import ENDINGS, UNREADABLE
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.partition import Partition
 
-Ints = NDArray[np.integer]
 _HEAD = 8
 """Bytes of width and height before the pixels of a decoded image."""
 

@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_rows
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import batch_norm_layers
 from simshuffle.train.distributed.dataset import ShardDataset, default_device
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.emulate import Materials
 from simshuffle.train.evaluate import Evaluation, Score
-from simshuffle.train.iterations import Floats, Ints
 from simshuffle.train.loss import Loss, check_losses
 from simshuffle.train.network import ranked_network
 from simshuffle.train.run import Run

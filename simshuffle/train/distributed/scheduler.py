@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from simshuffle.errors import SimshuffleWarning
 from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
 from simshuffle.train.distributed.carrying import EpochExchange, check_shards
@@ -32,14 +33,7 @@ from simshuffle.train.distributed.measuring import (
     shared_importance,
 )
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
-from simshuffle.train.iterations import (
-    Floats,
-    Ints,
-    Shuffled,
-    epoch_samples,
-    large_batch_warning,
-    pass_batches,
-)
+from simshuffle.train.iterations import Shuffled, epoch_samples, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
 _SAME = {

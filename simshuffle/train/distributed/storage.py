@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 
 _NAME = re.compile(r"\d{12}")
 _PART = re.compile(r"\.\d{12}\.part")
@@ -62,7 +62,7 @@ class FolderStore:
         """Remove a sample if it is here."""
         self._path(sample).unlink(missing_ok=True)
 
-    def samples(self) -> NDArray[np.int64]:
+    def samples(self) -> Ints64:
         """The numbers of all samples that are here, rising."""
         names = (entry.name for entry in os.scandir(self.folder))
         return np.array(sorted(int(name) for name in names if _NAME.fullmatch(name)), np.int64)
@@ -109,7 +109,7 @@ class MemoryStore:
         """As `FolderStore.remove`."""
         self._held.pop(sample, None)
 
-    def samples(self) -> NDArray[np.int64]:
+    def samples(self) -> Ints64:
         """As `FolderStore.samples`."""
         return np.array(sorted(self._held), np.int64)
 

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_table
+from simshuffle.spec.arrays import Floats
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
 from simshuffle.train.contrastive import contrast_of
@@ -33,7 +34,6 @@ from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
-from simshuffle.train.iterations import Floats
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import Recorder

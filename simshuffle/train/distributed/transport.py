@@ -10,13 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.spec.arrays import Ints
 from simshuffle.train.distributed.group import Ranks, named
 
-Ints = NDArray[np.integer]
 TransportName = Literal["isend", "all_to_all"]
 TRANSPORTS: tuple[TransportName, ...] = ("isend", "all_to_all")
 TAGS = 1 << 15
