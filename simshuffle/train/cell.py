@@ -26,9 +26,9 @@ from simshuffle.train.emulate import (
 )
 from simshuffle.train.loss import Loss
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import OptimizerFactory, load_optimizers
 from simshuffle.train.run import Run
-from simshuffle.train.source import DatasetSource
+from simshuffle.train.samples import DatasetSource
+from simshuffle.train.training import OptimizerFactory, load_optimizers
 
 SECONDS_PER_SAMPLE = 5e-5
 """s of one core for a sample of an epoch and its share of the evaluations, with a small network

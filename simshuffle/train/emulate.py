@@ -19,19 +19,16 @@ from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import Record, validated
 from simshuffle.studies.training.tables import RunRecord
-from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
 from simshuffle.train.iterations import large_batch_warning
-from simshuffle.train.loss import Loss, cross_entropy
+from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
-from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run, check_order
-from simshuffle.train.samples import Augmentation, TrainingSet
-from simshuffle.train.source import ArraySource, DatasetSource, Source
-from simshuffle.train.training import Training, TrainingOptions
+from simshuffle.train.samples import ArraySource, Augmentation, DatasetSource, Source, TrainingSet
+from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
 
 __all__ = [
     "Diverged",

@@ -27,14 +27,11 @@ from simshuffle.exchange import (
 )
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import ordinary
-from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.iterations import Shuffled, epoch_samples
-from simshuffle.train.loss import Loss, cross_entropy
+from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
-from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
-from simshuffle.train.samples import Augmentation
-from simshuffle.train.source import Source
-from simshuffle.train.training import Training
+from simshuffle.train.samples import Augmentation, Source
+from simshuffle.train.training import OptimizerFactory, Training, optimizer_of, set_rate
 
 Progress = Callable[[float], None]
 """Called with the share that is done, from 0 to 1."""

@@ -15,7 +15,7 @@ from simshuffle.spec.arrays import Flags, Ints
 from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
-from simshuffle.train.source import Source
+from simshuffle.train.samples import Source
 from simshuffle.train.training import Statistics, Training
 
 SAMPLES_OF_A_CLASS = 64

@@ -22,10 +22,9 @@ from simshuffle.train.batch_norm import (
     batch_norm_layers,
     set_statistics_momentum,
 )
-from simshuffle.train.contrastive import Contrast
 from simshuffle.train.iterations import epoch_samples, local_batches, pass_batches
-from simshuffle.train.loss import FAULTS, Loss, cross_entropy, try_loss
-from simshuffle.train.source import Source
+from simshuffle.train.loss import FAULTS, Contrast, Loss, cross_entropy, try_loss
+from simshuffle.train.samples import Source
 from simshuffle.train.training import BatchNorm, Training
 
 

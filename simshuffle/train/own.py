@@ -41,18 +41,18 @@ from simshuffle.train.emulate import (
 )
 from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import (
+from simshuffle.train.partition import Partition
+from simshuffle.train.run import Run
+from simshuffle.train.samples import DatasetSource
+from simshuffle.train.shuffling import check_all, request_of, run_label
+from simshuffle.train.study import REFERENCES, Study
+from simshuffle.train.training import (
     OF_SGD,
     OptimizerFactory,
+    TrainingOptions,
     own_optimizer,
     training_values,
 )
-from simshuffle.train.partition import Partition
-from simshuffle.train.run import Run
-from simshuffle.train.shuffling import check_all, request_of, run_label
-from simshuffle.train.source import DatasetSource
-from simshuffle.train.study import REFERENCES, Study
-from simshuffle.train.training import TrainingOptions
 
 Strategies = Sequence[str | Strategy]
 

@@ -34,8 +34,7 @@ from simshuffle.train.emulate import device_named, initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import Samples, TrainingSet
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Samples, TrainingSet
 
 Floats = NDArray[np.floating[Any]]
 POINTS = "points"

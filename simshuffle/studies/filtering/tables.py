@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.summary import (
     Accuracies,
     Key,
@@ -18,6 +17,7 @@ from simshuffle.studies.training.summary import (
     compared,
     comparison_columns,
     correct,
+    estimate,
 )
 from simshuffle.studies.training.tables import (
     ENDING_COLUMNS,

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, summary
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.wording import (
     RISK,
     Row,

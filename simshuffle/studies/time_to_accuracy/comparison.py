@@ -20,7 +20,7 @@ from scipy import stats
 
 from simshuffle.spec.arrays import Flags, Floats
 from simshuffle.studies.time_to_accuracy.tables import TARGET_COLUMNS, Tables
-from simshuffle.studies.training.intervals import LEVEL, Estimate, estimate
+from simshuffle.studies.training.summary import LEVEL, Estimate, estimate
 from simshuffle.studies.training.wording import percent
 
 BELOW_GLOBAL = (0.01, 0.03)

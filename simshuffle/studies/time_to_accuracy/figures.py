@@ -23,7 +23,7 @@ from simshuffle.studies.training.figures import (
     strategies,
     with_bands,
 )
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""

@@ -29,7 +29,7 @@ from simshuffle.studies.time_to_accuracy.simulated import (
     settings_of,
 )
 from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 from simshuffle.study.study import Outcomes, Request
 
 if TYPE_CHECKING:

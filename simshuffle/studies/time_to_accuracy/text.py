@@ -22,7 +22,7 @@ from simshuffle.studies.time_to_accuracy.comparison import (
     sentences,
 )
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.tables import NORMS
 from simshuffle.studies.training.wording import Row, as_report, as_table, mean, wrapped
 

@@ -22,8 +22,7 @@ from simshuffle.results.chart import (
     ticks,
     with_lines,
 )
-from simshuffle.studies.training.intervals import estimate
-from simshuffle.studies.training.summary import curve, losses, summary
+from simshuffle.studies.training.summary import curve, estimate, losses, summary
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,

@@ -21,7 +21,7 @@ from simshuffle.train.distributed.group import Ranks, collectively
 from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
 from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
-from simshuffle.train.source import length_of
+from simshuffle.train.samples import length_of
 
 Payload = Literal["decoded", "encoded"]
 

@@ -20,7 +20,6 @@ from simshuffle.results.timeline import phase_table
 from simshuffle.spec.arrays import Floats
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
-from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.measuring import (
     Scorer,
@@ -34,11 +33,12 @@ from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
+from simshuffle.train.loss import contrast_of
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
+from simshuffle.train.training import optimizer_of, set_rate
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs (n, *shape) and targets (n,) of a rank."""
