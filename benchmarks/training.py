@@ -24,8 +24,7 @@ import torch
 from simshuffle.exchange import PartialLocalShuffle
 from simshuffle.train import Emulation, Training
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
-from simshuffle.train.samples import Samples
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Samples
 
 LOCAL_BATCH, CLASSES = 8, 20
 PARTIAL = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.1)

@@ -77,9 +77,9 @@ def refuse(path: str, rule: str, value: str, remedy: str, source: str) -> NoRetu
     """Refuse an input for one problem: arguments as of `Problem`, and where it is.
 
     Raises:
-        InputError: always.
+        InputError: always, whatever error it is raised for.
     """
-    raise InputError(Problem(path, rule, value, remedy), source)
+    raise InputError(Problem(path, rule, value, remedy), source) from None
 
 
 class ScenarioError(InputError):

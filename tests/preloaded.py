@@ -26,7 +26,7 @@ from simshuffle import load_scenario, run
 from simshuffle.cli import main
 with suppress(ImportError):
     import sklearn.datasets, sklearn.manifold
-    from simshuffle.train.optimizer import load_optimizers
+    from simshuffle.train.training import load_optimizers
     load_optimizers()
 values = {"epochs": 1, "world_size": 4, "sweep": {}, "workload.dataset.num_samples": 256}
 run(load_scenario("quickstart", values))  # the kernels are loaded once
@@ -154,7 +154,7 @@ def run_ranks(script: str, folder: Path, patience: float) -> None:
 
 def fork_ranks(count: int, work: Callable[[int], None]) -> None:
     """Call ``work`` with the number of a rank in as many forks of this process; ends it."""
-    from simshuffle.train.optimizer import load_optimizers
+    from simshuffle.train.training import load_optimizers
 
     load_optimizers()  # once for all
     children = []

@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
-from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.study.options import COMMAND_LINE, Argument, Field, Option, Words, plain_type, words
+from simshuffle.errors import InputError, Problem
+from simshuffle.study.options import Argument, Field, Option, Words, plain_type, words
 from simshuffle.study.registry import APART
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
@@ -140,19 +140,9 @@ def option_of(field: Field) -> Parameter:
 
 
 def _read(field: Field, given: Any) -> Any:
-    """What the words of an option say.
-
-    Raises:
-        InputError: they are none that it takes.
-    """
-    option = field.option
-    if option.choices and given is not None and given not in option.choices:
-        rule, remedy = (
-            f"must be {' or '.join(option.choices)}",
-            "Write one of them, or leave it out.",
-        )
-        refuse(field.flag, rule, repr(given), remedy, COMMAND_LINE)
-    return given if option.read is None or given in (None, []) else option.read(given)
+    """What the words of an option say, or raise InputError."""
+    read = field.option.read
+    return given if read is None or given in (None, []) else read(given)
 
 
 def _labelled(parameters: list[Any]) -> list[Any]:

@@ -27,8 +27,7 @@ Tensor = torch.Tensor
 
 @dataclass
 class RankRows:
-    """Whose rows the batch holds that the network is given next: row j ``count`` + i is of rank
-    ``first`` + i."""
+    """Whose rows the next batch holds: row j ``count`` + i is of rank ``first`` + i."""
 
     first: int = 0  # lowest rank
     count: int = 1  # ranks
@@ -119,15 +118,9 @@ _SYNC = (
 
 
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
-    """Make the batch norm of ``model`` as ``mode`` says, in place: `group_by_rank`,
-    `scale_and_shift_only`, or for 'sync' nothing at all.
-
-    Over the whole batch, torch's own batch norm does what SyncBatchNorm does over ranks; its
-    running variance is unbiased over all samples in both.
-
-    Raises:
-        InputError: as `group_by_rank`.
-    """
+    """Make the batch norm of ``model`` as ``mode`` says, in place: errors as of `group_by_rank`.
+    For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does over ranks;
+    its running variance is unbiased over all samples in both."""
     check_materialised(model)
     if mode == "per_rank":
         return group_by_rank(model, world_size)
@@ -138,15 +131,9 @@ def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
 
 def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     """Make the batch-norm layers of ``model`` keep statistics for each of ``world_size`` ranks, in
-    place.
-
-    Weights and biases stay the same parameters; the buffers ``running_mean`` and ``running_var``
-    become (M, C), each row what (C,) was, and ``num_batches_tracked`` (M,). Before a batch is given
-    to the model, the returned `RankRows` must be told whose rows it holds.
-
-    Raises:
-        InputError: a layer keeps statistics that cannot be kept by rank; names it.
-    """
+    place, or raise InputError naming a layer that cannot. Parameters stay the same; the buffers
+    ``running_mean`` and ``running_var`` become (M, C), and ``num_batches_tracked`` (M,). The
+    returned `RankRows` must be told whose rows each batch holds."""
     check_layers(model)
     ranks = RankRows()
     for path, layer in model.named_modules():
@@ -159,12 +146,8 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
 
 
 def scale_and_shift_only(model: nn.Module) -> None:
-    """Take the normalisation out of the batch-norm layers of ``model``, in place: what remains is x
-    weight + bias.
-
-    Raises:
-        InputError: as `group_by_rank`.
-    """
+    """Leave of the batch norm of ``model`` x weight + bias, in place; errors as of
+    `group_by_rank`."""
     check_layers(model)
     for layer in model.modules():
         if type(layer) in LAYERS:
@@ -174,12 +157,8 @@ def scale_and_shift_only(model: nn.Module) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """See that every layer of ``model`` that keeps statistics of what passes through it is a
-    BatchNorm1d, 2d or 3d of torch.
-
-    Raises:
-        InputError: one is not; names all of them with their path and class.
-    """
+    """See that every layer of ``model`` that keeps statistics is a BatchNorm1d, 2d or 3d of torch,
+    or raise InputError with path and class of those that are not."""
     problems = []
     for path, layer in model.named_modules():
         if type(layer) in LAYERS or not _keeps_statistics(layer):
@@ -191,11 +170,7 @@ def check_layers(model: nn.Module) -> None:
 
 
 def check_materialised(model: nn.Module) -> None:
-    """See that ``model`` has no lazy layer whose weights are still to be made.
-
-    Raises:
-        InputError: it has; names all of them.
-    """
+    """See that no layer of ``model`` is lazy, its weights still to be made, or raise InputError."""
     rule, remedy = "has no weights yet", "Give the model one batch before it is trained."
     lazy = [
         Problem(path or "(model)", rule, type(layer).__name__, remedy)
@@ -222,13 +197,8 @@ def pooled(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
-    """A copy of ``model`` with torch's own batch-norm layers in place of those by rank.
-
-    Args:
-        model: as `group_by_rank` left it, trained or not; or without such layers, which gives a
-            plain copy.
-        rank: whose running statistics the copy gets; None for `pooled` ones.
-    """
+    """A copy of ``model``, as `group_by_rank` left it, with torch's own batch-norm layers; they
+    have the running statistics of ``rank``, or `pooled` ones if None."""
     twin = copy.deepcopy(model)
     for layer in twin.modules():
         if isinstance(layer, _ByRank):
@@ -250,14 +220,13 @@ def _reduce(layer: Any, rank: int | None) -> None:
 
 
 def mode_of(model: nn.Module, mode: BatchNorm) -> str:
-    """``mode``, or `ABSENT` where ``model`` has no batch norm, nor anything else that keeps
-    statistics."""
+    """``mode``, or `ABSENT` where nothing in ``model`` keeps statistics."""
     return mode if any(_keeps_statistics(layer) for layer in model.modules()) else ABSENT
 
 
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
-    """Let the running statistics of ``model`` move so far towards those of each batch; None leaves
-    them as they are."""
+    """Let the running statistics of ``model`` move so far towards each batch's; None changes
+    nothing."""
     for layer in batch_norm_layers(model) if momentum is not None else []:
         layer.momentum = momentum
 

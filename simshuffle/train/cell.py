@@ -26,9 +26,9 @@ from simshuffle.train.emulate import (
 )
 from simshuffle.train.loss import Loss
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import OptimizerFactory, load_optimizers
 from simshuffle.train.run import Run
-from simshuffle.train.source import DatasetSource
+from simshuffle.train.samples import DatasetSource
+from simshuffle.train.training import OptimizerFactory, load_optimizers
 
 SECONDS_PER_SAMPLE = 5e-5
 """s of one core for a sample of an epoch and its share of the evaluations, with a small network
@@ -90,11 +90,7 @@ class RunCell(TorchCell):
             return outcome_of(trained(self.training_run, self.materials(where), where, tell))
 
     def materials(self, device: torch.device) -> Materials:
-        """What it is trained with, on ``device``.
-
-        Raises:
-            InputError: there are no such data, or the network cannot take them.
-        """
+        """What it is trained with, on ``device``; errors as of `materials_of`."""
         return materials_of(self.training_run, device)
 
 
@@ -113,11 +109,7 @@ class Own:
     def sources(
         self, dtype: torch.dtype, device: torch.device
     ) -> tuple[DatasetSource, DatasetSource]:
-        """The samples for training and for testing, on ``device``.
-
-        Raises:
-            InputError: as of `DatasetSource`.
-        """
+        """The samples for training and for testing, on ``device``; errors as of `DatasetSource`."""
         train = DatasetSource(self.train, dtype=dtype, device=device, name="train")
         return train, DatasetSource(self.test, dtype=dtype, device=device, name="test")
 

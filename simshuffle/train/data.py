@@ -1,5 +1,5 @@
-"""Data sets: those that are made or come with a package, and the union of all. To add one, write a
-class like these and add it to the union at the end."""
+"""Data sets: those that are made or come with a package. A new one is added to the union at the
+end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from sklearn.datasets import load_digits, make_classification
 
 from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
 from simshuffle.train.data_files import Cifar10, Cifar100, ImageFolder
@@ -98,11 +99,7 @@ class Procedural(Spec):
 
     def load(self) -> TrainingSet:
         """The samples, float32, divided by the standard deviation that signal and noise have
-        together.
-
-        Raises:
-            InputError: the samples would fill the memory.
-        """
+        together. Raises InputError if they would fill the memory."""
         pixels = self.channels * self.image_size**2
         remedy = "Lower num_samples, test_samples, channels or image_size."
         nbytes = 4 * pixels * (self.num_samples + self.test_samples)
@@ -124,7 +121,7 @@ class Procedural(Spec):
         return TrainingSet("procedural", labelled, test, self.classes, augmentation=views)
 
     def _templates(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Images of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,
+        """Of mean 0 and standard deviation 1: (classes, prototypes, channels, image_size,
         image_size)."""
         shape = (self.classes, self.prototypes, self.channels, self.detail, self.detail)
         coarse = rng.integers(-128, 128, shape)
@@ -142,12 +139,11 @@ class Procedural(Spec):
     def _samples(
         self,
         templates: NDArray[np.float32],
-        labels: NDArray[np.int64],
+        labels: Ints64,
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> Samples:
-        """Samples of these labels, in pieces: what is drawn for one takes several times its
-        memory."""
+        """Samples of these labels, in pieces: drawing one takes several times its memory."""
         count = len(labels)
         inputs = np.empty((count, self.channels, self.image_size, self.image_size), np.float32)
         for first in range(0, count, 4096):
@@ -159,7 +155,7 @@ class Procedural(Spec):
     def _images(
         self,
         templates: NDArray[np.float32],
-        labels: NDArray[np.int64],
+        labels: Ints64,
         rare_share: float | None,
         rng: np.random.Generator,
     ) -> NDArray[np.float32]:
@@ -185,7 +181,7 @@ class Procedural(Spec):
         )
 
 
-def _interpolated(coarse: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _interpolated(coarse: Ints64, size: int) -> Ints64:
     """Linear interpolation along the last axis to ``size`` values, which wraps around; in integers,
     STEPS times too large."""
     detail = coarse.shape[-1]
@@ -239,11 +235,7 @@ class Classification(Spec):
 
     def load(self) -> TrainingSet:
         """The samples, each feature less its mean and divided by its standard deviation in the
-        training part.
-
-        Raises:
-            InputError: the samples would fill the memory.
-        """
+        training part. Raises InputError if they would fill the memory."""
         count = self.num_samples + self.test_samples
         remedy = "Lower num_samples, test_samples or features."
         check_memory(8 * count * self.features, MOST_NBYTES, "num_samples", "data", remedy)
@@ -326,11 +318,7 @@ class OwnData(Spec):
         return self.name
 
     def load(self) -> TrainingSet:
-        """Nothing: a file has no samples of the caller's.
-
-        Raises:
-            InputError: always.
-        """
+        """Raise InputError: a file has no samples of the caller's."""
         remedy = "Call simshuffle.train.train_study with it."
         refuse("data", "must be given from Python", self.name, remedy, "study")
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from pydantic import Field
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, PositiveNBytes, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.samples import (
@@ -34,7 +35,68 @@ TRAIN_TO_TEST = 5
 """Training images for each test image: 50,000 to 10,000 in both published sets."""
 
 
-class Cifar10(Spec):
+class _Cifar(Spec):
+    """A published set: rows of label bytes and 3,072 pixels."""
+
+    label: ClassVar[str]
+    folder: ClassVar[str]  # in the archive
+    files: ClassVar[tuple[str, ...]]  # of training images, and of the test images
+    classes: ClassVar[tuple[int, ...]]  # of each label byte
+    kind: str
+    path: str
+    num_samples: Count | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def column(self) -> int:
+        """The label byte that is learnt."""
+        return 0
+
+    def load(self) -> TrainingSet:
+        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
+        images. Raises InputError if a file is missing, or not what it should be."""
+        folder = self._folder()
+        *parts, test = (_rows(folder / name, self.classes) for name in self.files)
+        expected = TRAIN_TO_TEST // len(parts) * len(test)
+        for name, part in zip(self.files, parts, strict=False):
+            if len(part) != expected:  # a file cut at the end of a row shows only beside the others
+                rule = f"{name} must have {expected} rows, as the test file demands"
+                remedy = f"The file is truncated; take it from {PAGE} again."
+                refuse("data.path", rule, f"{len(part)} rows", remedy, str(folder / name))
+        return self._training_set(np.concatenate(parts), test)
+
+    def _folder(self) -> Path:
+        """The folder that holds the files."""
+        given = Path(self.path).expanduser()
+        remedy = (
+            f"Give the folder of the {self.label} binary version ({PAGE}), unpacked; or unpack that"
+            " archive again."
+        )
+        if not given.is_dir():
+            refuse("data.path", "must be a folder", str(given), remedy, "data")
+        folder = given / self.folder if (given / self.folder).is_dir() else given
+        missing = [name for name in self.files if not (folder / name).is_file()]
+        if missing:
+            refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
+        return folder
+
+    def _training_set(self, train: NDArray[np.uint8], test: NDArray[np.uint8]) -> TrainingSet:
+        """Images and labels of the rows, with the statistics of the training images that are
+        kept."""
+        keep, column = self.num_samples, self.column
+        if keep is not None and keep > len(train):
+            rule = f"must not exceed the {len(train)} training images"
+            refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
+        if keep is not None and keep < len(train):
+            labels = train[:, column].astype(np.int64)
+            rng = stream(self.seed, "cifar subset")
+            train = train[split(labels, keep / len(train), rng)[1]]
+        parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
+        mean, std = channel_statistics(parts[0].inputs)
+        return TrainingSet(self.label, parts[0], parts[1], self.classes[column], mean, std)
+
+
+class Cifar10(_Cifar):
     """CIFAR-10: 10 labels. Files data_batch_1.bin to data_batch_5.bin and test_batch.bin; a row is
     the label and 3,072 pixels.
 
@@ -44,33 +106,14 @@ class Cifar10(Spec):
         seed: of that draw.
     """
 
-    label: ClassVar[str] = "CIFAR-10"
+    label = "CIFAR-10"
+    folder = "cifar-10-batches-bin"
+    files = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+    classes = (10,)
     kind: Literal["cifar10"]
-    path: str
-    num_samples: Count | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-
-    def load(self) -> TrainingSet:
-        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
-        images.
-
-        Raises:
-            InputError: a file is missing, or not what it should be.
-        """
-        names = [f"data_batch_{number}.bin" for number in range(1, 6)]
-        folder = _folder(
-            self.path, "cifar-10-batches-bin", [*names, "test_batch.bin"], "CIFAR-10 binary version"
-        )
-        parts = [_rows(folder / name, 1, 10) for name in names]
-        test = _rows(folder / "test_batch.bin", 1, 10)
-        for name, part in zip(names, parts, strict=True):
-            _check_count(folder / name, len(part), len(test))
-        return _training_set(
-            "CIFAR-10", np.concatenate(parts), test, 0, 10, self.num_samples, self.seed
-        )
 
 
-class Cifar100(Spec):
+class Cifar100(_Cifar):
     """CIFAR-100: 100 fine or 20 coarse labels. Files train.bin and test.bin; a row is both labels
     and 3,072 pixels.
 
@@ -81,52 +124,28 @@ class Cifar100(Spec):
         seed: of that draw.
     """
 
-    label: ClassVar[str] = "CIFAR-100"
+    label = "CIFAR-100"
+    folder = "cifar-100-binary"
+    files = ("train.bin", "test.bin")
+    classes = (20, 100)
     kind: Literal["cifar100"]
-    path: str
     labels: Literal["fine", "coarse"] = "fine"
-    num_samples: Count | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
 
-    def load(self) -> TrainingSet:
-        """The images as bytes, (n, 3, 32, 32), with mean and standard deviation of the training
-        images.
-
-        Raises:
-            InputError: a file is missing, or not what it should be.
-        """
-        folder = _folder(
-            self.path, "cifar-100-binary", ["train.bin", "test.bin"], "CIFAR-100 binary version"
-        )
-        train, test = (_rows(folder / f"{name}.bin", 2, 20, 100) for name in ("train", "test"))
-        _check_count(folder / "train.bin", len(train), TRAIN_TO_TEST * len(test))
-        column, classes = (1, 100) if self.labels == "fine" else (0, 20)
-        return _training_set("CIFAR-100", train, test, column, classes, self.num_samples, self.seed)
+    @property
+    def column(self) -> int:
+        """As of the base: coarse comes first."""
+        return 1 if self.labels == "fine" else 0
 
 
-def _folder(path: str, inner: str, names: list[str], version: str) -> Path:
-    """The folder that holds the files."""
-    given = Path(path).expanduser()
-    remedy = f"Give the folder of the {version} ({PAGE}), unpacked; or unpack that archive again."
-    if not given.is_dir():
-        refuse("data.path", "must be a folder", str(given), remedy, "data")
-    folder = given / inner if (given / inner).is_dir() else given
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        refuse("data.path", f"must hold {', '.join(missing)}", str(folder), remedy, "data")
-    return folder
-
-
-def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
-    """The rows of one file: (n, label_bytes + 3,072) bytes, of labels below ``classes`` (one number
-    for each label byte)."""
-    width = label_bytes + PIXELS
+def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The rows of one file: (n, labels + 3,072) bytes, of labels below ``classes``."""
+    width = len(classes) + PIXELS
     remedy = f"The file is truncated, or of another form; take it from {PAGE} again."
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
         rule, remedy = f"{path.name} must be readable", "Check its permissions."
-        raise InputError(Problem("data.path", rule, str(error), remedy), str(path)) from None
+        refuse("data.path", rule, str(error), remedy, str(path))
     if not len(raw) or len(raw) % width:
         rule = f"{path.name} must be whole rows of {width} bytes"
         refuse("data.path", rule, f"{len(raw)} bytes", remedy, str(path))
@@ -138,35 +157,6 @@ def _rows(path: Path, label_bytes: int, *classes: int) -> NDArray[np.uint8]:
             rule = f"labels of {path.name} must be below {count}"
             refuse("data.path", rule, value, remedy, str(path))
     return rows
-
-
-def _check_count(path: Path, rows: int, expected: int) -> None:
-    """A file cut at the end of a row shows only beside the other files."""
-    if rows != expected:
-        rule = f"{path.name} must have {expected} rows, as the test file demands"
-        remedy = f"The file is truncated; take it from {PAGE} again."
-        refuse("data.path", rule, f"{rows} rows", remedy, str(path))
-
-
-def _training_set(
-    name: str,
-    train: NDArray[np.uint8],
-    test: NDArray[np.uint8],
-    column: int,
-    classes: int,
-    keep: int | None,
-    seed: int,
-) -> TrainingSet:
-    """Images and labels of the rows, with the statistics of the training images that are kept."""
-    if keep is not None and keep > len(train):
-        rule = f"must not exceed the {len(train)} training images"
-        refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
-    if keep is not None and keep < len(train):
-        labels = train[:, column].astype(np.int64)
-        train = train[split(labels, keep / len(train), stream(seed, "cifar subset"))[1]]
-    parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
-    mean, std = channel_statistics(parts[0].inputs)
-    return TrainingSet(name, parts[0], parts[1], classes, mean, std)
 
 
 def _images(rows: NDArray[np.uint8]) -> NDArray[Any]:
@@ -225,12 +215,8 @@ class ImageFolder(Spec):
 
     def load(self) -> TrainingSet:
         """The images as bytes, (n, channels, image_size, image_size), with mean and standard
-        deviation of the training images.
-
-        Raises:
-            InputError: the tree is not as it should be, an image cannot be read, or the images take
-                more than ``memory_limit``.
-        """
+        deviation of the training images. Raises InputError if the tree is not as it should be, an
+        image cannot be read, or all take more than ``memory_limit``."""
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2
         remedy = (
@@ -253,8 +239,8 @@ class ImageFolder(Spec):
         return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
 
     def _files(self) -> tuple[Files, Files]:
-        """The image files with their class: to train on, and to test with (none where there is no
-        folder for it)."""
+        """The image files with their class: to train on, and to test with, if there is a folder for
+        it."""
         root = Path(self.path).expanduser()
         if not root.is_dir():
             rule, remedy = "must be a folder", "Give the folder that holds train/CLASS/IMAGE."
@@ -291,8 +277,7 @@ class ImageFolder(Spec):
                 plain = _of_bytes(image).convert("RGBA").convert(mode)
         except UNREADABLE as error:
             rule, shown = "every image must be readable", f"{type(error).__name__}: {error}"
-            problem = Problem("data.path", rule, shown, "Repair or remove the file.")
-            raise InputError(problem, str(path)) from None
+            refuse("data.path", rule, shown, "Repair or remove the file.", str(path))
         cut = ImageOps.fit(plain, (self.image_size, self.image_size), Image.Resampling.BILINEAR)
         return (
             np.asarray(cut, np.uint8)
@@ -302,11 +287,8 @@ class ImageFolder(Spec):
 
 
 def _of_bytes(image: Image.Image) -> Image.Image:
-    """The image with a byte for each value: Pillow would cut those of 16 bits off at 255.
-
-    Raises:
-        ValueError: it is not known what its values range over.
-    """
+    """The image with a byte for each value: Pillow would cut those of 16 bits off at 255. Raises
+    ValueError if it is not known what its values range over."""
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in {"I", "F"}:
@@ -317,8 +299,7 @@ def _of_bytes(image: Image.Image) -> Image.Image:
 
 
 def _tree(folder: Path) -> Files:
-    """The image files below each folder in ``folder``, sorted, with that folder's name. A class
-    without images is refused."""
+    """The image files below each folder in ``folder``, sorted, with its name; none may be empty."""
     classes = sorted(
         path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")
     )
@@ -337,6 +318,6 @@ def _tree(folder: Path) -> Files:
     return files
 
 
-def _labels(files: Files, names: list[str]) -> NDArray[np.int64]:
+def _labels(files: Files, names: list[str]) -> Ints64:
     number = {name: label for label, name in enumerate(names)}
     return np.array([number[name] for _, name in files], np.int64)

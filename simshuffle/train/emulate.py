@@ -6,32 +6,29 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning
+from simshuffle.errors import InputError, ScenarioError, SimshuffleWarning, refuse
 from simshuffle.exchange import Strategy, TrainedExchange
 from simshuffle.spec.library import by_kind
 from simshuffle.spec.record import Count, Spec
 from simshuffle.spec.rng import stream
 from simshuffle.spec.validation import Record, validated
 from simshuffle.studies.training.tables import RunRecord
-from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.emulation import Diverged, Emulation, Progress
 from simshuffle.train.evaluate import Evaluation
 from simshuffle.train.iterations import large_batch_warning
-from simshuffle.train.loss import Loss, cross_entropy
+from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import ranked_network, torch_dtype
-from simshuffle.train.optimizer import OptimizerFactory, training_values
 from simshuffle.train.partition import Partition, check_ranks
 from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run, check_order
-from simshuffle.train.samples import Augmentation, TrainingSet
-from simshuffle.train.source import ArraySource, DatasetSource, Source
-from simshuffle.train.training import Training
+from simshuffle.train.samples import ArraySource, Augmentation, DatasetSource, Source, TrainingSet
+from simshuffle.train.training import OptimizerFactory, Training, TrainingOptions, training_values
 
 __all__ = [
     "Diverged",
@@ -79,8 +76,7 @@ def train_run(
     """Train ``run`` on emulated ranks.
 
     The same run gives the same weights, bit by bit, on the same machine with the same number of
-    threads. With another number of threads, or on another machine, sums are added up in another
-    order, and weights agree to rounding only.
+    threads; else sums are added up in another order, and weights agree to rounding only.
 
     Args:
         run: what to train.
@@ -100,11 +96,8 @@ def train_run(
 
 def materials_of(run: Run, device: torch.device, data: TrainingSet | None = None) -> Materials:
     """What a run of a study's file is trained with, on ``device``; ``data`` are those of ``run`` if
-    they are loaded already.
-
-    Raises:
-        InputError: there are no such data, or the network cannot take them.
-    """
+    they are loaded already. Raises InputError if there are none, or the network cannot take
+    them."""
     data = run.data.load() if data is None else data
     train, test = (
         ArraySource(part, data.mean, data.std, dtype=torch_dtype(run.training), device=device)
@@ -138,12 +131,8 @@ def trained(
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:
-    """See, before it is trained, that ``run`` can be: that ranks get samples, and that the network
-    takes them. Much faster than an epoch.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """See, much faster than an epoch takes, that ``run`` can be trained: that ranks get samples,
+    and that the network takes them; or raise InputError."""
     data = run.data.load() if data is None else data
     source = ArraySource(data.train, data.mean, data.std, dtype=torch_dtype(run.training))
     check_materials(run, initial_model(run, data), source, augmentation=data.augmentation)
@@ -196,7 +185,7 @@ def emulate(
     device: str = "auto",
     loss: Loss = cross_entropy,
     optimizer: OptimizerFactory | None = None,
-    **training: Any,
+    **training: Unpack[TrainingOptions],
 ) -> EmulatedRun:
     """Train a copy of ``model`` on emulated ranks.
 
@@ -229,10 +218,11 @@ def emulate(
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
     """
+    of_optimizer = {}
     if optimizer is not None:
-        training |= training_values(copy.deepcopy(model), optimizer, training)
+        of_optimizer = training_values(copy.deepcopy(model), optimizer, training)
     given: dict[str, Any] = {"strategy": strategy, "world_size": world_size, "partition": partition}
-    chosen = records_of(_Chosen, "emulate", **given, training=training)
+    chosen = records_of(_Chosen, "emulate", **given, training={**training, **of_optimizer})
     where, dtype = device_named(device), torch_dtype(chosen.training)
     source = DatasetSource(train, dtype=dtype, device=where, name="train")
     test_source = DatasetSource(test, dtype=dtype, device=where, name="test")
@@ -268,11 +258,8 @@ class _Chosen(Spec):
 def records_of(
     kind: type[Record], source: str, called: Mapping[str, str] | None = None, **given: Any
 ) -> Record:
-    """Arguments that are records, each ``given`` as one, as plain values, or as text.
-
-    Raises:
-        InputError: one is not valid; told by its name, or by what it is ``called``.
-    """
+    """Arguments that are records, each ``given`` as one, as plain values, or as text; or raise
+    InputError, told by their names, or by what they are ``called``."""
     raw = {name: plain_record(value, name, source) for name, value in given.items()}
     found, problems = validated(raw, kind)
     if problems or found is None:
@@ -283,11 +270,7 @@ def records_of(
 
 
 def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
-    """A record, or the plain values of one that is named by text.
-
-    Raises:
-        InputError: the text is not written so; told of ``name``.
-    """
+    """A record, or the plain values of one named by text; or raise InputError, told of ``name``."""
     if not isinstance(given, str):
         return given
     try:
@@ -297,11 +280,8 @@ def plain_record(given: Any, name: str, source: str = "emulate") -> Any:
 
 
 def device_named(name: str) -> torch.device:
-    """The device of that name; for 'auto' a GPU if there is one, else the CPU.
-
-    Raises:
-        InputError: there is no such device.
-    """
+    """The device of that name, for 'auto' a GPU if there is one, else the CPU; or raise
+    InputError."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -310,16 +290,14 @@ def device_named(name: str) -> torch.device:
     # a torch without CUDA asserts
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         rule = f"cannot be used: {str(error).splitlines()[0]}"
-        problem = Problem("device", rule, repr(name), "Use auto, cpu or cuda.")
-        raise InputError(problem, "training") from None
+        refuse("device", rule, repr(name), "Use auto, cpu or cuda.", "training")
     return device
 
 
 def _carried_out(
     emulation: Emulation, test: Source, progress: Progress | None, **names: str
 ) -> RunRecord:
-    """All epochs of ``emulation``, with evaluations on ``test``, as a record; ``names`` go into its
-    description."""
+    """All epochs of ``emulation``, evaluated on ``test``, as a record; ``names`` describe it."""
     source, network, training = emulation.source, emulation.network, emulation.training
     evaluation = Evaluation(training, test, source, emulation.world_size, emulation.rng)
     device = emulation.device.type

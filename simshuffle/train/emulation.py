@@ -25,15 +25,13 @@ from simshuffle.exchange import (
     Strategy,
     initial_owner,
 )
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import ordinary
-from simshuffle.train.contrastive import contrast_of
-from simshuffle.train.iterations import Floats, Shuffled, epoch_samples
-from simshuffle.train.loss import Loss, cross_entropy
+from simshuffle.train.iterations import Shuffled, epoch_samples
+from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
-from simshuffle.train.optimizer import OptimizerFactory, optimizer_of, set_rate
-from simshuffle.train.samples import Augmentation
-from simshuffle.train.source import Ints, Source
-from simshuffle.train.training import Training
+from simshuffle.train.samples import Augmentation, Source
+from simshuffle.train.training import OptimizerFactory, Training, optimizer_of, set_rate
 
 Progress = Callable[[float], None]
 """Called with the share that is done, from 0 to 1."""
@@ -60,11 +58,7 @@ class Diverged(SimshuffleError, ArithmeticError):
 
 
 def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> None:
-    """See that all weights are finite after an iteration.
-
-    Raises:
-        Diverged: one is not.
-    """
+    """See that all weights are finite after an iteration, or raise Diverged."""
     if not all(bool(torch.isfinite(weight).all()) for weight in model.parameters()):
         what = "a weight, which all ranks share, after the update"
         raise Diverged(epoch, iteration, 0, rate, what)
@@ -283,8 +277,8 @@ class Emulation(Shuffled):
         }
 
     def model(self, rank: int | None = None) -> nn.Module:
-        """A copy of the trained model with ordinary layers, and the batch-norm statistics of
-        ``rank``; pooled over ranks if None."""
+        """A copy of the trained model with ordinary layers, and statistics of ``rank``; pooled if
+        None."""
         return ordinary(self.network.model, rank)
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import nn
 
+from simshuffle.spec.arrays import Flags, Ints
 from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
-from simshuffle.train.source import Ints, Source
+from simshuffle.train.samples import Source
 from simshuffle.train.training import Statistics, Training
 
 SAMPLES_OF_A_CLASS = 64
@@ -24,9 +24,9 @@ statistics, so few must do; the mean strays by an eighth of what single samples 
 
 
 class ClassMeans:
-    """The mean embedding of each class, by rank: of normalised embeddings of training samples as
-    they are, without augmentation, in eval mode; of every class the first `SAMPLES_OF_A_CLASS` in
-    ``order`` (N,). Cosines to it are divided by the temperature."""
+    """The mean embedding of each class, by rank: of normalised embeddings of training samples,
+    without augmentation, in eval mode; of every class the first `SAMPLES_OF_A_CLASS` in ``order``
+    (N,)."""
 
     def __init__(
         self, network: RankedNetwork, train: Source, order: Ints, temperature: float
@@ -45,9 +45,8 @@ class ClassMeans:
         """(M, classes, numbers), of length 1; 0 of a class that has no training samples."""
 
     def logits(self, outputs: torch.Tensor, first: int = 0, ranks: int = 1) -> torch.Tensor:
-        """Cosines of ``outputs`` (n ranks, numbers), the rank being the fastest index, ``first``
-        the lowest one, to the class means of their own rank, over the temperature: (n ranks,
-        classes)."""
+        """Cosines of ``outputs`` (n ranks, numbers), the rank, from ``first`` on, being the fastest
+        index, to the class means of their own rank, over the temperature: (n ranks, classes)."""
         by_rank = F.normalize(outputs, dim=-1).view(-1, ranks, outputs.shape[-1])
         cosines = torch.einsum("nrd,rcd->nrc", by_rank, self.means[first : first + ranks])
         return cosines.reshape(len(outputs), -1) / self._temperature
@@ -89,8 +88,7 @@ def _of_ranks(
 
 
 RECALIBRATION_BATCH = 1024
-"""Samples of a batch from which statistics are taken anew; there are as many batches as this makes,
-of equal size."""
+"""Samples, about, of the equal batches from which statistics are taken anew."""
 
 
 @dataclass(frozen=True)
@@ -104,18 +102,10 @@ class Score:
 
 
 class Evaluation:
-    """Evaluates the networks of one run, always on the same samples by the same ranks.
-
-    Args:
-        training: whose statistics and temperature; ``own_ranks`` of it evaluate each test sample
-            for 'own', see `own_pairs`.
-        test: the test samples.
-        train: the training samples, for recalibrated statistics.
-        world_size: M.
-        rng: gives random streams by name: 'evaluate' draws who evaluates what for 'own',
-            'recalibrate' the batches for recalibrated statistics, and which samples make the means
-            of classes.
-    """
+    """Evaluates the networks of one run, always on the same samples of ``test`` by the same ranks;
+    ``train`` is for recalibrated statistics. ``rng`` gives random streams by name: 'evaluate' draws
+    who evaluates what for 'own', see `own_pairs`; 'recalibrate' the batches for recalibrated
+    statistics, and which samples make the means of classes."""
 
     def __init__(
         self,
@@ -132,11 +122,8 @@ class Evaluation:
         self.temperature = training.temperature
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
-        """The score with each of the statistics. The network stays as it is, in training mode.
-
-        Where there are no statistics of ranks, 'own', 'rank0' and 'pooled' are one evaluation;
-        without any, all four are.
-        """
+        """The score with each of the statistics, each evaluated once where several are the same.
+        The network stays as it is, in training mode."""
         found: dict[Statistics, Score] = {}
         for name in self.statistics:
             same = next((other for other in found if self._alike(network, name, other)), None)
@@ -166,15 +153,12 @@ class Evaluation:
 
 def own_pairs(
     num_samples: int, world_size: int, own_ranks: int, rng: np.random.Generator
-) -> tuple[Ints, NDArray[np.bool_]]:
+) -> tuple[Ints, Flags]:
     """Which rank evaluates which test samples: sample numbers (n, M), a column for each rank, and
-    (n, M) False for those that only fill up.
-
-    Each sample is evaluated by K = min(``own_ranks``, M) ranks, and each rank evaluates K
-    num_samples / M samples, rounded up or down. So the mean over all pairs estimates the mean over
-    ranks of the accuracy on the whole test set: without bias, with every sample and (nearly) every
-    rank counted alike, and exactly where K = M.
-    """
+    (n, M) False for those that only fill up. Each sample is evaluated by K = min(``own_ranks``, M)
+    ranks, and each rank evaluates K num_samples / M samples, rounded up or down. So the mean over
+    all pairs estimates the mean over ranks of the accuracy without bias, and exactly where K =
+    M."""
     each = min(own_ranks, world_size)
     pairs = num_samples * each
     layers = -(-pairs // world_size)
@@ -193,7 +177,7 @@ def own_score(
     network: RankedNetwork,
     test: Source,
     samples: Ints,
-    counted: NDArray[np.bool_],
+    counted: Flags,
     means: ClassMeans | None = None,
 ) -> Score:
     """Every rank evaluates its column of ``samples`` (n, M) with its own statistics; see
@@ -239,12 +223,8 @@ def score(
 
 def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int) -> None:
     """Give the batch-norm layers of ``model`` the statistics of the training samples under its
-    weights, in place.
-
-    Samples are taken in ``order`` (N,), in equal batches of about `RECALIBRATION_BATCH` or of
-    ``rows_at_once``, if that is less; the batches' statistics are pooled: mean of means; mean of
-    variances + variance of means.
-    """
+    weights, in place: `pooled` ones of equal batches of about `RECALIBRATION_BATCH` in ``order``
+    (N,), or of ``rows_at_once`` if that is less."""
     layers = batch_norm_layers(model)
     batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))
     seen: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in layers]

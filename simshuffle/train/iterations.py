@@ -1,12 +1,10 @@
-"""Epochs and their iterations: which samples every rank trains on, what is exchanged, and the
-learning rate. Emulated and real ranks share it."""
+"""Epochs and their iterations, on emulated and real ranks: samples, exchange, learning rate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
 from simshuffle.exchange import (
@@ -18,11 +16,9 @@ from simshuffle.exchange import (
     Strategy,
 )
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.rng import stream
 from simshuffle.train.training import Training
-
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 
 
 class Shuffled:
@@ -70,11 +66,8 @@ class Shuffled:
         return stream(self.seed, name, *numbers)
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
-        """The learning rate of an iteration (from 0) of an epoch (from 1): that of its middle.
-
-        So neither the first iteration of a warm-up nor the last of a decay has a learning rate of
-        0.
-        """
+        """The learning rate of an iteration (from 0) of an epoch (from 1): that of its middle, so
+        that neither a warm-up begins nor a decay ends with 0."""
         progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
         return self.training.learning_rate_at(progress, self.world_size)
 
@@ -126,12 +119,8 @@ def planned(
     epochs: int,
     seed: int = 0,
 ) -> RecordedPlans:
-    """The exchange of a training with random shards, without the training.
-
-    Raises:
-        InputError: the strategy needs importance or places, which only a training or a machine
-            knows.
-    """
+    """The exchange of a training with random shards, without the training. Raises InputError if the
+    strategy needs importance or places, which only a training or a machine knows."""
     training = Training(local_batch_size=batch_size)
     run = Shuffled(strategy, training, num_samples, world_size, seed, None)
     run.owner = first = strategy.first_owner(num_samples, world_size, run.rng("partition"))
@@ -143,18 +132,13 @@ def planned(
 
 
 def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
-    """n, the samples that each rank trains on in an epoch: N/M, rounded down if ``drop_last``, else
-    up."""
+    """n, the samples of a rank in an epoch: N/M, rounded down if ``drop_last``, else up."""
     return num_samples // world_size if drop_last else -(-num_samples // world_size)
 
 
 def local_batches(num_samples: int, world_size: int, training: Training) -> list[int]:
-    """Local batch size of each iteration of an epoch: b, but the last may be smaller (unless
-    ``drop_last``). Its length is I.
-
-    Raises:
-        InputError: no rank has a sample, or none fills a batch.
-    """
+    """Local batch size of each of the I iterations of an epoch: b, but the last may be smaller
+    (unless ``drop_last``). Raises InputError if a rank has no sample, or none fills a batch."""
     if world_size > num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
         refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
@@ -183,8 +167,8 @@ def large_batch_warning(num_samples: int, world_size: int, training: Training) -
 
 
 def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
-    """Who trains on what, in order: (n, M) sample numbers. Ranks with fewer than n samples repeat
-    their first ones."""
+    """Who trains on what, in order: (n, M) sample numbers. Smaller shards repeat their first
+    ones."""
     n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
     place = np.arange(n)[:, None] % np.maximum(shards.sizes, 1)[None, :]
     return np.asarray(shards.order[shards.start[:-1][None, :] + place])

@@ -63,19 +63,9 @@ def layers(
     module: nn.Module, example: torch.Tensor | Sequence[torch.Tensor]
 ) -> dict[str, list[Any]]:
     """What of the gradient of a network is ready when, as a scenario may take it at
-    ``workload.model.layers``: less than `read_layers` says.
-
-    Args:
-        module: whose forward pass takes ``example``.
-        example: a batch of inputs, of any size.
-
-    Returns:
-        'parameters' of each layer, in the order of the forward pass; and 'backward', the share of
-        the backward pass that each takes.
-
-    Raises:
-        InputError: as of `read_layers`.
-    """
+    ``workload.model.layers``: 'parameters' of each layer, in the order of the forward pass; and
+    'backward', the share of the backward pass that each takes. Arguments and errors as of
+    `read_layers`."""
     parameters, backward = read_layers(module, example).parts_of_gradient
     return {"parameters": parameters, "backward": backward}
 

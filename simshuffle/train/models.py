@@ -31,11 +31,7 @@ WIDTHS = (16, 32, 64)
 
 
 def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
-    """``shape`` as (channels, height, width).
-
-    Raises:
-        InputError: it is not that of an image of at least 8 x 8 pixels.
-    """
+    """``shape`` as (channels, height, width), of at least 8 x 8 pixels, or raise InputError."""
     if len(shape) != 3 or min(shape[1:]) < SMALLEST_SIDE:
         side = f"{SMALLEST_SIDE} x {SMALLEST_SIDE} pixels"
         rule = f"{kind} takes images (channels, height, width) of at least {side}"
@@ -187,8 +183,8 @@ class _Block(nn.Module):
 
 
 class _WideBlock(nn.Module):
-    """Batch norm, ReLU, convolution, twice; the shortcut is a 1 x 1 convolution of the activated
-    input where the channels change."""
+    """Batch norm, ReLU, convolution, twice; a 1 x 1 convolution beside where the channels
+    change."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -207,8 +203,8 @@ class _WideBlock(nn.Module):
 
 
 def _stages(block: Callable[[int, int, int], nn.Module], blocks: int, widen: int) -> nn.Sequential:
-    """Three stages of so many blocks, each of ``WIDTHS`` times ``widen`` channels; the first block
-    of all stages but the first halves the image."""
+    """Three stages of so many blocks; the first block of all stages but the first halves the
+    image."""
     out, inputs = [], WIDTHS[0]
     for width in WIDTHS:
         for number in range(blocks):
@@ -281,11 +277,7 @@ class OwnModel(Spec):
         return self.name
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        """Nothing: a file has no module of the caller's.
-
-        Raises:
-            InputError: always.
-        """
+        """Raise InputError: a file has no module of the caller's."""
         remedy = "Call simshuffle.train.train_study with it."
         refuse("model", "must be given from Python", self.name, remedy, "study")
 

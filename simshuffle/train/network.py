@@ -1,5 +1,4 @@
-"""The network of all ranks: one set of weights, and batch-norm statistics for each rank. It is
-tried out on a few samples before it is trained, so that what cannot work is said at once."""
+"""The network of all ranks: one set of weights, and batch-norm statistics for each rank."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import Shards
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import (
     RankRows,
     apply_mode,
     batch_norm_layers,
     set_statistics_momentum,
 )
-from simshuffle.train.contrastive import Contrast
-from simshuffle.train.iterations import Floats, epoch_samples, local_batches, pass_batches
-from simshuffle.train.loss import FAULTS, Loss, cross_entropy, try_loss
-from simshuffle.train.source import Ints, Source
+from simshuffle.train.iterations import epoch_samples, local_batches, pass_batches
+from simshuffle.train.loss import FAULTS, Contrast, Loss, cross_entropy, try_loss
+from simshuffle.train.samples import Source
 from simshuffle.train.training import BatchNorm, Training
 
 
@@ -49,12 +48,8 @@ def try_out(
     loss: Loss = cross_entropy,
 ) -> Probe:
     """Give two samples of each of two ranks to a copy of ``model`` with batch norm as ``mode``, and
-    what it puts out to ``loss``. Changes neither it nor any random state.
-
-    Raises:
-        InputError: it has nothing to train, cannot take the samples, does not give one row of
-            logits for each, or has fewer logits than there are labels; or as of `try_loss`.
-    """
+    what it puts out to ``loss``; no random state changes. Raises InputError if it has nothing to
+    train, cannot take the samples or lacks logits; or as of `try_loss`."""
     if not any(weight.requires_grad for weight in model.parameters()):
         rule, remedy = "must have weights that can be trained", "Give it a layer that has some."
         refuse("model", rule, type(model).__name__, remedy, "training")
@@ -170,8 +165,7 @@ class RankedNetwork:
         return self.loss(logits, targets), logits
 
     def outputs(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the network puts out (n ranks, classes), and targets (n ranks,), of ``part`` as of
-        `losses`."""
+        """What the network puts out (n ranks, classes), and targets, of ``part`` as of `losses`."""
         inputs, targets = source.batch(part.ravel())
         self.rows.expect(first, part.shape[1], part.size)
         return self.model(inputs), targets
@@ -195,17 +189,10 @@ def ranked_network(
     loss: Loss = cross_entropy,
     contrast: Contrast | None = None,
 ) -> RankedNetwork:
-    """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants; ``model`` stays
-    as it is.
-
-    It is trained on ``source``; ``loss`` is that of each sample, or ``contrast`` says how it is
-    contrasted with others.
-
-    Raises:
-        InputError: the model cannot be trained so; see `apply_mode` and `try_out`. Or it mixes
-            samples of ranks by something else than batch norm, or batch norm would have to
-            normalise single values.
-    """
+    """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants, to be trained
+    on ``source`` with ``loss`` or ``contrast``. Raises InputError as of `apply_mode` and `try_out`;
+    or if it mixes samples of ranks by something else than batch norm, or batch norm would have to
+    normalise single values."""
     dtype, sizes = torch_dtype(training), local_batches(len(source), world_size, training)
     probe = try_out(model, training.batch_norm, source, dtype, device, loss)
     if probe.mixes and world_size > 1 and training.batch_norm != "sync":
@@ -227,11 +214,7 @@ def ranked_network(
 
 
 def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Training) -> None:
-    """See that batch norm never has to normalise a single value.
-
-    Raises:
-        InputError: it would; names the first such layer.
-    """
+    """See that batch norm never has to normalise a single value, or raise InputError."""
     values = min(sizes) * (world_size if training.batch_norm == "sync" else 1)
     if values > 1 or training.batch_norm == "none" or not probe.flat:
         return
@@ -251,8 +234,7 @@ def torch_dtype(training: Training) -> torch.dtype:
 
 
 def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> Floats:
-    """The loss of every sample, (N,), by the rank that has it: in eval mode, with this rank's
-    running statistics."""
+    """The loss of every sample, (N,), by the rank that has it: with its running statistics."""
     samples = epoch_samples(shards, drop_last=False)
     # without those that fill up smaller shards
     own = np.arange(len(samples))[:, None] < shards.sizes[None, :]
@@ -275,10 +257,8 @@ def refreshing_losses(
     network: RankedNetwork, source: Source, shards: Shards, sizes: Sequence[int]
 ) -> Floats:
     """The loss of every sample, (N,), by the rank that has it: in training mode, in the local
-    batches of these ``sizes`` that the epoch has. Running statistics take them in; weights stay.
-
-    A sample with which a rank fills up its last batch keeps the loss that it had first.
-    """
+    batches of these ``sizes`` that the epoch has. Running statistics take them in; weights stay. Of
+    a sample that fills up a last batch too it is the first one."""
     losses, begin = np.empty(len(shards.order)), 0
     with torch.no_grad():
         for samples in pass_batches(shards, sizes):

@@ -8,9 +8,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -39,14 +39,55 @@ from simshuffle.train.emulate import (
     warn_of_large_batch,
     with_first_weights,
 )
-from simshuffle.train.loss import cross_entropy, loss_name
+from simshuffle.train.loss import Loss, cross_entropy, loss_name
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import OF_SGD, own_optimizer, training_values
 from simshuffle.train.partition import Partition
 from simshuffle.train.run import Run
+from simshuffle.train.samples import DatasetSource
 from simshuffle.train.shuffling import check_all, request_of, run_label
-from simshuffle.train.source import DatasetSource
 from simshuffle.train.study import REFERENCES, Study
+from simshuffle.train.training import (
+    OF_SGD,
+    OptimizerFactory,
+    TrainingOptions,
+    own_optimizer,
+    training_values,
+)
+
+Strategies = Sequence[str | Strategy]
+
+
+class StudyOptions(TrainingOptions, total=False):
+    """What a study of the caller's takes, on emulated and on real ranks, beside fields of
+    `Training`, of all runs.
+
+    Attributes:
+        seeds: a list, or how many, which are 0, 1, ...; 3 by default. Intervals need two or more.
+        loss, optimizer: see `emulate`.
+        partition: who holds which sample before the first epoch, such as ``"dirichlet:alpha=0.3"``.
+        cluster: machine of the ranks, for strategies with near partners.
+        over: further lists of values by the dotted key of a run, of which every combination is
+            trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
+        name, description: of the study.
+        model_name, data_name: for tables and figures; by default those of the classes.
+        version: a text of the caller's that is changed with the code of model, data, loss or
+            optimiser. Code cannot be seen from outside, so runs are kept only under a version.
+        kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
+            more seeds, goes on. Needs a ``version``.
+    """
+
+    seeds: int | Sequence[int]
+    loss: Loss
+    optimizer: OptimizerFactory | None
+    partition: str | Partition
+    cluster: str | None
+    over: Mapping[str, Sequence[Any]] | None
+    name: str
+    description: str
+    model_name: str
+    data_name: str
+    version: str
+    kept_in: str | Path | None
 
 
 def train_study(
@@ -54,9 +95,12 @@ def train_study(
     train: Dataset[Any],
     test: Dataset[Any],
     *,
+    strategies: Strategies,
+    world_size: int | Sequence[int],
+    device: str = "auto",
     processes: int | None = None,
     progress: bool | Progress = True,
-    **study: Any,
+    **study: Unpack[StudyOptions],
 ) -> Result:
     """Train a model on emulated ranks under several strategies, each with every number of ranks and
     seed.
@@ -65,10 +109,12 @@ def train_study(
         model: makes the network, such as ``lambda: MyNet()``. It is called for every run with the
             generator of torch at the run's seed: runs of one seed begin with the same weights.
         train, test: map-style data sets of pairs (input, target), targets whole numbers from 0.
+        strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
+        world_size: M, or several.
+        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
         processes: at once; None for one on each core where that pays, and one on a GPU.
         progress: whether standard error shows how far it is; or what is told instead.
-        study: ``strategies``, ``world_size`` and all else of `OwnStudy`; ``loss`` and
-            ``optimizer``, see `emulate`; and fields of `Training`, of all runs.
+        study: `StudyOptions`.
 
     Returns:
         The result of `simshuffle train`: ``tables``, ``derived["summary"]`` with intervals,
@@ -80,131 +126,54 @@ def train_study(
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
     _check_alone()
-    wanted = OwnStudy.of(model, train, test, study)
-    request = wanted.request()
-    executor = Local(processes or (None if device_named(wanted.device).type == "cpu" else 1))
+    own = own_of(model, train, test, study)
+    request = own_request(own, strategies, world_size, device, study)
+    executor = Local(processes or (None if device_named(device).type == "cpu" else 1))
     shown = study_progress("run") if progress is True else nullcontext(progress or None)
-    with shown as tell, wanted.place() as place:
+    with shown as tell, kept_runs(study) as store:
         try:
-            return with_contents(engine.run(STUDY, request, executor, Disk(place), tell))
+            return with_contents(engine.run(STUDY, request, executor, store, tell))
         except engine.Interrupted as stop:
             there = stop.result and with_contents(stop.result)
             raise engine.Interrupted(stop.done, stop.total, there) from None
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnStudy:
-    """A study of what the caller gives.
+def own_of(
+    model: Callable[[], nn.Module], train: Dataset[Any], test: Dataset[Any], study: StudyOptions
+) -> Own:
+    """What the caller gives."""
+    loss, optimizer = study.get("loss", cross_entropy), study.get("optimizer")
+    return Own(model, train, test, loss, optimizer)
 
-    Attributes:
-        own: model, data, loss and optimiser.
-        strategies: as records or text, such as ``"partial_local_shuffle:exchange_fraction=0.1"``.
-        world_size: M, or several.
-        seeds: a list, or how many, which are 0, 1, ...; intervals need two or more.
-        partition: who holds which sample before the first epoch.
-        cluster: machine of the ranks, for strategies with near partners.
-        over: further lists of values by the dotted key of a run, of which every combination is
-            trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
-        name, description: of the study.
-        model_name, data_name: for tables and figures; by default those of the classes.
-        version: a text of the caller's that is changed with the code of model, data, loss or
-            optimiser. Code cannot be seen from outside, so runs are kept only under a version.
-        kept_in: folder in which finished runs are kept, so that a study that was stopped, or got
-            more seeds, goes on. Needs a ``version``.
-        device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        training: fields of `Training`, of all runs.
-    """
 
-    own: Own
-    strategies: Sequence[str | Strategy]
-    world_size: int | Sequence[int]
-    seeds: int | Sequence[int] = 3
-    partition: str | Partition = "random"
-    cluster: str | None = None
-    over: Mapping[str, Sequence[Any]] | None = None
-    name: str = "own"
-    description: str = ""
-    model_name: str = ""
-    data_name: str = ""
-    version: str = ""
-    kept_in: str | Path | None = None
-    device: str = "auto"
-    training: Mapping[str, Any]
+def own_request(
+    own: Own,
+    strategies: Strategies,
+    world_size: int | Sequence[int],
+    device: str,
+    study: StudyOptions,
+) -> Request[Trainings]:
+    """The runs of a study, with what they are made of; arguments and errors as of `train_study`."""
+    if study.get("kept_in") is not None and not study.get("version"):
+        rule, remedy = "is needed where runs are kept", "Give one, and change it with your code."
+        refuse("version", rule, "none", remedy, "train_study")
+    where = device_named(device).type
+    runs = _block(strategies, world_size, study.get("over") or {})
+    made = _study({**_values(_network(own.model), own, study), "runs": [runs]})
+    cells = own_cells(made, own, device if device != "auto" else where)
+    request = request_of(made, cells, where)
+    marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
+    return replace(request, asked={**request.asked, "own": marks})
 
-    @classmethod
-    def of(
-        cls,
-        model: Callable[[], nn.Module],
-        train: Dataset[Any],
-        test: Dataset[Any],
-        arguments: Mapping[str, Any],
-    ) -> OwnStudy:
-        """That of the arguments of `train_study`; those that are no attribute here are fields of
-        `Training`."""
-        given = {"loss": cross_entropy, "optimizer": None, **arguments}
-        own = Own(model, train, test, given.pop("loss"), given.pop("optimizer"))
-        known = {of.name for of in fields(cls)} - {"own", "training"}
-        values = {name: given.pop(name) for name in known & {*given}}
-        return cls(own=own, training=given, **values)
 
-    def request(self) -> Request[Trainings]:
-        """The runs, with what they are made of.
-
-        Raises:
-            InputError: an argument is not valid, or a run cannot be trained so.
-        """
-        if self.kept_in is not None and not self.version:
-            rule = "is needed where runs are kept"
-            remedy = "Give one, and change it with your code."
-            refuse("version", rule, "none", remedy, "train_study")
-        where = device_named(self.device).type
-        study = _study(self._values(_network(self.own.model)))
-        cells = own_cells(study, self.own, self.device if self.device != "auto" else where)
-        request = request_of(study, cells, where)
-        marks = hashlib.sha256("".join(cell.mark for cell in cells.values()).encode()).hexdigest()
-        return replace(request, asked={**request.asked, "own": marks})
-
-    def _values(self, network: nn.Module) -> dict[str, Any]:
-        """The values of the study's file; of a key that is not set None."""
-        own, over, training = self.own, self.over or {}, dict(self.training)
-        optimizer = "SGD"
-        if own.optimizer is not None:
-            sgd = {
-                key
-                for key in OF_SGD
-                if key in training or any(related(of, f"training.{key}") for of in over)
-            }
-            training |= training_values(network, own.optimizer, sgd)
-            optimizer = type(own_optimizer(network, own.optimizer)).__name__
-        model = {
-            "kind": "own",
-            "name": self.model_name or type(network).__name__,
-            "loss": loss_name(own.loss),
-            "optimizer": optimizer,
-            "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
-            "version": self.version,
-        }
-        data = {"kind": "own", "name": self.data_name or _called(own.train)}
-        return {
-            "name": self.name,
-            "description": self.description,
-            "data": data | {"version": self.version},
-            "model": model,
-            "partition": plain_record(self.partition, "partition"),
-            "cluster": self.cluster,
-            "training": training,
-            "seeds": self.seeds if isinstance(self.seeds, int) else list(self.seeds),
-            "runs": [_block(self.strategies, self.world_size, over)],
-        }
-
-    @contextmanager
-    def place(self) -> Iterator[Path]:
-        """Where finished runs are kept: for good, or until the study is done."""
-        if self.kept_in is not None:
-            yield Path(self.kept_in).absolute()
-        else:
-            with tempfile.TemporaryDirectory(prefix="simshuffle-") as place:
-                yield Path(place).absolute()
+@contextmanager
+def kept_runs(study: StudyOptions) -> Iterator[Disk]:
+    """Where finished runs are kept: for good, or until the study is done."""
+    if (folder := study.get("kept_in")) is not None:
+        yield Disk(Path(folder).absolute())
+    else:
+        with tempfile.TemporaryDirectory(prefix="simshuffle-") as place:
+            yield Disk(Path(place).absolute())
 
 
 def with_contents(result: Result) -> Result:
@@ -220,11 +189,7 @@ def with_contents(result: Result) -> Result:
 
 
 def _network(model: Callable[[], nn.Module]) -> nn.Module:
-    """What ``model`` makes, for its name and parameters.
-
-    Raises:
-        InputError: it makes no network, or is one.
-    """
+    """What ``model`` makes, for its name and parameters; or raise InputError where that is none."""
     made = None
     if callable(model) and not isinstance(model, nn.Module):
         with torch.random.fork_rng(devices=[]):
@@ -236,12 +201,42 @@ def _network(model: Callable[[], nn.Module]) -> nn.Module:
     refuse("model", rule, shown, "Pass model=lambda: MyNet().", "train_study")
 
 
-def _study(raw: dict[str, Any]) -> Study:
-    """The study of these values.
+def _values(network: nn.Module, own: Own, study: StudyOptions) -> dict[str, Any]:
+    """The values of the study's file but its runs; of a key that is not set None."""
+    others = StudyOptions.__annotations__.keys() - TrainingOptions.__annotations__
+    training = {key: value for key, value in study.items() if key not in others}
+    over, version, optimizer = study.get("over") or {}, study.get("version", ""), "SGD"
+    if own.optimizer is not None:
+        sgd = {
+            key
+            for key in OF_SGD
+            if key in training or any(related(of, f"training.{key}") for of in over)
+        }
+        training |= training_values(network, own.optimizer, sgd)
+        optimizer = type(own_optimizer(network, own.optimizer)).__name__
+    model = {
+        "kind": "own",
+        "name": study.get("model_name") or type(network).__name__,
+        "loss": loss_name(own.loss),
+        "optimizer": optimizer,
+        "has_batch_norm": mode_of(network, "per_rank") != ABSENT,
+        "version": version,
+    }
+    name, seeds = study.get("data_name") or _called(own.train), study.get("seeds", 3)
+    return {
+        "name": study.get("name", "own"),
+        "description": study.get("description", ""),
+        "data": {"kind": "own", "name": name, "version": version},
+        "model": model,
+        "partition": plain_record(study.get("partition", "random"), "partition"),
+        "cluster": study.get("cluster"),
+        "training": training,
+        "seeds": seeds if isinstance(seeds, int) else list(seeds),
+    }
 
-    Raises:
-        InputError: they are none.
-    """
+
+def _study(raw: dict[str, Any]) -> Study:
+    """The study of these values, or raise InputError."""
     study, problems = validated({key: of for key, of in raw.items() if of is not None}, Study)
     if problems or study is None:
         raise InputError(problems, "train_study")
@@ -263,7 +258,7 @@ def _argument(path: str) -> str:
 
 
 def _block(
-    strategies: Sequence[str | Strategy],
+    strategies: Strategies,
     world_size: int | Sequence[int],
     over: Mapping[str, Sequence[Any]],
 ) -> dict[str, list[Any]]:
@@ -295,8 +290,7 @@ def _called(data: Dataset[Any]) -> str:
 
 
 def _check_alone() -> None:
-    """See that torchrun did not start several processes, each of which would train the whole study,
-    or raise InputError."""
+    """See that torchrun did not start several processes to train it all, or raise InputError."""
     grouped = dist.is_available() and dist.is_initialized()
     count = dist.get_world_size() if grouped else int(os.environ.get("WORLD_SIZE", "1"))
     if count > 1:
@@ -309,11 +303,8 @@ def _check_alone() -> None:
 
 
 def own_cells(study: Study, own: Own, device: str) -> dict[str, OwnCell]:
-    """The runs of a study of what the caller gives, by name.
-
-    Raises:
-        InputError: one cannot be trained.
-    """
+    """The runs of a study of what the caller gives, by name; InputError where one cannot be
+    trained."""
     runs, cpu = study.all_runs(), torch.device("cpu")
     train, test = own.sources(torch.float32, cpu)
     firsts = {run.seed: run for run in runs}
@@ -342,8 +333,8 @@ def argument_of(key: str) -> str:
 
 def mark_of(network: nn.Module, own: Own, train: DatasetSource, test: DatasetSource) -> str:
     """What stands for ``own`` in a run that begins with ``network``: its layers and first weights,
-    the labels of all samples, and the loss' and the optimiser's names and numbers. Neither inputs,
-    which may be drawn at random, nor code."""
+    all labels, names and numbers of loss and optimiser. Neither inputs, which may be drawn, nor
+    code."""
     digest = hashlib.sha256(repr(network).encode())
     for key, value in network.state_dict().items():
         digest.update(key.encode() + value.detach().cpu().numpy().tobytes())

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from simshuffle.errors import refuse
 from simshuffle.exchange import initial_owner
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Count, Spec, whole_as_float
 
-Ints = NDArray[np.integer]
 Concentration = Annotated[float, BeforeValidator(whole_as_float), Field(ge=1e-4, le=1e6)]
 
 
@@ -26,7 +25,7 @@ class RandomPartition(Spec):
 
     kind: Literal["random"]
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
@@ -54,7 +53,7 @@ class DirichletPartition(Spec):
     kind: Literal["dirichlet"]
     alpha: Concentration
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
@@ -72,12 +71,11 @@ class DirichletPartition(Spec):
 
 
 class SortedPartition(Spec):
-    """The samples sorted by label and cut into M pieces: a rank sees one label or a few
-    neighbouring ones."""
+    """The samples sorted by label and cut into M pieces: a rank sees one label or a few."""
 
     kind: Literal["sorted"]
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
@@ -98,7 +96,7 @@ class ShardsPartition(Spec):
     kind: Literal["shards"]
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
-    def owner(self, targets: NDArray[np.int64], world_size: int, rng: np.random.Generator) -> Ints:
+    def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
         """The rank of each sample."""
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
@@ -122,11 +120,7 @@ Partition = Annotated[
 
 
 def check_ranks(num_samples: int, world_size: int) -> None:
-    """See that every rank can get a sample.
-
-    Raises:
-        InputError: there are fewer samples than ranks.
-    """
+    """See that every rank can get a sample, or raise InputError."""
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
         remedy = "Take fewer ranks or more samples."
@@ -137,12 +131,8 @@ def label_divergence(
     owner: Ints, targets: Ints, world_size: int, samples: Ints | None = None
 ) -> float:
     """How much the ranks' labels differ from the set's: mean over ranks of the total variation
-    distance, 0 (equal) to 1.
-
-    The distance is half the sum over labels of the absolute difference between a rank's share of
-    the label and the set's. ``owner`` is the rank of each sample, (N,), or of each of ``samples``,
-    which the ranks have where that is not each sample once.
-    """
+    distance, half the sum of absolute differences of shares, 0 to 1. ``owner`` is the rank of each
+    sample, or of each of ``samples``, which the ranks have where that is not each sample once."""
     _, label = np.unique(targets, return_inverse=True)
     classes = int(label.max()) + 1
     of_rank = label if samples is None else label[samples]
@@ -160,17 +150,15 @@ def _sizes(num_samples: int, world_size: int) -> Ints:
     return np.bincount(np.arange(num_samples) * world_size // num_samples, minlength=world_size)
 
 
-def _by_label(targets: NDArray[np.int64], rng: np.random.Generator) -> Ints:
+def _by_label(targets: Ints64, rng: np.random.Generator) -> Ints:
     """The samples' numbers sorted by label, those of one label in random order: (N,)."""
     shuffled = rng.permutation(len(targets))
     return np.asarray(shuffled[np.argsort(targets[shuffled], kind="stable")])
 
 
-def _by_turns(
-    mixes: NDArray[np.float64], left: Ints, sizes: Ints, rng: np.random.Generator
-) -> Ints:
-    """How many samples of each label each rank gets, (M, K), given the mixes (M, K), samples of
-    each label (K,) and of each rank (M,)."""
+def _by_turns(mixes: Floats, left: Ints, sizes: Ints, rng: np.random.Generator) -> Ints:
+    """How many samples of each label each rank gets, (M, K), by mixes (M, K), samples of labels
+    (K,) and of ranks (M,)."""
     taken, left = np.zeros(mixes.shape, np.int64), left.copy()
     for turn in range(int(sizes.max())):
         waiting = rng.permutation(np.flatnonzero(sizes > turn))
@@ -186,9 +174,9 @@ def _by_turns(
     return taken
 
 
-def _drawn(mixes: NDArray[np.float64], left: Ints, rng: np.random.Generator) -> Ints:
-    """A label for each of the ranks (n,), by their mixes (n, K), among the labels of which samples
-    are left (K,)."""
+def _drawn(mixes: Floats, left: Ints, rng: np.random.Generator) -> Ints:
+    """A label, of which samples are left (K,), for each of the ranks (n,), by their mixes (n,
+    K)."""
     weights = mixes * (left > 0)
     hopeless = weights.sum(axis=1) <= 0
     weights[hopeless] = left

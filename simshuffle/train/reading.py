@@ -57,6 +57,17 @@ class _Traced:
     is_mask: bool = False
 
 
+@dataclass
+class _Call:
+    """An operation."""
+
+    name: str
+    args: Any
+    found: list[_Traced]  # of what it takes, that which is known
+    drafted: list[_Traced]  # of these, what layers put out; at least one
+    out: torch.Tensor
+
+
 class Reader(TorchDispatchMode):
     """Sees all operations of a forward pass, and makes layers of them.
 
@@ -106,28 +117,19 @@ class Reader(TorchDispatchMode):
             masked = any(each.is_mask for each in found)
             self._note(out, _Traced(first, parameters=keys, is_mask=masked))
             return
-        draft = self._layer(func, name, args, kwargs, found, drafted, first)
+        call, packet, flops = _Call(name, args, found, drafted, first), func._overloadpacket, None
+        if packet in flop_registry:
+            flops = flop_registry[packet](*args, **kwargs, out_val=first) / self._batch
+        draft = self._layer(call) if flops is None else self._product(call, flops)
         if draft is not None:
             self._count(draft, found)
             self._note(first, _Traced(first, draft))
         else:
-            self._combine(name, found, drafted, out, first)
+            self._combine(call, out)
 
-    def _layer(
-        self,
-        func: Any,
-        name: str,
-        args: Any,
-        kwargs: Any,
-        found: list[_Traced],
-        drafted: list[_Traced],
-        out: torch.Tensor,
-    ) -> _Draft | None:
+    def _layer(self, call: _Call) -> _Draft | None:
         """The layer that an operation is; None if it is none of the usual ones."""
-        packet = func._overloadpacket
-        if packet in flop_registry:
-            flops = flop_registry[packet](*args, **kwargs, out_val=out) / self._batch
-            return self._product(name, args, flops, found, drafted, out)
+        name, drafted, out = call.name, call.drafted, call.out
         if name == "embedding":
             return self._new("embedding", drafted, self._by_token(out))
         if "norm" in name and out.numel() == drafted[0].tensor.numel():
@@ -147,9 +149,10 @@ class Reader(TorchDispatchMode):
                 keeps_output=of_output,
             )
         if "_pool" in name or name == "mean":
-            return self._pool(name, args, drafted, out)
+            return self._pool(call)
         if name == "cat":
-            known = len(drafted) == len(found) and not any(each.parameters for each in found)
+            known = len(drafted) == len(call.found)
+            known &= not any(each.parameters for each in call.found)
             shapes = [self._like(each, each.tensor) for each in drafted]
             shape = (sum(each[0] for each in shapes), *shapes[0][1:])
             same = known and math.prod(shape) * self._batch == out.numel()
@@ -158,17 +161,10 @@ class Reader(TorchDispatchMode):
             return self._new(kind, drafted, shape if joins else self._like(drafted[0], out))
         return None
 
-    def _product(
-        self,
-        name: str,
-        args: Any,
-        flops: float,
-        found: list[_Traced],
-        drafted: list[_Traced],
-        out: torch.Tensor,
-    ) -> _Draft:
-        weighted = any(each.parameters for each in found)
-        if "conv" in name:
+    def _product(self, call: _Call, flops: float) -> _Draft:
+        args, drafted, out = call.args, call.drafted, call.out
+        weighted = any(each.parameters for each in call.found)
+        if "conv" in call.name:
             weight, stride, transposed = args[1], args[3], args[6]
             reach = (d * (k - 1) + 1 for k, d in zip(weight.shape[2:], args[5], strict=True))
             draft = self._new(
@@ -207,9 +203,8 @@ class Reader(TorchDispatchMode):
         draft.flops += flops
         return draft
 
-    def _pool(
-        self, name: str, args: Any, drafted: list[_Traced], out: torch.Tensor
-    ) -> _Draft | None:
+    def _pool(self, call: _Call) -> _Draft | None:
+        name, args, drafted, out = call.name, call.args, call.drafted, call.out
         shape = self._shape(out)
         while len(shape) > 1 and shape[-1] == 1:
             shape = shape[:-1]
@@ -228,15 +223,9 @@ class Reader(TorchDispatchMode):
             draft.extra += PLACES * math.prod(draft.output)
         return draft
 
-    def _combine(
-        self,
-        name: str,
-        found: list[_Traced],
-        drafted: list[_Traced],
-        out: Any,
-        first: torch.Tensor,
-    ) -> None:
+    def _combine(self, call: _Call, out: Any) -> None:
         """What an operation between layers means: a sum, a dropout, another view, ..."""
+        name, found, drafted, first = call.name, call.found, call.drafted, call.out
         one = drafted[0]
         assert one.draft is not None  # noqa: S101 - for mypy
         draft, elementwise = one.draft, name in _ELEMENTWISE

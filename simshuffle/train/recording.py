@@ -1,5 +1,4 @@
-"""From a training to its record: the tables of a run, filled in epoch by epoch, and its
-description."""
+"""From a training to its record: the tables of a run, and its description."""
 
 from __future__ import annotations
 
@@ -15,6 +14,7 @@ from torch import nn
 
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
     IMPORTANCE_COLUMNS,
@@ -24,17 +24,15 @@ from simshuffle.studies.training.tables import (
 from simshuffle.train.batch_norm import mode_of, statistics_momentum
 from simshuffle.train.emulation import EpochOutcome
 from simshuffle.train.evaluate import Score
-from simshuffle.train.iterations import Floats, Shuffled
+from simshuffle.train.iterations import Shuffled
 from simshuffle.train.partition import label_divergence
-from simshuffle.train.source import Ints
 from simshuffle.train.training import STATISTICS, Statistics, Training
 
 NAN = float("nan")
 
 
 def strategy_label(strategy: Strategy) -> str:
-    """A short name, such as 'importance_pair-0.1-lagging': kind, Q, and the values that are not the
-    default ones."""
+    """Kind, Q, and the values that are not the default ones, as 'importance_pair-0.1-lagging'."""
     parts = [strategy.kind]
     if strategy.fraction:
         parts.append(f"{strategy.fraction:g}")
@@ -93,8 +91,7 @@ FORGOTTEN = 1e-6
 
 
 def epoch_kept(momentum: float, iterations: int) -> float:
-    """What running statistics keep, over an epoch, of what they were before: each iteration leaves
-    1 - ``momentum`` of it."""
+    """What running statistics keep over an epoch: each iteration leaves 1 - ``momentum`` of it."""
     return (1.0 - momentum) ** iterations
 
 
@@ -159,14 +156,8 @@ class OwnStatistics:
 
 
 class Recorder:
-    """Collects what becomes the record of a run.
-
-    Args:
-        run: who has which sample, before the first epoch.
-        network: that is trained.
-        targets: the label of each sample, (N,).
-        others: what else describes it: data, model, partition, device.
-    """
+    """Collects what becomes the record of a run: of who has which sample before the first epoch,
+    the network, the label of each sample, (N,), and what else describes it."""
 
     def __init__(self, run: Shuffled, network: nn.Module, targets: Ints, **others: Any) -> None:
         self._strategy, self._owner, self._targets = run.strategy, run.owner, targets
@@ -222,8 +213,7 @@ class Recorder:
         )
 
     def record(self, message: str = "") -> RunRecord:
-        """The record, of a run that failed if there is a ``message``. Its description has also
-        samples_per_s, of the training alone, and effective_samples."""
+        """The record, of a run that failed if there is a ``message``."""
         measured = {
             "samples_per_s": self._samples / self._seconds if self._seconds else NAN,
             "effective_samples": self._statistics.effective_samples(),
@@ -243,8 +233,8 @@ class Recorder:
 
 
 def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict[str, Any]:
-    """A row of the importance table: of ``losses`` (N,) in nats (NaN where a sample has none yet),
-    given the rank (N,) of each sample."""
+    """A row of the importance table: of ``losses`` (N,), NaN of none yet, and the rank (N,) of
+    each."""
     known = ~np.isnan(losses)
     values, ranks = losses[known], owner[known]
     low, middle, high = np.percentile(values, [10, 50, 90])
@@ -268,8 +258,8 @@ def importance_row(epoch: int, source: str, losses: Floats, owner: Ints) -> dict
 
 
 def between_ranks(values: Floats, ranks: Ints) -> float:
-    """Variance of the ranks' means, weighted with their samples, over that of all ``values`` (n,):
-    from 0 to 1; 0 if all are equal."""
+    """Variance of the ranks' means, weighted with their samples, over that of ``values``: 0 to
+    1."""
     count = np.bincount(ranks)
     mean = np.bincount(ranks, values) / np.maximum(count, 1)
     variance = values.var()

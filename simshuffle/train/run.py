@@ -1,5 +1,4 @@
-"""Run: one training, complete. The same run gives the same weights, wherever and beside whatever it
-is made."""
+"""Run: one training, complete; the same run gives the same weights."""
 
 from __future__ import annotations
 
@@ -55,8 +54,8 @@ class Run(Spec):
         )
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """The random stream of that name: 'weights', 'partition', ('shuffle', epoch), ('exchange',
-        epoch), ..."""
+        """The random stream of that name: 'weights', ('shuffle', epoch), ('exchange', epoch),
+        ..."""
         return stream(self.seed, name, *numbers)
 
     def shuffled(self, num_samples: int) -> Shuffled:
@@ -65,12 +64,9 @@ class Run(Spec):
         return Shuffled(self.exchange, training, num_samples, self.world_size, seed, None)
 
     def places(self) -> Places | None:
-        """Where the ranks are on the cluster; None if none is named.
-
-        Raises:
-            InputError: there is no such cluster, it cannot be read, or it has fewer GPUs than there
-                are ranks; or partners are to be drawn within a part of it, and none is named.
-        """
+        """Where the ranks are on the cluster; None if none is named. Raises InputError if it cannot
+        be read, has fewer GPUs than ranks, or is not named where partners are drawn within a part
+        of it."""
         if self.cluster is None:
             if self.exchange.needs_places:
                 scope = getattr(self.exchange.exchange_schedule, "partner_scope", "place")
@@ -81,11 +77,8 @@ class Run(Spec):
 
 
 def check_order(run: Run, num_samples: int) -> None:
-    """See that places are known where they are needed, and that a loader's order can be drawn.
-
-    Raises:
-        InputError: they are not, or it cannot.
-    """
+    """See that places are known where they are needed, and a loader's order; or raise
+    InputError."""
     places = run.places()
     if not isinstance(run.exchange, LoaderShuffle):
         return

@@ -1,5 +1,5 @@
 """What is asked of a study of shuffling strategies: its runs as cells, and what tables say of
-each."""
+them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ from simshuffle.train.training import Training
 
 
 def request(study: Study, device: str) -> Request[Trainings]:
-    """The runs of a study, which that device trains.
-
-    Raises:
-        InputError: as of `cells_of`.
-    """
+    """The runs of a study, which that device trains; errors as of `cells_of`."""
     return request_of(study, cells_of(study, device), device)
 
 
@@ -45,12 +41,8 @@ def request_of(study: Study, cells: Mapping[str, RunCell], device: str) -> Reque
 
 
 def again(folder: Path, meta: Meta) -> Request[Trainings]:
-    """The request of a result, from its folder; trained on the same kind of device.
-
-    Raises:
-        InputError: its network and data were a program's own, its ranks were processes, or its data
-            or device are not here.
-    """
+    """The request of a result, from its folder, or raise InputError; trained on the same kind of
+    device. Networks and data of a program's own are not there, nor ranks that were processes."""
     device, name = str(meta["device"]).partition(":")[0], str(meta["study"])
     rule, remedy = "", "again, and simshuffle compare the two folders."
     if "own" in meta:
@@ -66,13 +58,8 @@ def again(folder: Path, meta: Meta) -> Request[Trainings]:
 
 
 def cells_of(study: Study, device: str) -> dict[str, RunCell]:
-    """The runs of a study by name: strategy, M, seed and what stands for the run, which is the same
-    in every study.
-
-    Raises:
-        InputError: a run cannot be trained: more ranks than samples, files that are missing, a
-            network that cannot take the samples.
-    """
+    """The runs of a study by name: strategy, M, seed and what stands for the run, the same in every
+    study; or raise InputError where one cannot be trained."""
     runs, loaded = study.all_runs(), dict[str, TrainingSet]()
 
     def check(run: Run) -> None:
@@ -119,19 +106,14 @@ def description(run: Run, variant: str, strategy: str) -> dict[str, Any]:
 
 def strategy_label(exchange: TrainedExchange, training: Training | None = None) -> str:
     """The strategy's name, with what is set otherwise than by default, but for Q, in parentheses;
-    of those that measure importance in a pass, ``training`` says how. The authors' schedule is
-    called by its name."""
+    ``training`` says how importance is measured in a pass."""
     return _labelled(exchange, _details(exchange, training))
 
 
 def _strategies(runs: Sequence[Run], several_schedules: bool) -> list[str]:
-    """For each run the strategy's name in tables: that of `strategy_label`, without what tells
-    nothing apart.
-
-    The authors' schedule is left out unless there are ``several_schedules``: it decides times and
-    no accuracy. What all loaders of one name have is left out: how many samples a shard has, say,
-    or a node's ranks.
-    """
+    """For each run the `strategy_label` for tables, without what all loaders of one name have, and
+    the authors' schedule unless there are ``several_schedules``: it decides times and no
+    accuracy."""
     details = [_details(run.exchange, run.training) for run in runs]
     shared: dict[str, set[str]] = {}
     for run, detail in zip(runs, details, strict=True):
@@ -182,13 +164,9 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 def _variants(runs: Sequence[Run]) -> list[str]:
     """For each run, 'key=value' of whatever else varies in the study than strategy, ranks, batch
-    norm and seed; '' where nothing does.
-
-    How to train is often chosen for each number of ranks, such as the learning rate: a key of the
-    training is left out if ranks and batch norm decide it. How importance is measured stands beside
-    the strategy. A key of the data, say, is left out where it has its default, if there are several
-    kinds of data.
-    """
+    norm, seed and how importance is measured; '' where nothing does. A key of the training is left
+    out if ranks and batch norm decide it, as often the learning rate; one of the data, say, where
+    it has its default, if there are several kinds of data."""
     elsewhere: dict[str, Any] = {
         **dict.fromkeys(("exchange", "seed", "world_size"), True),
         "training": MEASURED,
@@ -220,12 +198,8 @@ def _variants(runs: Sequence[Run]) -> list[str]:
 def check_all(
     runs: Sequence[Run], source: str, check: Callable[[Run], None], told: Callable[[str], str] = str
 ) -> None:
-    """See before the first of ``runs`` that none of them is bound to fail: ``check`` those that
-    differ in what decides it.
-
-    Raises:
-        InputError: with every problem; ``told`` names the key of each.
-    """
+    """See before the first of ``runs`` that none is bound to fail: ``check`` those that differ in
+    what decides it, or raise InputError with every problem, of which ``told`` names the key."""
     problems, seen = dict[Problem, None](), set[str]()
     for run in runs:
         near = getattr(run.exchange.exchange_schedule, "partner_scope", "")

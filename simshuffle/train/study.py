@@ -1,5 +1,4 @@
-"""Study: many training runs that differ in a few things, read from a file: strategies, Q, ranks,
-seeds, or any other key of a run."""
+"""Study: many training runs that differ in a few things, read from a file."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ _counted = BeforeValidator(
 Seeds = Annotated[list[int], _counted]
 """Seeds; a count n stands for 0, 1, ..., n - 1."""
 Block = Annotated[dict[str, list[Any]], BeforeValidator(_block)]
-"""Values by the dotted key of a run; a run is made of every combination. 'seeds' takes the place of
-the study's seeds."""
+"""Values by the dotted key of a run, of every combination of which one is made; or by 'seeds'."""
 
 
 class Study(Spec):
@@ -107,11 +105,8 @@ class Study(Spec):
         return as_yaml(self)
 
     def all_runs(self) -> list[Run]:
-        """Every run once, in the order of the blocks.
-
-        Raises:
-            InputError: a combination is not valid; all of them are named.
-        """
+        """Every run once, in the order of the blocks, or raise InputError with all that are not
+        valid."""
         problems: list[Problem] = []
         listed = sum(
             math.prod(map(len, ({"seeds": self.seeds} | block).values())) for block in self.runs
@@ -129,16 +124,9 @@ class Study(Spec):
 
 
 def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -> Study:
-    """The study of a file, or of a shipped one by its name below ``studies/``.
-
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``; blocks
-            no longer vary a key that is set.
-
-    Raises:
-        InputError: with every problem of the file, those of the runs that its blocks make included.
-    """
+    """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
+    by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``, which blocks no longer vary; or
+    raise InputError with every problem of the file and of the runs that its blocks make."""
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
@@ -170,11 +158,7 @@ def as_yaml(study: Spec) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """The plain values of a study's file.
-
-    Raises:
-        InputError: it does not hold one mapping.
-    """
+    """The plain values of a study's file, or raise InputError if it does not hold one mapping."""
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         several = f"{len(documents)} documents"
@@ -221,8 +205,7 @@ def _normalise(block: Any, path: str, folder: Path, problems: list[Problem]) -> 
 
 
 def locate(values: Any, key: str, folder: Path) -> None:
-    """Make the path at ``key`` absolute, if there is one: from the study's folder if it is there,
-    else from the working directory."""
+    """Make the path at ``key``, if there is one, absolute: beside the study if it is there."""
     if isinstance(values, dict) and isinstance(values.get(key), str):
         given = Path(values[key]).expanduser()
         values[key] = str((folder / given if (folder / given).exists() else given).absolute())

@@ -9,7 +9,7 @@ What comes out otherwise than in the papers is told in docs/model.md.
 import pytest
 import torch
 
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 from simshuffle.train.emulate import train_run
 from simshuffle.train.run import Run
 

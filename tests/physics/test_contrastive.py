@@ -18,13 +18,12 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange import ImportancePair, LocalShuffle, Strategy
 from simshuffle.train import Emulation, Training, check_run
-from simshuffle.train.contrastive import Views, info_nce
 from simshuffle.train.evaluate import ClassMeans, Evaluation, chosen_samples, score
+from simshuffle.train.loss import Views, info_nce
 from simshuffle.train.models import Mlp
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, RankedNetwork
 from simshuffle.train.run import Run
-from simshuffle.train.samples import Augmentation, Samples
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Augmentation, Samples
 from simshuffle.train.study import load_study
 
 LOCAL = LocalShuffle(kind="local_shuffle")

@@ -22,8 +22,7 @@ from simshuffle.train.emulation import Emulation
 from simshuffle.train.iterations import epoch_samples
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import Augmentation, Samples, TrainingSet
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Augmentation, Samples, TrainingSet
 from tests.preloaded import fork_ranks, run_ranks
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}

@@ -32,8 +32,7 @@ from simshuffle.train.iterations import Shuffled, epoch_samples, local_batches
 from simshuffle.train.models import Mlp, ResNet, SmallCnn
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, inference_losses
 from simshuffle.train.recording import between_ranks, description, importance_row
-from simshuffle.train.samples import Samples
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.training import Training
 
 CLASSES = 4

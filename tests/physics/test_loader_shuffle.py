@@ -24,8 +24,7 @@ from simshuffle.train.emulation import Emulation
 from simshuffle.train.partition import label_divergence
 from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run
-from simshuffle.train.samples import Samples
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Samples
 from simshuffle.train.training import Training
 from tests.small import seconds, small
 

@@ -18,9 +18,8 @@ from simshuffle.exchange import (
 )
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training.figures import figures
-from simshuffle.studies.training.intervals import estimate, holm
 from simshuffle.studies.training.study import STUDY
-from simshuffle.studies.training.summary import summary
+from simshuffle.studies.training.summary import estimate, holm, summary
 from simshuffle.studies.training.tables import (
     PLANS,
     STATISTICS,

@@ -29,7 +29,8 @@ from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
 from simshuffle.train.emulate import trained
-from simshuffle.train.source import DatasetSource
+from simshuffle.train.samples import DatasetSource
+from simshuffle.train.training import Training, TrainingOptions
 from tests.drawn import laid_out
 
 LAGGING = "importance_exchange:exchange_fraction=0.5,lagging=true"
@@ -183,6 +184,10 @@ TIMES = ["seconds", "importance_s"]
 class Net(nn.Sequential):
     def __init__(self, width: int = 8) -> None:
         super().__init__(nn.Linear(6, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 2))
+
+
+def test_an_editor_knows_all_fields_of_a_training():
+    assert TrainingOptions.__annotations__.keys() == Training.model_fields.keys() - {"loss"}
 
 
 def study(model: Any = Net, train: Any = None, **values: Any) -> Result:

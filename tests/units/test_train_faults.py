@@ -31,8 +31,7 @@ from simshuffle.train.data import Digits
 from simshuffle.train.models import Mlp, SmallCnn
 from simshuffle.train.partition import DirichletPartition
 from simshuffle.train.recording import strategy_label
-from simshuffle.train.samples import Samples, TrainingSet
-from simshuffle.train.source import ArraySource, DatasetSource
+from simshuffle.train.samples import ArraySource, DatasetSource, Samples, TrainingSet
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 

@@ -1,5 +1,5 @@
-"""The cells of the study, and its filters: extractions, from a trained network to points in a plane
-(what goes into its last layer, principal components, t-SNE); trainings on what filters leave."""
+"""The cells of the study: extractions, from a trained network to points in a plane (what goes into
+its last layer, principal components, t-SNE); filters; trainings on what these leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from torch import nn
 
-from simshuffle.errors import InputError, Problem, SimulationError, refuse
+from simshuffle.errors import SimulationError, refuse
+from simshuffle.spec.arrays import Flags, Ints64
 from simshuffle.spec.rng import stream
 from simshuffle.studies.filtering.record import Clustering, Extractor, Projection, Retraining
 from simshuffle.study.cell import Outcome, Tell
@@ -33,17 +34,14 @@ from simshuffle.train.emulate import device_named, initial_model, train_run
 from simshuffle.train.emulation import Emulation
 from simshuffle.train.network import torch_dtype
 from simshuffle.train.run import Run
-from simshuffle.train.samples import Samples, TrainingSet
-from simshuffle.train.source import ArraySource
+from simshuffle.train.samples import ArraySource, Samples, TrainingSet
 
 Floats = NDArray[np.floating[Any]]
-Bools = NDArray[np.bool_]
 POINTS = "points"
 ROWS_AT_ONCE = 512
 """Samples that pass the trained network together."""
 TSNE_COST = 200.0
-"""Samples passing a small network that take about as long as t-SNE takes for one sample (estimate,
-from seconds on the digits)."""
+"""Samples passing a small network in the time that t-SNE takes for one (estimate, from digits)."""
 UNREADABLE = (
     *(OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, EOFError),
     pickle.UnpicklingError,
@@ -55,8 +53,8 @@ SMALL_BATCH = 64
 
 @dataclass(frozen=True)
 class ExtractionCell(TorchCell):
-    """One extraction: train the network, or read its weights, and project its features of the
-    training samples."""
+    """One extraction: a network, trained or read, and its projected features of the training
+    samples."""
 
     data: Data  # what it is trained on
     extractor: Extractor  # the network
@@ -142,13 +140,7 @@ def trained(
     run: Run, data: TrainingSet, weights: str | None, tell: Tell, device: str = "cpu"
 ) -> nn.Module:
     """The network of ``run``, trained on ``data`` or with the ``weights`` of a file; on ``device``,
-    in eval mode.
-
-    Raises:
-        InputError: the file does not hold weights of this network, or the network cannot take the
-            samples.
-        Diverged: the loss is not finite.
-    """
+    in eval mode. Raises InputError if these do not fit, Diverged if the loss is not finite."""
     model, where, dtype = initial_model(run, data), device_named(device), torch_dtype(run.training)
     if weights is not None:
         return loaded(model, Path(weights)).to(where, dtype).eval()
@@ -169,29 +161,21 @@ def trained(
 
 
 def loaded(model: nn.Module, path: Path) -> nn.Module:
-    """``model`` with the weights in ``path``.
-
-    Raises:
-        InputError: the file cannot be read as weights of this network.
-    """
+    """``model`` with the weights in ``path``, or raise InputError if it cannot be read so."""
     remedy = "Give a state_dict of this network, written by torch.save(model.state_dict(), path)."
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except UNREADABLE as error:
         rule, shown = "must be weights of the network", " ".join(str(error).split())[:200]
-        problem = Problem("extractors.weights", rule, f"{path}: {shown}", remedy)
-        raise InputError(problem, str(path)) from None
+        refuse("extractors.weights", rule, f"{path}: {shown}", remedy, str(path))
     return model
 
 
 def outputs(
     model: nn.Module, data: TrainingSet, samples: Samples, device: str = "cpu"
-) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """What goes into the layer ``head`` (n, features), the losses (n,) in nats, and whether the
-    right label is found (n,).
-
-    ``model`` is in eval mode.
-    """
+) -> tuple[Floats, Floats, Flags]:
+    """What goes into the layer ``head`` (n, features) in eval mode, the losses (n,) in nats, and
+    whether the right label is found (n,)."""
     head = model.get_submodule("head")
     seen: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(
@@ -214,15 +198,10 @@ def outputs(
 
 
 def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats, dict[str, float]]:
-    """Features (n, f) as points in a plane (n, 2), without unit.
-
-    Returns also 'components', 'explained_variance' (share of the features' variance that they hold)
-    and 'kl_divergence' (of t-SNE, nats).
-
-    Raises:
-        SimulationError: all features are the same, or not finite.
-        InputError: the perplexity is not below the number of samples.
-    """
+    """Features (n, f) as points in a plane (n, 2), without unit; and 'components', their
+    'explained_variance' (share of the features') and 'kl_divergence' (of t-SNE, nats). Raises
+    SimulationError if all features are the same or not finite, InputError at too large a
+    perplexity."""
     if not np.isfinite(features).all() or not (features.std(axis=0) > 0).any():
         why = "The features are all the same or not finite: the network has learnt nothing."
         raise SimulationError(f"{why} Use a lower learning rate.")
@@ -245,14 +224,10 @@ def project(features: Floats, projection: Projection, seed: int) -> tuple[Floats
 # ------------------------------------------------------------------------------------------ filters
 
 
-def noise(
-    points: NDArray[np.floating[Any]], labels: NDArray[np.int64], eps: float, min_samples: int
-) -> Bools:
-    """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself: (n,).
-
-    A point is noise if fewer than ``min_samples`` points of its class, itself included, lie within
-    ``eps`` of it, and it does not lie within ``eps`` of one that has so many.
-    """
+def noise(points: NDArray[np.floating[Any]], labels: Ints64, eps: float, min_samples: int) -> Flags:
+    """Which of the points (n, 2) DBSCAN puts into no cluster, each class by itself, (n,): not
+    within ``eps`` of one that has ``min_samples`` points of its class, itself included, within
+    ``eps``."""
     out = np.zeros(len(points), np.bool_)
     for label in np.unique(labels):
         own = np.flatnonzero(labels == label)
@@ -260,14 +235,14 @@ def noise(
     return out
 
 
-def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Bools:
+def noise_of(table: pd.DataFrame, clustering: Clustering, eps: float | None = None) -> Flags:
     """`noise` of an extraction's table; with another ``eps`` than that of ``clustering`` if
     given."""
     points, labels = table[["x", "y"]].to_numpy(np.float64), table["label"].to_numpy(np.int64)
     return noise(points, labels, clustering.eps if eps is None else eps, clustering.min_samples)
 
 
-def random_filter(num_samples: int, removed: int, seed: int) -> Bools:
+def random_filter(num_samples: int, removed: int, seed: int) -> Flags:
     """Which samples are left out if that many are drawn at random, whatever their class: (n,)."""
     out = np.zeros(num_samples, np.bool_)
     out[stream(seed, "random filter").permutation(num_samples)[:removed]] = True
@@ -283,7 +258,7 @@ class RetrainingCell(TorchCell):
 
     training_run: Run  # what is trained; its data are the full ones
     # numbers of the training samples that are trained on; None for all of them
-    kept: NDArray[np.int64] | None
+    kept: Ints64 | None
     num_samples: int  # how many those are
     # values of `simshuffle.studies.filtering.tables.DESCRIPTION_COLUMNS`
     description: Mapping[str, Any]
@@ -304,8 +279,8 @@ class RetrainingCell(TorchCell):
         return SECONDS_PER_SAMPLE * self.num_samples * training.epochs * small
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: values status, message and seconds; and train_loss, accuracy and loss of
-        the last epoch."""
+        """As for `Cell`: status, message, seconds; and train_loss, accuracy, loss of the last
+        epoch."""
         with one_thread():
             data = self.training_run.data.load()
             part = data if self.kept is None else part_of(data, self.kept)
@@ -318,7 +293,6 @@ class RetrainingCell(TorchCell):
         return Outcome({**ended, **finite})
 
 
-def part_of(data: TrainingSet, kept: NDArray[np.int64]) -> TrainingSet:
-    """The set with only those training samples; scaled as the whole set, so that a filter changes
-    nothing but the samples."""
+def part_of(data: TrainingSet, kept: Ints64) -> TrainingSet:
+    """The set with only those training samples; scaled as the whole set, to change nothing else."""
     return replace(data, train=Samples(data.train.inputs[kept], data.train.targets[kept]))

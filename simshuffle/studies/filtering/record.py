@@ -162,16 +162,9 @@ class DataOptimisedStudy(Spec):
 def load_study(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> DataOptimisedStudy:
-    """The study of a file, or of a shipped one by its name below ``studies/``.
-
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key, such as ``{"seeds": 3, "retrain.training.epochs": 5,
-            "extractors.0.training.epochs": 2}``.
-
-    Raises:
-        InputError: with every problem of the file.
-    """
+    """The study of a file, or of a shipped one by its name below ``studies/``, with ``values`` set
+    by dotted key, such as ``{"seeds": 3, "extractors.0.training.epochs": 2}``; or raise InputError
+    with every problem of the file."""
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
@@ -186,8 +179,8 @@ def load_study(
 
 
 def _resolve(raw: dict[str, Any], folder: Path, problems: list[Problem]) -> None:
-    """Bring records named by their kind into their form, and make paths absolute: beside the study,
-    else in the working directory."""
+    """Expand records named by their kind, and make paths absolute, beside the study if they are
+    there."""
     extractors = raw["extractors"] if isinstance(raw.get("extractors"), list) else []
     models = [f"extractors.{number}.model" for number in range(len(extractors))]
     for key in ("data", *models, "retrain.model"):

@@ -1,5 +1,4 @@
-"""What is asked of a study of data-optimised training: its extractions, the filters that follow,
-what is trained on what these leave, and the tables of all that."""
+"""What is asked of a study of data-optimised training: cells, and the tables of all that."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, SimulationError, refuse
+from simshuffle.spec.arrays import Flags
 from simshuffle.spec.library import find
 from simshuffle.studies.filtering.cells import (
     POINTS,
-    Bools,
     ExtractionCell,
     RetrainingCell,
     loaded,
@@ -48,12 +47,8 @@ from simshuffle.train.samples import TrainingSet
 def requested(
     reference: str | Path, values: Mapping[str, Any], device: str
 ) -> tuple[str, Request[Any]]:
-    """The kind of the study of a training of that path or name below ``studies/``, of shuffling or
-    of filtering, and what is asked of it, with ``values`` set by dotted key.
-
-    Raises:
-        InputError: there is no such study, or it cannot be trained.
-    """
+    """The kind of the study of that path or name below ``studies/``, of shuffling or of filtering,
+    and what is asked of it, with ``values`` set by dotted key; or raise InputError."""
     kind = shuffling_study.document(find(str(reference), "studies")).get("kind")
     if kind == "data_optimised":
         return kind, request(load_study(reference, values), device)
@@ -62,22 +57,15 @@ def requested(
 
 
 def again(folder: Path, meta: Meta) -> Request[Filtering]:
-    """The request of a result, from its folder; trained on the same kind of device.
-
-    Raises:
-        InputError: its data or device are not here.
-    """
+    """The request of a result, from its folder; trained on the same kind of device. Raises
+    InputError if its data or device are not here."""
     device = str(meta["device"]).partition(":")[0]
     device_named(device)
     return request(load_study(folder / "study.yaml"), device)
 
 
 def request(study: DataOptimisedStudy, device: str = "cpu") -> Request[Filtering]:
-    """What is asked of ``study``, which that device trains.
-
-    Raises:
-        InputError: the study cannot be carried out.
-    """
+    """What is asked of ``study``, which that device trains; or raise InputError."""
     data = study.data.load()
     check_study(study, data)
     asked: dict[str, Any] = {
@@ -106,12 +94,9 @@ class Filtering:
         return {"study": study.name, "description": study.description, "device": self.device}
 
     def retrainings(self, outcomes: Outcomes) -> dict[str, RetrainingCell]:
-        """The trainings on what the used filters leave, by name.
-
-        Raises:
-            InputError: they leave too little; says how much for other values of eps.
-            SimulationError: the network that filters is not there.
-        """
+        """The trainings on what the used filters leave, by name. Raises InputError if they leave
+        too little, with how much for other eps; SimulationError if the network that filters is not
+        there."""
         clustering, noise = self.study.clustering, {}
         for name, cell in self.extractions.items():
             if self._used(cell):
@@ -178,12 +163,8 @@ class Filtering:
 
 
 def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
-    """See, before anything is trained, that every network takes the data, that weights can be read,
-    and that batches are not too large.
-
-    Raises:
-        InputError: something will not work; all of it is named.
-    """
+    """See, before anything is trained, that every network takes the data, weights can be read, and
+    batches are not too large; or raise InputError with all problems."""
     problems: list[Problem] = []
     for number, extractor in enumerate(study.extractors):
         run = ordinary_run(study.data, extractor, study.seeds[0])
@@ -214,8 +195,7 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
 def extraction_cells(
     study: DataOptimisedStudy, num_samples: int, device: str = "cpu"
 ) -> dict[str, ExtractionCell]:
-    """Extractions by name: the extractor's, the seed, and what stands for all that decides the
-    points."""
+    """Extractions by name: the extractor's, the seed, and what stands for all that decides them."""
     return named(
         ExtractionCell(study.data, extractor, study.projection, seed, num_samples, device)
         for extractor in study.extractors
@@ -235,14 +215,11 @@ def retraining_run(
 
 
 def retraining_cells(
-    study: DataOptimisedStudy, noise: Mapping[int, Bools], device: str = "cpu"
+    study: DataOptimisedStudy, noise: Mapping[int, Flags], device: str = "cpu"
 ) -> dict[str, RetrainingCell]:
     """Runs by name: data set, batch size, learning rate, seed and what stands for the run.
-    ``noise`` is by seed which training samples the filter leaves out, (n,).
-
-    Raises:
-        InputError: a batch size exceeds the number of samples that are left.
-    """
+    ``noise`` is by seed which training samples are left out, (n,). Raises InputError if too few are
+    left."""
     left = min(int((~out).sum()) for out in noise.values())
     return named(
         _retraining(retraining_run(study, size, rate, seed), subset, out, device)
@@ -253,13 +230,13 @@ def retraining_cells(
     )
 
 
-def _left_out(noise: Bools, seed: int) -> dict[str, Bools]:
+def _left_out(noise: Flags, seed: int) -> dict[str, Flags]:
     """What is left out of each data set, by its name."""
     parts = (np.zeros_like(noise), noise, random_filter(len(noise), int(noise.sum()), seed))
     return dict(zip(SUBSETS, parts, strict=True))
 
 
-def _retraining(run: Run, subset: str, out: Bools, device: str) -> RetrainingCell:
+def _retraining(run: Run, subset: str, out: Flags, device: str) -> RetrainingCell:
     """``run`` on the training samples that are not left ``out``, (n,)."""
     kept = None if subset == "full" else np.flatnonzero(~out)
     count = len(out) if kept is None else len(kept)

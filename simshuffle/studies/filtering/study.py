@@ -1,9 +1,5 @@
-"""The study behind ``simshuffle train`` where a training set is filtered: extractions, and then
-trainings on what the filters leave.
-
-Cells and tables come with the request (`simshuffle.studies.filtering.request`), which needs torch;
-results are read and drawn without it.
-"""
+"""The study behind ``simshuffle train`` where a training set is filtered. Cells and tables come
+with the request, which needs torch; results are read and drawn without it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.studies.training.intervals import estimate
 from simshuffle.studies.training.summary import (
     Accuracies,
     Key,
@@ -18,6 +17,7 @@ from simshuffle.studies.training.summary import (
     compared,
     comparison_columns,
     correct,
+    estimate,
 )
 from simshuffle.studies.training.tables import (
     ENDING_COLUMNS,
@@ -29,8 +29,7 @@ from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 
 SUBSETS = ("full", "network", "random")
-"""What is trained on: all training samples; those that the network's filter leaves; as many drawn
-at random."""
+"""Trained on: all training samples; what the network's filter leaves; as many drawn at random."""
 FILTER_COLUMNS = {
     "extractor": text("network that the features are of"),
     "seed": count("of its weights, of t-SNE"),
@@ -169,8 +168,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_rates(done: pd.DataFrame) -> dict[int, float]:
-    """The learning rate with the highest mean accuracy on the full data, by batch size; the lowest
-    of equals."""
+    """The learning rate best on the full data, by batch size; the lowest of equals."""
     full = done[done["subset"] == "full"]
     out: dict[int, float] = {}
     for size in sorted(set(full["batch_size"])):

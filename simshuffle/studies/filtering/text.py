@@ -1,5 +1,4 @@
-"""The report of a study of data-optimised training: what was filtered, and what that did to
-accuracy."""
+"""The report of a study of data-optimised training: what was filtered, and what that did."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.studies.filtering.tables import SUBSETS, FilterTables, summary
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
@@ -40,12 +39,7 @@ def report(tables: FilterTables, meta: Mapping[str, Any]) -> str:
 
 
 def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The whole report, in order.
-
-    Args:
-        tables: of the study.
-        meta: 'study' and 'description' of it.
-    """
+    """The whole report, in order; ``meta`` has 'study' and 'description' of the study."""
     lines = [str(meta.get("description", "")), run_counts(tables.runs)]
     yield paragraph(f"Study {meta.get('study', '')}", [line for line in lines if line.strip()])
     yield _troubles(tables.runs)
@@ -83,8 +77,7 @@ def _troubles(runs: pd.DataFrame) -> str:
 
 
 def _reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
-    """What each extractor takes for noise, as Table I of Gahlot et al.: its name, test accuracy and
-    samples left out."""
+    """What each extractor takes for noise, as Table I of Gahlot et al."""
     used = filters[filters["used"]]
     rows: list[list[str]] = []
     for name, of_name in filters.groupby("extractor", sort=False):

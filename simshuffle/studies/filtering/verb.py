@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.scenario.options import Set, study_names
 from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
@@ -48,19 +48,14 @@ def request(options: TrainOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def available(device: str) -> str:
-    """The device that trains, when what trains is there.
-
-    Raises:
-        InputError: torch or scikit-learn is missing, or there is no such device.
-    """
+    """The device that trains, when torch and scikit-learn are there and it is; or raise
+    InputError."""
     try:
         import sklearn  # noqa: F401, PLC0415 - extras
         import torch  # noqa: PLC0415
     except ImportError as error:
-        rule, remedy = f"training needs {error.name}", "pip install 'simshuffle[train]'."
-        raise InputError(
-            Problem("", rule, "", f"Install it: {remedy}"), "simshuffle train"
-        ) from None
+        remedy = "Install it: pip install 'simshuffle[train]'."
+        refuse("", f"training needs {error.name}", "", remedy, "simshuffle train")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, number = device.partition(":")
@@ -70,7 +65,7 @@ def available(device: str) -> str:
     elif kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         rule = f"must be there; torch finds {torch.cuda.device_count()} GPUs that torch can use"
     if rule:
-        raise InputError(Problem("--device", rule, repr(device), remedy), COMMAND_LINE)
+        refuse("--device", rule, repr(device), remedy, COMMAND_LINE)
     return device
 
 

@@ -1,2 +1,1 @@
-"""Time to accuracy: what a training reached after each epoch, joined with the simulated time of its
-epochs. No torch."""
+"""Time to accuracy: a training after each epoch, joined with the simulated time. No torch."""

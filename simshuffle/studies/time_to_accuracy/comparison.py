@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
+from simshuffle.spec.arrays import Flags, Floats
 from simshuffle.studies.time_to_accuracy.tables import TARGET_COLUMNS, Tables
-from simshuffle.studies.training.intervals import LEVEL, Estimate, estimate
+from simshuffle.studies.training.summary import LEVEL, Estimate, estimate
 from simshuffle.studies.training.wording import percent
 
 BELOW_GLOBAL = (0.01, 0.03)
@@ -30,14 +30,8 @@ GIVEN = "as given"
 
 def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a probability of which ``reached`` of ``n`` independent trials came
-    true.
-
-    Its ends are the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k +
-    1, n - k), 1 for k = n.
-
-    Raises:
-        ValueError: n is 0, or ``reached`` not from 0 to n.
-    """
+    true: the 2.5th percentile of Beta(k, n - k + 1), 0 for k = 0, and the 97.5th of Beta(k + 1, n -
+    k), 1 for k = n. Raises ValueError if n is 0, or ``reached`` not from 0 to n."""
     if not 0 <= reached <= n or n == 0:
         raise ValueError(f"{reached} of {n}")
     tail = (1 - LEVEL) / 2
@@ -47,7 +41,7 @@ def clopper_pearson(reached: int, n: int) -> tuple[float, float]:
 
 
 def default_targets(settings: pd.DataFrame) -> dict[float, str]:
-    """Names by target: global's mean final accuracy less 1 and less 3 points; none without
+    """Names by target: global's mean final accuracy less 1 and less 3 points, if there is
     global."""
     accuracies = settings.loc[settings["strategy"] == "global", "accuracy"].dropna()
     if not len(accuracies):
@@ -63,8 +57,8 @@ def default_targets(settings: pd.DataFrame) -> dict[float, str]:
 def targets_table(
     curves: pd.DataFrame, seeds: Mapping[str, Sequence[int]], targets: Mapping[float, str]
 ) -> pd.DataFrame:
-    """A row for each setting and target, columns `TARGET_COLUMNS`; ``seeds`` are those of each
-    setting that were trained, to their end or until they failed, ``targets`` names by accuracy."""
+    """A row for each setting and target, columns `TARGET_COLUMNS`; ``seeds`` are those trained, to
+    their end or until they failed, ``targets`` names by accuracy."""
     rows = [
         {
             "setting": setting,
@@ -113,28 +107,26 @@ CRITERIA = {
 """What settings are compared in, and the column: all better if smaller but accuracy."""
 
 
-def pareto(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows of ``costs``, (n, criteria), each better if smaller, no other row dominates: is
-    nowhere larger and somewhere smaller; (n,). Equal rows do not dominate each other; a row with a
-    NaN is not on the front and dominates none."""
+def pareto(costs: Floats) -> Flags:
+    """Which rows of ``costs``, (n, criteria), smaller being better, no other dominates: is nowhere
+    larger and somewhere smaller. Equal rows do not; a row with a NaN is not, and dominates none."""
     return np.asarray(~np.isnan(costs).any(axis=1) & ~_dominates(costs).any(axis=0))
 
 
-def _dominates(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _dominates(costs: Floats) -> Flags:
     """(n, n): [i, j] if row i is nowhere larger than row j, and somewhere smaller."""
     no_larger = (costs[:, None, :] <= costs[None, :, :]).all(axis=2)
     smaller = (costs[:, None, :] < costs[None, :, :]).any(axis=2)
     return np.asarray(no_larger & smaller)
 
 
-def _costs(settings: pd.DataFrame) -> NDArray[np.float64]:
+def _costs(settings: pd.DataFrame) -> Floats:
     """(n, criteria), each better if smaller."""
     return settings[list(CRITERIA.values())].assign(accuracy=-settings["accuracy"]).to_numpy(float)
 
 
-def on_front(settings: pd.DataFrame) -> NDArray[np.bool_]:
-    """For each row of the table of settings whether it is on the front: little storage per host,
-    little time, few requests, high mean accuracy."""
+def on_front(settings: pd.DataFrame) -> Flags:
+    """Whether each row is on the front of storage per host, time, requests, and mean accuracy."""
     return pareto(_costs(settings))
 
 
@@ -180,8 +172,7 @@ class AtFraction:
 
 
 def against_global(tables: Tables, strategy: str) -> list[AtFraction]:
-    """The strategy at each of its Q, in rising order, against global shuffle; empty if one of them
-    was not trained."""
+    """The strategy at each of its Q, rising, against global; empty if one was not trained."""
     settings = tables.settings
     reference = settings[settings["strategy"] == "global"]
     if not len(reference):
@@ -202,8 +193,7 @@ def not_below(difference: Estimate) -> str:
 
 
 def same(difference: Estimate) -> str:
-    """Whether accuracies differ by at most 1 point either way, by the interval: 'the same',
-    'different' or 'undecided'."""
+    """Whether an interval is within 1 point: 'the same', 'different' or 'undecided'."""
     if difference.low > -MARGIN and difference.high < MARGIN:
         return "the same"
     return "different" if difference.low > MARGIN or difference.high < -MARGIN else UNDECIDED

@@ -1,5 +1,4 @@
-"""The figures, from tables alone: accuracy against time; and the frontier, final accuracy against
-time, against what a host stores and against requests to the file system, side by side."""
+"""The figures, from tables alone: accuracy against time; and the frontier."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from simshuffle.studies.training.figures import (
     strategies,
     with_bands,
 )
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 
 MUCH_LONGER = 4.0
 """Axes of time are logarithmic where the longest takes so many times as long as the shortest."""
@@ -44,9 +43,9 @@ KEYS = {
 
 
 def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Chart]:
-    """Every figure that the tables have something for, by the name of its file. All state what
-    ``meta`` has: ``model`` (what was trained), the ``rule`` of the scaling and the ``schedules`` of
-    the exchange; results of before lack the first and the last."""
+    """Every figure that the tables have something for, by the name of its file. All state
+    ``model``, ``rule`` and ``schedules`` of ``meta``; results of before lack the first and the
+    last."""
     simulated = tables.settings[tables.settings["message"] == ""]
     if not len(simulated):
         return {}
@@ -58,8 +57,7 @@ def figures(tables: Tables, meta: Mapping[str, Any]) -> dict[str, Chart]:
 
 
 def time_chart(settings: pd.DataFrame, curves: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
-    """Accuracy against simulated time with 95 % bands, a panel for each Q, with global and local
-    shuffle in each; of settings that were simulated, and their curves."""
+    """Accuracy against simulated time with 95 % bands, a panel for each Q with global and local."""
     everywhere = settings[settings["strategy"].isin(ALONE)]
     others = settings.drop(everywhere.index)
     exchanged = others[others["exchange_fraction"].notna()]
@@ -116,11 +114,8 @@ def _once(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
-    """Final accuracy with 95 % intervals in three panels: against the time of all epochs, against
-    what a host stores, and against requests. Filled and in colour if on the front.
-
-    Points have Q beside them, or a number where there are more than `MANY` strategies. ``settings``
-    are those that were simulated."""
+    """Final accuracy with 95 % intervals against the time of all epochs, what a host stores, and
+    requests, filled and in colour if on the front; with Q, or a number if more than `MANY`."""
     rows = _rows(settings)
     unit, name = time_unit(float(settings["total_s"].max()))
     times = settings["total_s"] / unit
@@ -168,8 +163,7 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
 
 
 def named(row: Mapping[Any, Any]) -> str:
-    """What stands beside a point: Q, or where global shuffle reads from; nothing where the strategy
-    says it all."""
+    """What stands beside a point: Q, or where global reads from; nothing if the strategy is all."""
     if row["strategy"] == "global":
         return str(row["setting"]).partition("(")[2].rstrip(")")
     fraction = row["exchange_fraction"]
@@ -259,16 +253,9 @@ def places_across(
     apart: float = 0.3,
     room: float = 0.12,
 ) -> tuple[pd.Series[float], Axis]:
-    """Where points stand from left to right, in powers of ten, and the axis; a 0 stands left of all
-    others.
-
-    Args:
-        title: of the axis.
-        values: (n,) at least 0.
-        text: of a tick.
-        apart: least distance of ticks, of that from the lowest to the highest value.
-        room: on both sides, of the same.
-    """
+    """Where ``values`` (n,) from 0 stand, in powers of ten, and the axis; a 0 stands left of all
+    others. Ticks, with ``text``, are at least ``apart`` of the range away; ``room`` of it is on
+    both sides."""
     some = values[values > 0]
     if some.empty:
         return values * 0.0, Axis(title, ticks={0.0: "none"}, small=True)

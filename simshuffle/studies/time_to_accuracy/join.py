@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.studies.time_to_accuracy.comparison import (
     GIVEN,
@@ -30,8 +29,7 @@ from simshuffle.studies.time_to_accuracy.simulated import (
     settings_of,
 )
 from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
-from simshuffle.studies.training.intervals import estimate
-from simshuffle.study.options import COMMAND_LINE
+from simshuffle.studies.training.summary import estimate
 from simshuffle.study.study import Outcomes, Request
 
 if TYPE_CHECKING:
@@ -63,13 +61,7 @@ class Join:
 
 def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
     """What will be simulated: the training in ``folder``, on the cluster of ``scenario`` with its
-    model, sizes and step times; its sweep is not followed.
-
-    Raises:
-        InputError: the folder is no study, or does not fit; nothing of it can be simulated; an
-            option is not valid.
-    """
-    _check(options)
+    model, sizes and step times, not its sweep; or raise InputError where it does not fit."""
     study, replays = read_study(folder, options), options.replayed_seeds
     scale_of = scaled(scenario, study.trained, options.scale)
     sources = tuple(dict.fromkeys(options.global_source))
@@ -86,26 +78,6 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
     join = Join(study, scale_of, settings, wanted)
     name = f"{study.name}-{scenario.name}"
     return Request(name, join, {"scenario.yaml": text}, asked, files)
-
-
-def _check(options: TtaOptions) -> None:
-    rule, remedy = "must be an accuracy above 0 and at most 1", "For example --target 0.9."
-    problems = [
-        Problem("--target", rule, str(target), remedy)
-        for target in options.target
-        if not 0 < target <= 1
-    ]
-    if (replays := options.replayed_seeds) < 1:
-        problems.append(
-            Problem("--replayed-seeds", "must be at least 1", str(replays), "Leave it out for 1.")
-        )
-    problems += [
-        Problem("--global-source", "must be pfs, ssd or object_store", repr(source), "Name one.")
-        for source in options.global_source
-        if source not in {"pfs", "ssd", "object_store"}
-    ]
-    if problems:
-        raise InputError(problems, COMMAND_LINE)
 
 
 def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""What a study's result folder says of one condition: accuracy by epoch of each setting, and the
-plans that its exchange followed."""
+"""What a study's result folder says of one condition: accuracy by epoch, and recorded plans."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pydantic import TypeAdapter, ValidationError
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.summary import place_of
@@ -80,18 +79,9 @@ class Study:
 
 
 def read_study(folder: Path, wanted: TtaOptions) -> Study:
-    """One condition of the study in ``folder``.
-
-    Args:
-        folder: of `simshuffle train`.
-        wanted: which part of it. The default batch norm is the one per rank if the study has it,
-            else its first one; the default variant and M are those with most settings, and of these
-            the first variant and the largest M.
-
-    Raises:
-        InputError: it is no such folder; nothing there is finished or as wanted; a run does not say
-            what is needed, or has lost its plans.
-    """
+    """One condition of the study in ``folder``, or raise InputError. By default it is batch norm
+    per rank if the study has it, else its first one; and of the variant and M with most settings
+    the first variant and the largest M."""
     result = engine.read(STUDY, folder)
     tables = Tables(**result.tables)
     runs, descriptions = tables.runs, result.meta["runs"]
@@ -190,10 +180,8 @@ def _exchange(description: Mapping[str, Any], run: str, folder: Path) -> Trained
         return _EXCHANGE.validate_python(description["exchange"])
     except (KeyError, ValidationError):
         rule = "does not say in 'exchange' which strategy it followed"
-        raise InputError(
-            Problem(f"meta.json: runs: {run}", rule, str(description.get("exchange", "")), AGAIN),
-            str(folder),
-        ) from None
+        given = str(description.get("exchange", ""))
+        refuse(f"meta.json: runs: {run}", rule, given, AGAIN, str(folder))
 
 
 def _plans(folder: Path, run: str) -> Path:
@@ -216,7 +204,7 @@ def _trained(
             found[run] = Trained(world_size, int(of["num_samples"]), int(of["local_batch_size"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             rule = "must give num_samples and local_batch_size"
-            raise InputError(Problem(f"meta.json: runs: {run}", rule, "", AGAIN), source) from None
+            refuse(f"meta.json: runs: {run}", rule, "", AGAIN, source)
     scales = list(dict.fromkeys(found.values()))
     if len(scales) > 1:
         given = " and ".join(
@@ -231,8 +219,7 @@ def _trained(
 
 
 def _curves(tables: Tables, settings: list[Learned], statistics: str) -> pd.DataFrame:
-    """Every evaluation of the settings' runs, failed ones included: setting, seed, epoch,
-    accuracy."""
+    """Evaluations of the settings' runs, failed ones too: setting, seed, epoch, accuracy."""
     column = f"{statistics}_accuracy"
     known = [
         (run, of.name, seed)

@@ -54,21 +54,13 @@ class ReplayCell(RunCell):
 
 
 def steps_of(plans: str) -> list[int]:
-    """Samples that a rank sent in each epoch of a recorded training.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """Samples that a rank sent in each epoch of a recorded training, or raise InputError."""
     return [len(plan.iteration) for plan in read_plans(Path(plans)).plans]
 
 
 def epochs_to_simulate(steps: Sequence[int]) -> int:
-    """Epochs until every number in ``steps`` (epochs,) has come in a warm epoch; at most
-    `MOST_EPOCHS`, and not more than there are.
-
-    Q N/M need not be whole; then epochs differ by one sample, and the second one is not like all
-    others.
-    """
+    """Epochs until every number in ``steps`` (epochs,) has come in a warm epoch, at most
+    `MOST_EPOCHS`: Q N/M need not be whole, and then the second epoch is not like all others."""
     wanted, seen = set(steps[1:]), set()
     for epoch, number in enumerate(steps[1:MOST_EPOCHS], 2):
         seen.add(number)
@@ -79,11 +71,7 @@ def epochs_to_simulate(steps: Sequence[int]) -> int:
 
 def weights(steps: Sequence[int], simulated: int) -> dict[int, float]:
     """The share that each warm epoch of a simulation, from 2 to ``simulated``, stands for among
-    those of a training; they add up to 1.
-
-    Each epoch of the training is like the simulated ones that exchange as many samples, or else the
-    nearest number.
-    """
+    those of a training that exchange as many samples, or nearly; they add up to 1."""
     known = {epoch: steps[epoch - 1] for epoch in range(2, simulated + 1)}
     out = dict.fromkeys(known, 0.0)
     for number in steps[1:]:
@@ -145,8 +133,7 @@ def busiest_cable(links: pd.DataFrame, shares: Mapping[int, float]) -> dict[str,
 
 
 def end_of_epoch(simulated: Mapping[str, Any], epoch: int) -> float:
-    """s from the start of the staging to the end of an epoch (from 1): staging, the cold epoch, and
-    the steady ones after it."""
+    """s from the start of the staging to the end of an epoch (from 1), the first being cold."""
     return _until(simulated, epoch, "staging_s", "cold_epoch_s", "epoch_s")
 
 

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, TypeVar, get_args
+from typing import Any, TypeGuard, TypeVar
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.exchange import (
@@ -31,10 +31,6 @@ from simshuffle.studies.time_to_accuracy.replay import (
 Own = TypeVar("Own", bound=Strategy)
 EPOCHS = 2
 """Epochs of a simulation without exchange: the cold one, and one like all others."""
-
-
-Scale = Literal["trained", "samples", "ranks"]
-SCALES: tuple[str, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True)
@@ -61,21 +57,21 @@ class Scaled:
 
 
 def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
-    """What is simulated.
-
-    Args:
-        scenario: whose cluster, model and sizes of samples are taken.
-        trained: the training's scale.
-        scale: None if the two scales agree; 'trained' takes the training's M, N and b; 'samples'
-            the training's M and the scenario's N and b; 'ranks' the scenario's M, N and b.
-
-    Raises:
-        InputError: there is no ``scale`` and the scales differ, or they do not go together as it
-            says.
-    """
+    """What is simulated of ``scenario`` by ``scale``: None if the two scales agree; 'trained' takes
+    the training's M, N and b; 'samples' the training's M and the scenario's N and b; 'ranks' the
+    scenario's. Raises InputError if scales differ or do not go together so."""
     ranks, batch = scenario.world_size, scenario.workload.local_batch_size
     samples = scenario.workload.dataset.num_samples
-    _check_scale(scale, scenario, trained)
+    if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
+        given = (
+            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
+            f" {trained.num_samples} in the training"
+        )
+        remedy = (
+            "Give --scale trained, samples or ranks, or set world_size and"
+            " workload.dataset.num_samples."
+        )
+        refuse("--scale", "is needed where the scales differ", given, remedy, scenario.name)
     if scale == "trained":
         ranks, samples, batch = trained.world_size, trained.num_samples, trained.local_batch_size
     elif scale == "samples":
@@ -95,24 +91,6 @@ def scaled(scenario: Scenario, trained: Trained, scale: str | None) -> Scaled:
         refuse("workload.dataset.num_samples", rule, str(samples), remedy, scenario.name)
     sentence = _rule(scenario, trained, (ranks, samples, batch), each, copies)
     return Scaled(ranks, samples, batch, each, copies, sentence)
-
-
-def _check_scale(scale: str | None, scenario: Scenario, trained: Trained) -> None:
-    """See that ``scale`` is one of `SCALES`, or None where the scales agree."""
-    ranks, samples = scenario.world_size, scenario.workload.dataset.num_samples
-    if scale is None and (ranks, samples) != (trained.world_size, trained.num_samples):
-        given = (
-            f"{ranks} ranks and {samples} samples in the scenario, {trained.world_size} and"
-            f" {trained.num_samples} in the training"
-        )
-        remedy = (
-            "Give --scale trained, samples or ranks, or set world_size and"
-            " workload.dataset.num_samples."
-        )
-        refuse("--scale", "is needed where the scales differ", given, remedy, scenario.name)
-    if scale is not None and scale not in SCALES:
-        rule = f"must be one of {', '.join(SCALES)}"
-        refuse("--scale", rule, repr(scale), "Name one of them.", "command line")
 
 
 def _rule(
@@ -169,18 +147,10 @@ class Setting:
 def settings_of(
     study: Study, scenario: Scenario, scale: Scaled, replays: int, sources: Sequence[str]
 ) -> list[Setting]:
-    """Every setting of the study as scenarios.
-
-    Args:
-        study, scenario, scale: what was trained, and on what it is simulated by which rule.
-        replays: of each setting; the k-th has the plans of its k-th finished seed, and the
-            scenario's seed + k.
-        sources: where global shuffle reads from, one setting each; none for what the scenario says
-            of global shuffle, else its default.
-
-    Raises:
-        InputError: not one of them can be simulated.
-    """
+    """Every setting of the study as scenarios, or raise InputError if none can be simulated. The
+    k-th of the ``replays`` of each has the plans of its k-th finished seed, and the scenario's seed
+    + k; ``sources`` are where global shuffle reads from, one setting each, none for what the
+    scenario says."""
     base = scenario.model_copy(update={"sweep": {}})
     out = []
     for learned in study.settings:
@@ -292,11 +262,8 @@ def _recorded(exchange: TrainedExchange, plans: Path, scale: Scaled) -> dict[str
 
 
 def mean_of(replays: Sequence[Mapping[str, Any]], epochs: int) -> dict[str, Any]:
-    """What the replays of a setting have in common: means, total_s and
-    total_requests of ``epochs`` epochs, and replay_spread_s of the totals of time.
-
-    The cable is the one that most replays name, the first of these.
-    """
+    """What the replays of a setting have in common: means, the first of the most frequent cables,
+    total_s and total_requests of ``epochs`` epochs, and replay_spread_s of the totals of time."""
     if not replays:
         return {}
     totals = [float(end_of_epoch(replay, epochs)) for replay in replays]

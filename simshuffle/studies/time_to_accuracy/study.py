@@ -1,9 +1,5 @@
-"""The study behind ``simshuffle tta``: accuracy by epoch of a training, joined with the simulated
-time of its epochs.
-
-What is joined comes with the request (`simshuffle.studies.time_to_accuracy.join`), so that results
-are read and drawn without the simulator.
-"""
+"""The study behind ``simshuffle tta``: accuracy by epoch of a training, joined with simulated time.
+What is joined comes with the request, so that results are read without the simulator."""
 
 from __future__ import annotations
 
@@ -50,12 +46,8 @@ class Says(TypedDict):
 
 
 class TimeToAccuracy(Result):
-    """What was found.
-
-    ``tables`` are curves, settings and targets, with columns as in
-    `simshuffle.studies.time_to_accuracy.tables`; ``meta`` has study, scenario, rule (of the
-    scaling), condition, statistics, trained scale, epochs, and more.
-    """
+    """What was found: ``tables`` curves, settings and targets; ``meta`` has study, scenario, rule
+    (of the scaling), condition, statistics, trained scale, epochs, and more."""
 
     @property
     def report(self) -> str:
@@ -89,11 +81,7 @@ def _json(result: Result) -> dict[str, Any]:
 
 
 def again(folder: Path, meta: Meta) -> Request[Join]:
-    """No request: the training that was joined lies in a folder of its own.
-
-    Raises:
-        InputError: always; it names the training and the scenario.
-    """
+    """Raise InputError: the training that was joined lies in a folder of its own."""
     rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
     remedy = (
         "Verify that folder, join it again (simshuffle tta TRAINING SCENARIO), and simshuffle"

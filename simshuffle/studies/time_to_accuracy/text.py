@@ -1,5 +1,4 @@
-"""The report: what is fastest to which accuracy, what no other setting beats, and three claims
-looked at. From tables alone."""
+"""The report, from tables alone: what is fastest, what no other beats, and three claims."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from simshuffle.studies.time_to_accuracy.comparison import (
     sentences,
 )
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
-from simshuffle.studies.training.intervals import estimate
+from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.tables import NORMS
 from simshuffle.studies.training.wording import Row, as_report, as_table, mean, wrapped
 
@@ -41,13 +40,7 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
 
 
 def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The whole report, in order.
-
-    Args:
-        tables: what was found.
-        meta: study, scenario, rule, model, schedules, condition, statistics, epochs, missing_runs,
-            all_runs, targets.
-    """
+    """The whole report, in order; ``meta`` as of `Says`."""
     yield _head(tables, meta)
     yield section("What is missing", list(_troubles(tables, meta)))
     title = "Settings: simulated times in s; accuracy in %, with its 95 % interval; * on the front"
@@ -134,8 +127,7 @@ def _troubles(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _timed(row: Row) -> list[str]:
-    """A setting: storage of a host, staging, first epoch, other epochs, all, IMPT, EXCHANGE,
-    requests and accuracy."""
+    """A setting: `TIMES`, and accuracy."""
     name = f"{row['setting']}{' *' if row['on_front'] else ''}"
     if row["message"]:
         return [name, "not simulated", *[""] * (len(TIMES) - 1), mean(row)]
@@ -205,8 +197,7 @@ def _reached(row: Row) -> list[str]:
 
 
 def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
-    """The setting with the smallest mean time among those that every seed reached the target with;
-    and whether the next is told apart."""
+    """The certain setting with the smallest mean time; and whether the next is told apart."""
     timed = rows[(rows["reached"] > 0) & rows["time_s"].notna()]
     certain = timed[timed["reached"] == timed["n"]].sort_values("time_s", kind="stable")
     sure = certain.to_dict("records")
@@ -243,8 +234,7 @@ def _fastest(tables: Tables, rows: pd.DataFrame) -> list[str]:
 
 
 def slower(tables: Tables, setting: str, best: str, target: float) -> bool:
-    """Whether the paired 95 % interval of the times to ``target``, over the seeds that reached it
-    with both, lies above 0."""
+    """Whether the paired 95 % interval of the times to ``target``, of common seeds, is above 0."""
     times = [
         first_reached(tables.curves[tables.curves["setting"] == name], target)["time_s"]
         for name in (setting, best)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.scenario.options import (
     ScenarioName,
     Set,
@@ -46,7 +46,7 @@ class TtaOptions(CellOptions):
         Option(
             "RULE",
             "trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.",
-            complete=words("trained", "samples", "ranks"),
+            choices=("trained", "samples", "ranks"),
         ),
     ] = None
     target: Annotated[
@@ -55,6 +55,8 @@ class TtaOptions(CellOptions):
             "ACCURACY",
             "Such as 0.9. Default: global less 1 and less 3 points.",
             many=True,
+            low=0,
+            high=1,
         ),
     ] = ()
     world_size: Annotated[
@@ -79,7 +81,7 @@ class TtaOptions(CellOptions):
         ),
     ] = "own"
     replayed_seeds: Annotated[
-        int, Option("K", "Seeds of each setting whose plans are simulated.")
+        int, Option("K", "Seeds of each setting whose plans are simulated.", low=1)
     ] = 1
     global_source: Annotated[
         tuple[str, ...],
@@ -88,7 +90,7 @@ class TtaOptions(CellOptions):
             "pfs, ssd or object_store: where global shuffle reads. Default: as the scenario,"
             " else pfs.",
             many=True,
-            complete=words("pfs", "ssd", "object_store"),
+            choices=("pfs", "ssd", "object_store"),
         ),
     ] = ()
     set_study: Annotated[
@@ -124,7 +126,7 @@ def _trained(options: TtaOptions) -> Path:
         if options.set_study:
             values = ", ".join(f"{key}={value}" for key, value in options.set_study.items())
             rule, remedy = "has no effect on a training that is done", "Name the study instead."
-            raise InputError(Problem("--set-study", rule, values, remedy), COMMAND_LINE)
+            refuse("--set-study", rule, values, remedy, COMMAND_LINE)
         return options.study
     from simshuffle.study.perform import Performance  # noqa: PLC0415 - what computes
 
@@ -136,7 +138,7 @@ def _trained(options: TtaOptions) -> Path:
     study, asked = train.request(wanted)
     if study.kind != KIND:
         rule = "must be a study of shuffling strategies"
-        raise InputError(Problem("kind", rule, study.kind, "Name another study."), wanted.study)
+        refuse("kind", rule, study.kind, "Name another study.", wanted.study)
     folder = performance.of(study, asked)[1]
     assert folder is not None  # noqa: S101 - a training is kept
     return folder

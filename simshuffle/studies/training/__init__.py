@@ -1,2 +1,1 @@
-"""Accuracy: tables of training runs, what follows from them, and their figures. Reads results;
-needs no torch."""
+"""Accuracy: tables of training runs, what follows from them, and their figures. No torch."""

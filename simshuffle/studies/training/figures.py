@@ -22,8 +22,7 @@ from simshuffle.results.chart import (
     ticks,
     with_lines,
 )
-from simshuffle.studies.training.intervals import estimate
-from simshuffle.studies.training.summary import curve, losses, summary
+from simshuffle.studies.training.summary import curve, estimate, losses, summary
 from simshuffle.studies.training.tables import (
     CONDITION,
     NORMS,
@@ -37,8 +36,7 @@ from simshuffle.studies.training.wording import setting
 MOST_PANELS = 4
 PANEL_INCHES = 1.45
 DODGE = 0.12
-"""How far lines stand aside of each other, so that their intervals can be told apart: a power of
-two, or twentieths."""
+"""How far lines stand apart, so that intervals can be told: a power of two, or twentieths."""
 ASIDE = 0.017
 """The same as a share of a logarithmic axis."""
 LAST = "test accuracy after\nthe last epoch (%)"
@@ -74,8 +72,7 @@ Drawn = tuple[Sequence[Mark], Axis]
 
 
 def figures(tables: Tables) -> dict[str, Chart]:
-    """Every figure that the tables have something for, by the name of its file: against M, against
-    Q, against the epoch, and against the samples that statistics rest on."""
+    """Every figure that the tables have something for, by the name of its file."""
     done = tables.finished()
     names = statistics_of(done)
     if not names:
@@ -106,9 +103,7 @@ def world_size_chart(settings: pd.DataFrame, what: str) -> Chart | None:
 
 def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """Accuracy after the last epoch against Q, of rows of summary.csv: a line for each strategy
-    with several Q, a panel for each condition; None where Q is not varied.
-
-    Global and local shuffle are the two bands that the lines lie between, if they do."""
+    with several Q, a panel for each condition, global and local shuffle as bands; None of one Q."""
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     several = exchanged.groupby(list(SETTING[:4]))["exchange_fraction"].transform("nunique") > 1
     conditions = exchanged.loc[several, list(CONDITION)].drop_duplicates()
@@ -118,10 +113,8 @@ def fraction_chart(settings: pd.DataFrame, what: str) -> Chart | None:
 
 def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Chart | None:
     """Accuracy against the epoch: a panel for each condition with several strategies, the four with
-    most of them and then most ranks.
-
-    Of a strategy with several Q the smallest one is drawn. ``runs`` are those that are done,
-    ``statistics`` says which accuracy."""
+    most of them and then most ranks; of several Q the smallest. ``runs`` are those that are
+    done."""
     column = f"{statistics}_accuracy"
     rows = epochs.merge(runs[["run", "seed", *SETTING]], on="run")
     rows = rows[rows[column].notna()].assign(accuracy=lambda table: table[column])
@@ -141,8 +134,7 @@ def epoch_chart(runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str) -> Ch
 
 def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
     """Accuracy lost against global shuffle over the number of samples that a rank's statistics rest
-    on, of rows of summary.csv: a marker for each strategy, M and Q, a panel for each variant, and
-    the curve that is fitted to it; None where there is none."""
+    on, a panel for each variant, with the curve that is fitted to it; None where there is none."""
     rows = losses(settings)
     panels = [each for each in _panels(rows, ["variant", "batch_norm"]) if curve(each[1])]
     return _drawn(panels, _against_samples, RESTS_ON, LOST, what, share=False)
@@ -152,8 +144,7 @@ def samples_chart(settings: pd.DataFrame, what: str) -> Chart | None:
 
 
 def in_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
-    """Rows with y, low and high in %: accuracy and the ends of its interval, from ``low`` to
-    100."""
+    """Rows with y, low and high in %: accuracy and its interval, from ``low`` to 100."""
     shares = {"y": "accuracy", "low": "low", "high": "high"}
     return rows.assign(**{to: (100 * rows[of]).clip(low, 100) for to, of in shares.items()})
 
@@ -223,8 +214,7 @@ def _against_samples(rows: pd.DataFrame, known: Sequence[str]) -> Drawn:
 
 
 def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
-    """Rows with ``look``: the strategy, with its Q if it has one, in the order of the table; and
-    its ``colour``."""
+    """Rows with ``look``, the strategy with its Q, in the order of the table; and ``colour``."""
     looks = [setting(row) for row in rows.to_dict("records")]
     colours = {name: look_of(name, known)["color"] for name in known}
     tips = pd.Series(looks, rows.index) + (100 * rows["accuracy"]).map(": {:.4g} %".format)
@@ -235,8 +225,8 @@ def _looking(rows: pd.DataFrame, known: Sequence[str]) -> pd.DataFrame:
 
 
 def _panels(rows: pd.DataFrame, columns: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Rows of each panel by the values of ``columns``, which are variant, batch norm and perhaps M:
-    batch norm per rank first, then by M."""
+    """Rows by the values of ``columns``, variant, batch norm and perhaps M: per rank first, then by
+    M."""
     found: Any = rows.groupby(columns, sort=False, dropna=False)
     norms = list(NORMS)
     return sorted(found, key=lambda of: (of[0][0], norms.index(of[0][1]), *of[0][2:]))

@@ -1,8 +1,5 @@
-"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they reach.
-
-The cells come with the request (`simshuffle.train.shuffling`), so that results are read, drawn and
-joined without torch.
-"""
+"""The study behind ``simshuffle train``: shuffling strategies by the accuracy that they reach. The
+cells come with the request, so that results are read, drawn and joined without torch."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ class Trainings:
 
 
 class Says(TypedDict):
-    """What ``meta.json`` holds for report, figures and the join with time.
-
-    ``runs`` has a description of each run by name, complete for those that are there.
-    """
+    """What ``meta.json`` holds; ``runs`` has a description of each run by name."""
 
     study: str
     description: str

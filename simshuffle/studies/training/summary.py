@@ -1,17 +1,20 @@
-"""From runs to settings: means over seeds, differences between runs of one seed, and how accuracy
-goes with the number of samples that a rank's statistics rest on."""
+"""From runs to settings: means over seeds, differences of one seed, and what statistics rest on.
+
+Sources: Student, 'The probable error of a mean', Biometrika 6 (1908); S. Holm, 'A simple
+sequentially rejective multiple test procedure', Scandinavian Journal of Statistics 6 (1979).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from simshuffle.studies.training.intervals import Estimate, estimate, holm
 from simshuffle.studies.training.tables import (
     CONDITION,
     EFFECTIVE_SAMPLES,
@@ -24,6 +27,61 @@ from simshuffle.studies.training.tables import (
     statistics_of,
 )
 from simshuffle.study.schema import Column, Schema, amount, text
+
+LEVEL = 0.95
+"""Of every interval."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and how well it is known."""
+
+    n: int  # values
+    mean: float  # of them; NaN of none
+    # low, high: the 95 % interval by Student's t; NaN of fewer than two
+    low: float
+    high: float
+    # that a mean at least this far from 0 comes by chance where the true one is 0 (two-sided); NaN
+    # of fewer than two
+    p: float
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean of ``values``, which are taken as independent draws from a normal distribution.
+
+    mean ± t s / √n, with the sample's standard deviation s and the 97.5th percentile t of Student's
+    distribution of n − 1 degrees of freedom. Of differences of pairs it is the paired t-test. Where
+    all values are the same, the interval is that point, and p is 1 if it is 0 and 0 otherwise.
+    """
+    array = np.asarray(values, np.float64)
+    n = len(array)
+    mean = float(array.mean()) if n else math.nan
+    if n < 2:
+        return Estimate(n, mean, math.nan, math.nan, math.nan)
+    error = float(array.std(ddof=1)) / math.sqrt(n)
+    if error <= abs(mean) * 1e-14:  # all the same, up to rounding
+        return Estimate(n, mean, mean, mean, 1.0 if mean == 0 else 0.0)
+    reach = float(stats.t.ppf(0.5 + LEVEL / 2, n - 1)) * error
+    return Estimate(
+        n, mean, mean - reach, mean + reach, float(2 * stats.t.sf(abs(mean) / error, n - 1))
+    )
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Each p-value of a family, corrected so that the chance of one false finding or more among all
+    is at most the level: the i-th smallest of m (from 0) is multiplied by m − i, at least the one
+    before it, and at most 1. NaN stays and does not count."""
+    order = sorted((i for i, value in enumerate(p) if not math.isnan(value)), key=lambda i: p[i])
+    out = [math.nan] * len(p)
+    highest = 0.0
+    for place, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - place) * p[i]))
+        out[i] = highest
+    return out
+
+
+# ---------------------------------------------------------------------------- from runs to settings
+
 
 AGAINST = ("global", "local", "partial")
 """What a setting is compared with: runs of the same condition and seed; 'partial' at the same Q."""
@@ -132,8 +190,8 @@ def place_of(strategy: str, fraction: float | None) -> tuple[int, str, float]:
 
 
 def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -> Accuracies:
-    """A column of the runs by the columns of a setting, and seed, in the order of the runs; empty
-    values are left out."""
+    """A column of the runs by a setting, and seed, in the order of the runs; without empty
+    values."""
     out: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
         key = tuple(None if pd.isna(row[name]) else row[name] for name in setting)
@@ -142,8 +200,7 @@ def by_seed(runs: pd.DataFrame, column: str, setting: Iterable[str] = SETTING) -
 
 
 def paired(accuracies: Accuracies, key: Key, against: str) -> Estimate:
-    """The difference of setting ``key`` to what it is compared with, over the seeds that both have;
-    of no pairs where there is none."""
+    """The difference of setting ``key`` to what it is compared with, over the seeds of both."""
     condition, (strategy, fraction) = key[: len(CONDITION)], key[len(CONDITION) :]
     if strategy in _NOT_COMPARED[against]:
         return estimate([])
@@ -158,8 +215,8 @@ _NOT_COMPARED = {
     "local": {"global", "local"},
     "partial": {"global", "local", "partial"},
 }
-"""Strategies that are not compared with each; global with local shuffle is the comparison of local
-with global."""
+"""Strategies that are not compared with each; global with local is the same as local with
+global."""
 _FRACTION = {"global": None, "local": 0.0}
 
 
@@ -183,10 +240,9 @@ class Curve:
 
 
 def losses(settings: pd.DataFrame) -> pd.DataFrame:
-    """The rows of summary.csv in which a rank's own statistics were evaluated, beside global
-    shuffle of the same condition: with the columns loss, loss_low, loss_high (accuracy of global
-    shuffle less that of the setting, pairs of seeds; 0 and empty for global shuffle itself) and
-    global_effective_samples."""
+    """The rows of summary.csv with a rank's own statistics, beside global shuffle of the same
+    condition: with loss, loss_low, loss_high (accuracy of global shuffle less that of the setting;
+    0 and empty for itself) and global_effective_samples."""
     own = settings[(settings["statistics"] == "own") & settings["effective_samples"].notna()]
     reference = own.loc[own["strategy"] == "global", [*CONDITION, "effective_samples"]]
     rows = own.merge(
@@ -203,8 +259,7 @@ def losses(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def curve(rows: pd.DataFrame) -> Curve | None:
-    """The curve of `losses`; None where fewer than `FEWEST` settings differ from global shuffle, or
-    all rest on as many samples as it."""
+    """The curve of `losses`; None of fewer than `FEWEST` settings, or where all rest on as much."""
     others = rows[rows["strategy"] != "global"]
     x = 1.0 / others["effective_samples"] - 1.0 / others["global_effective_samples"]
     y = others["loss"]

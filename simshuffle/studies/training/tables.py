@@ -1,5 +1,5 @@
-"""What a training run leaves behind, its record, as the outcome of a cell too; and the tables of a
-study: one row for each run, each epoch, each iteration, and each setting. No torch."""
+"""The record of a training run, as the outcome of a cell too; and the tables of a study. No
+torch."""
 
 from __future__ import annotations
 
@@ -114,8 +114,7 @@ TIMELINE = "timeline"
 
 
 def outcome_of(record: RunRecord) -> Outcome:
-    """The record as the outcome of a cell: values description, status, message and seconds;
-    `TABLES`; and the file `PLANS` where something is exchanged."""
+    """The record as the outcome of a cell; with the file `PLANS` where something is exchanged."""
     names = ("description", "status", "message", "seconds")
     tables = {name: getattr(record, name) for name in TABLES}
     files: dict[str, bytes] = {}
@@ -136,8 +135,7 @@ NORMS = {
     "none": "no batch norm",
     ABSENT: "",
 }
-"""Strategies, and kinds of batch norm in words, in the order of tables and figures; other
-strategies come after these."""
+"""Strategies, before others, and kinds of batch norm in words, in the order of tables."""
 SETTING_COLUMNS = {
     "variant": text("what else is varied in the study, as key=value; '' if nothing"),
     "batch_norm": text(
@@ -152,8 +150,7 @@ SETTING_COLUMNS = {
         "Q, share of a shard that is exchanged in an epoch; empty where there is none"
     ),
 }
-"""What two runs of one setting have in common, and their strategy. Runs that differ in the strategy
-alone share the first three."""
+"""What two runs of one setting have in common: the condition, and their strategy."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
 EFFECTIVE_SAMPLES = (
@@ -262,8 +259,7 @@ def _empty(schema: Schema) -> pd.DataFrame:
 
 
 def _bounded(table: pd.DataFrame) -> pd.DataFrame:
-    """Without losses that no float holds: a network whose training loss is finite may still
-    evaluate to an infinite one."""
+    """Without losses that no float holds: a network may still evaluate to an infinite one."""
     floats = table.select_dtypes("float")
     beyond = floats.abs() > LARGEST
     return table.assign(**floats.mask(beyond)) if beyond.any(axis=None) else table
@@ -288,8 +284,7 @@ def _ending(outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _best(epochs: pd.DataFrame) -> dict[str, float]:
-    """The best accuracy with each of the statistics, and its epoch; nothing where none was
-    evaluated."""
+    """The best accuracy with each of the statistics that were evaluated, and its epoch."""
     out: dict[str, float] = {}
     for name in STATISTICS:
         evaluated = epochs[epochs[f"{name}_accuracy"].notna()]
@@ -301,14 +296,12 @@ def _best(epochs: pd.DataFrame) -> dict[str, float]:
 
 
 def trained(runs: pd.DataFrame) -> str:
-    """What was trained in words, such as 'two-layer network on synthetic images'; of ``runs``,
-    columns `RUN_COLUMNS`."""
+    """What was trained in words, such as 'two-layer network on synthetic images'; of runs.csv."""
     return ", ".join(dict.fromkeys(runs["model"] + " on " + runs["data"]))
 
 
 def statistics_of(table: pd.DataFrame) -> list[str]:
-    """The evaluation statistics that a table of runs, epochs or settings has numbers for; 'own'
-    first if it is one of them."""
+    """The statistics that a table of runs, epochs or settings has numbers for; 'own' first."""
     return [
         name
         for name in STATISTICS

@@ -54,12 +54,7 @@ def report(tables: Tables, meta: Mapping[str, Any]) -> str:
 
 
 def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """The whole report, in order.
-
-    Args:
-        tables: of the study.
-        meta: 'study' and 'description' of it.
-    """
+    """The whole report, in order; ``meta`` has 'study' and 'description' of the study."""
     yield _head(tables, meta)
     yield from _troubles(tables)
     settings = summary(tables.runs)
@@ -81,8 +76,7 @@ def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
 
 
 def _accuracy(row: Row) -> list[str]:
-    """Accuracy of a setting after the last epoch and the best one, differences of the former to
-    global and to local shuffle, samples that statistics rest on, and seeds."""
+    """A setting: last epoch, best one, differences to global and to local, samples, and seeds."""
     gaps = (starred(row, against) for against in ("global", "local"))
     means = (mean(row), mean(row, "best_"))
     return [condition(row), setting(row), *means, *gaps, rests_on(row), str(row["seeds"])]
@@ -154,8 +148,7 @@ def _method(names: Sequence[str], tables: Tables, meta: Mapping[str, Any]) -> st
 
 
 def _how_statistics_move(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Momentum of the running statistics, and the mode of the pass that measures importance, of
-    runs whose descriptions say them."""
+    """Momentum of running statistics, and the mode of the pass for importance, if runs say them."""
     momenta = sorted({run["statistics_momentum"] for run in runs if run.get("statistics_momentum")})
     if momenta:
         yield (
@@ -170,8 +163,7 @@ def _how_statistics_move(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _findings(main: pd.DataFrame) -> str:
-    """In words: local shuffle against global by M, what exchange closes of the gap, and strategies
-    at equal Q."""
+    """In words: local against global by M, what exchange closes of the gap, equal Q."""
     lines: list[str] = []
     for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
         lines += _local_gap(rows.to_dict("records"))

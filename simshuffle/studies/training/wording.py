@@ -109,8 +109,7 @@ def mean(row: Row, of: str = "") -> str:
 
 
 def rests_on(row: Row) -> str:
-    """On how many samples the running statistics of a rank rest; '' where it has none of its
-    own."""
+    """On how many samples the running statistics of a rank rest; '' where it has none."""
     n = row["effective_samples"]
     return "" if math.isnan(n) else f"{n:.1f}" if n < 99.95 else f"{n:.0f}"
 

@@ -1,18 +1,17 @@
-"""What a scheduler is given, and in which order its methods are called: what is refused, and what
-is warned of."""
+"""What a scheduler is given, and the order of its calls: what is refused, and warned of."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Sampler
 
-from simshuffle.errors import SimshuffleWarning, refuse
+from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.emulate import records_of
@@ -29,11 +28,8 @@ class Arguments(Spec):
 def read_arguments(
     fraction: float | None, strategy: Any, batch_size: int, drop_last: bool, transport: str
 ) -> Arguments:
-    """The arguments of a scheduler, as it takes them.
-
-    Raises:
-        InputError: there is neither a fraction nor a strategy, or both; or one is not valid.
-    """
+    """The arguments of a scheduler, as it takes them; or raise InputError, as where there is
+    neither a fraction nor a strategy, or both."""
     if (fraction is None) == (strategy is None):
         remedy = "Give fraction=Q for partial local shuffle, or strategy=."
         refuse("strategy", "either a fraction or a strategy is needed", "", remedy, "scheduler")
@@ -48,7 +44,7 @@ def read_arguments(
     return records_of(Arguments, "scheduler", called, strategy=strategy, training=training)
 
 
-def read_weights(weights: ArrayLike, num_samples: int) -> NDArray[np.float64]:
+def read_weights(weights: ArrayLike, num_samples: int) -> Floats:
     """The weights (N,) by which samples are drawn, or raise InputError."""
     found = np.asarray(weights, np.float64)
     remedy = "For balanced classes: 1 / np.bincount(labels)[labels]."
@@ -66,11 +62,7 @@ def loader_warning(
     loader: DataLoader[Any], sampler: Sampler[int], batch_size: int, drop_last: bool
 ) -> str:
     """In what ``loader`` differs from its scheduler, which then counts other iterations; '' if in
-    nothing.
-
-    Raises:
-        InputError: it does not give what is scheduled.
-    """
+    nothing. Raises InputError if it does not give what is scheduled."""
     found = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if found is not sampler:
         remedy = "Make it with sampler=scheduler.sampler; weights go into Scheduler(weights=)."
@@ -86,11 +78,8 @@ def loader_warning(
 
 
 def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
-    """See that ``epoch`` is the one to be scheduled next.
-
-    Raises:
-        InputError: it is not, or another one is ``under_way``.
-    """
+    """See that ``epoch`` is the one to be scheduled next, none being under way; or raise
+    InputError."""
     if under_way:
         rule = "cannot be scheduled while another one is under way"
         remedy = "Call clean_local_storage() at the end of every epoch."
@@ -114,23 +103,18 @@ def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, 
         refuse("state", rule, ", ".join(state), remedy, "scheduler")
 
 
-def need_rest(call: str, *, under_way: bool) -> None:
-    """See that no epoch is under way, or raise InputError."""
-    if under_way:
+def need(call: str, *, epoch: bool, under_way: bool) -> None:
+    """See that an ``epoch`` is ``under_way``, or that none is, or raise InputError."""
+    if epoch and not under_way:
+        remedy = "Call scheduling(epoch) first."
+        refuse(call, "needs an epoch that is scheduled", "", remedy, "scheduler")
+    if under_way and not epoch:
         remedy = "Call clean_local_storage() first."
         refuse(call, "must be called between epochs", "", remedy, "scheduler")
 
 
-def need_epoch(call: str, *, under_way: bool) -> None:
-    """See that an epoch is under way, or raise InputError."""
-    if not under_way:
-        remedy = "Call scheduling(epoch) first."
-        refuse(call, "needs an epoch that is scheduled", "", remedy, "scheduler")
-
-
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:
-    """What is wrong with an exchange that was begun so often in an epoch; '' if nothing is. It may
-    be left to the end of the epoch altogether."""
+    """What is wrong with an exchange that was begun so often in an epoch; '' if nothing is."""
     if begun in {0, iterations}:
         return ""
     return (
@@ -139,8 +123,3 @@ def count_warning(begun: int, iterations: int, batch_size: int) -> str:
         " once in every iteration; what is left over is exchanged at the end of the epoch, where"
         " nothing hides it."
     )
-
-
-def tell(message: str, stacklevel: int) -> None:
-    """Warn with ``message``; ``stacklevel`` as of `warnings.warn`, from the caller on."""
-    warnings.warn(message, SimshuffleWarning, stacklevel=stacklevel + 1)

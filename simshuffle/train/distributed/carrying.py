@@ -1,13 +1,13 @@
-"""The exchange of one epoch as it is carried out, and what became of it; and the collective check
-that the shards of all ranks together are the data set."""
+"""The exchange of one epoch as it is carried out; and the check that all shards are the data
+set."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.train.distributed.dataset import Manifest, Payload, ShardDataset
 from simshuffle.train.distributed.group import SHOWN, ExchangeError, collectively, named, reason_of
 from simshuffle.train.distributed.transport import (
@@ -21,23 +21,9 @@ from simshuffle.train.distributed.transport import (
 
 
 class EpochExchange:
-    """Carries a plan out, iteration by iteration. Nothing is removed before all ranks have said
-    that all has arrived.
-
-    What goes wrong with this rank's own storage is noted and told at the end, so that no other rank
-    waits for messages in vain.
-
-    Args:
-        dataset: whose samples travel.
-        manifest: their sizes and checksums.
-        plan: of the epoch.
-        schedule: barriers and payload.
-        transport: that carries messages.
-        iterations: of the epoch.
-
-    Attributes:
-        begun: how often an iteration was to begin, those after the last one included.
-    """
+    """Carries a plan out, iteration by iteration: ``begun`` of them so far. Nothing is removed
+    before all ranks have said that all has arrived. What goes wrong with this rank's own storage is
+    noted and told at the end, so that no other rank waits for messages in vain."""
 
     def __init__(
         self,
@@ -108,13 +94,9 @@ class EpochExchange:
 
     def settle(self) -> None:
         """After `finish_all`: see that all has arrived everywhere; then remove what was sent.
-        Otherwise remove what was received.
-
-        Raises:
-            ExchangeError: on all ranks, with what went wrong; the shards are those before the
-                epoch. Or a peer is gone: then nothing is removed at all, because the others may
-                have gone on.
-        """
+        Otherwise remove what was received and raise ExchangeError on all ranks; the shards are
+        those before the epoch. Where a peer is gone nothing is removed, as the others may have gone
+        on."""
         more = len(self._problems) - 3
         text = "; ".join(self._problems[:3]) + (f" and {more} more" if more > 0 else "")
         problems = self.ranks.gather_texts(text)
@@ -135,8 +117,8 @@ class EpochExchange:
             self.dataset.store.remove(int(sample))
 
     def _payload(self, sample: int) -> bytes:
-        """What is sent of a sample; if it cannot be read, as many zeros, which the receiver refuses
-        by their checksum."""
+        """What is sent of a sample; of one that cannot be read zeros, which the receiver
+        refuses."""
         try:
             content = self.dataset.to_payload(self.dataset.store.get(sample), self.schedule.payload)
             if self.manifest.fits(sample, content):
@@ -161,16 +143,9 @@ class EpochExchange:
 # ---------------------------------------------------------------------------------------- the check
 
 
-Ints = NDArray[np.integer]
-
-
 def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload: Payload) -> None:
     """See that rank r holds the samples of ``owner`` (N,) r, these alone, with the content of
-    ``manifest``. Collective.
-
-    Raises:
-        ExchangeError: on all ranks, naming samples and ranks.
-    """
+    ``manifest``, or raise ExchangeError on all ranks, naming samples and ranks. Collective."""
     held = dataset.store.samples()
     damaged = np.array(
         [sample for sample in held if not _intact(dataset, int(sample), manifest, payload)],
@@ -189,9 +164,9 @@ def check_shards(dataset: ShardDataset, owner: Ints, manifest: Manifest, payload
         raise ExchangeError(f"the shards are not the data set:\n{listed}")
 
 
-def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
-    """What is wrong, given the samples that are ``on`` each rank and the ``owner`` (N,) that each
-    should be on."""
+def faults(on: list[Ints64], owner: Ints) -> list[str]:
+    """What is wrong, by the samples ``on`` each rank and the ``owner`` (N,) that each should
+    have."""
     count = len(owner)
     strange = [(rank, part[part >= count]) for rank, part in enumerate(on)]
     known = [part[part < count] for part in on]
@@ -212,23 +187,16 @@ def faults(on: list[NDArray[np.int64]], owner: Ints) -> list[str]:
     ]
     if len(missing):
         texts = [f"should be on rank {owner[sample]}" for sample in missing[:SHOWN]]
-        out.append("missing: " + _with_ranks(missing, texts))
+        out.append("missing: " + named(missing, texts))
     if ranks_of:
         texts = [f"on ranks {', '.join(map(str, ranks))}" for ranks in ranks_of.values()]
-        out.append("more than once: " + _with_ranks(np.flatnonzero(copies > 1), texts))
+        out.append("more than once: " + named(np.flatnonzero(copies > 1), texts))
     if len(misplaced):
         texts = [
             f"on rank {where[sample]} instead of {owner[sample]}" for sample in misplaced[:SHOWN]
         ]
-        out.append("misplaced: " + _with_ranks(misplaced, texts))
+        out.append("misplaced: " + named(misplaced, texts))
     return out
-
-
-def _with_ranks(samples: Ints, texts: list[str]) -> str:
-    shown = ", ".join(
-        f"{sample} ({text})" for sample, text in zip(samples[:SHOWN], texts, strict=True)
-    )
-    return shown if len(samples) <= SHOWN else f"{shown} and {len(samples) - SHOWN} more"
 
 
 def _intact(dataset: ShardDataset, sample: int, manifest: Manifest, payload: Payload) -> bool:

@@ -10,21 +10,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import Shards
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed.group import Ranks, collectively
 from simshuffle.train.distributed.storage import FolderStore, MemoryStore, Store, decode, encode
 from simshuffle.train.emulate import records_of
 from simshuffle.train.partition import Partition
-from simshuffle.train.source import length_of
+from simshuffle.train.samples import length_of
 
-Ints = NDArray[np.integer]
 Payload = Literal["decoded", "encoded"]
 
 
@@ -83,11 +81,7 @@ class ShardDataset(Dataset[Any]):
         return self._count
 
     def __getitem__(self, sample: int) -> Any:
-        """The item of that number.
-
-        Raises:
-            InputError: it was not staged on this rank.
-        """
+        """The item of that number, or raise InputError if it was not staged on this rank."""
         item = self.item(self.store.get(int(sample))) if self.staged else self.source[int(sample)]
         return item if self.transform is None else self.transform(item)
 
@@ -104,12 +98,8 @@ class ShardDataset(Dataset[Any]):
         targets = np.zeros(len(self), np.int64) if random else self.targets()
         return self.partition.owner(targets, self.ranks.world_size, stream(self.seed, "partition"))
 
-    def targets(self) -> NDArray[np.int64]:
-        """The label of every sample: (N,).
-
-        Raises:
-            InputError: none are known.
-        """
+    def targets(self) -> Ints64:
+        """The label of every sample, (N,), or raise InputError."""
         known = getattr(self.source, "targets", None) if self._targets is None else self._targets
         if known is None or np.shape(known) != (len(self),):
             shown = "none" if known is None else f"shape {np.shape(known)}"
@@ -119,14 +109,10 @@ class ShardDataset(Dataset[Any]):
         return np.asarray(known, np.int64)
 
     def stage(self, samples: Ints, *, reserve: float = 0.0) -> None:
-        """Copy ``samples`` to local storage, and remove all others from there. Collective.
-
-        ``reserve`` is kept free beside them, as a part of them: Q for an exchange.
-
-        Raises:
-            InputError: they do not fit; found before anything is written.
-            ExchangeError: a rank could not read or write a sample.
-        """
+        """Copy ``samples`` to local storage, and remove all others from there; ``reserve`` is kept
+        free beside them, as a part of them: Q for an exchange. Collective. Raises InputError,
+        before anything is written, if they do not fit; ExchangeError if a rank could not read or
+        write one."""
 
         def clear() -> None:
             self.store.clear()  # which is made here, so that all ranks hear where it cannot be
@@ -178,8 +164,8 @@ class ShardDataset(Dataset[Any]):
         return self._decode(content)
 
     def nbytes(self, samples: Ints) -> list[int]:
-        """Bytes that each of ``samples`` will take; here all as many as the first, which is read
-        for it."""
+        """Bytes that each of ``samples`` will take; here as many as the first, which is read for
+        it."""
         return [len(self.read(int(samples[0])))] * len(samples) if len(samples) else []
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
@@ -193,31 +179,20 @@ class ShardDataset(Dataset[Any]):
 
 
 class ShardSampler(Sampler[int]):
-    """Sample numbers, in the order in which this rank trains on them. The scheduler sets it anew
-    for every epoch.
-
-    Its length is the same on all ranks and in all epochs: N/M, rounded up, or down with
-    ``drop_last``. A rank with a smaller shard repeats its first samples, as torch's
-    DistributedSampler does.
-
-    Attributes:
-        order: (n,) of the epoch that is scheduled; empty before the first.
-    """
+    """Sample numbers, in the ``order`` (n,) in which this rank trains on them, which the scheduler
+    sets for every epoch. Its length is always the same on all ranks: N/M, rounded up, or down with
+    ``drop_last``; a smaller shard repeats its first samples, as torch's DistributedSampler does."""
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self.order: NDArray[np.integer] = np.zeros(0, np.int64)
+        self.order: Ints = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         """Samples of an epoch."""
         return self._length
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers.
-
-        Raises:
-            InputError: no epoch is scheduled.
-        """
+        """The numbers, or raise InputError where no epoch is scheduled."""
         if len(self.order) != self._length:
             remedy = "Call scheduler.scheduling(epoch) first."
             refuse("sampler", "has no order yet", "", remedy, "scheduler")
@@ -226,15 +201,8 @@ class ShardSampler(Sampler[int]):
 
 def drawn(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:
     """``count`` samples of each rank's shard, drawn with replacement in proportion to ``weights``
-    (N,): (count, M) sample numbers.
-
-    Every rank draws as many, so a sample of weight w comes count w / W times in an epoch, where W
-    is the weight of its shard: as the weights of all say if shards weigh alike, as random ones
-    nearly do.
-
-    Raises:
-        InputError: a shard has no weight.
-    """
+    (N,): (count, M) sample numbers. So a sample of weight w comes count w / W times in an epoch,
+    where W is the weight of its shard. Raises InputError if a shard has no weight."""
     columns = []
     for rank, start in enumerate(shards.start[:-1]):
         own = shards.order[start : shards.start[rank + 1]]

@@ -1,5 +1,4 @@
-"""The process group as the scheduler needs it: numbers and texts from all ranks, and errors that
-all ranks agree on."""
+"""The process group: numbers and texts from all ranks, and errors that all ranks agree on."""
 
 from __future__ import annotations
 
@@ -23,9 +22,8 @@ from torch.distributed import distributed_c10d
 
 from simshuffle import errors
 from simshuffle.errors import InputError, Problem, SimshuffleError, refuse
+from simshuffle.spec.arrays import Ints
 
-Ints = NDArray[np.integer]
-Floats = NDArray[np.float64]
 SHOWN = 10
 """Samples that an error names; of more it gives the number."""
 
@@ -50,11 +48,7 @@ class Ranks:
 
     @classmethod
     def current(cls) -> Ranks:
-        """Of the default process group.
-
-        Raises:
-            InputError: there is no process group.
-        """
+        """Of the default process group, or raise InputError where there is none."""
         if not (dist.is_available() and dist.is_initialized()):
             call = "torch.distributed.init_process_group('gloo')"
             remedy = f"Start the script with torchrun, and call {call} first."
@@ -92,11 +86,8 @@ class Ranks:
         return [part.tobytes().decode() for part in parts]
 
     def agree(self, problem: str) -> None:
-        """Raise on every rank if there is a ``problem`` ('' for none) on any.
-
-        Raises:
-            ExchangeError: with the problems of all ranks.
-        """
+        """Raise ExchangeError on every rank with the problems of all, '' being none, if there is
+        one."""
         found = [
             f"rank {rank}: {text}" for rank, text in enumerate(self.gather_texts(problem)) if text
         ]
@@ -114,11 +105,7 @@ class Ranks:
             self.lost(what, error)
 
     def lost(self, what: str, error: Exception) -> NoReturn:
-        """The connection failed during ``what``.
-
-        Raises:
-            ExchangeError: always.
-        """
+        """Raise ExchangeError: the connection failed during ``what``."""
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ExchangeError(
             f"rank {self.rank}: {what} failed ({self.backend}): {reason}. No sample was removed; a"
@@ -153,16 +140,10 @@ def tell_once(
     error: BaseException,
     trace: TracebackType | None,
 ) -> None:
-    """What a rank does with an error that its script does not catch.
-
-    The first rank tells it, an error of ours without traceback, with the line of the script. Of the
-    others one with another error says it in a line; most follow from the first. An error of ours
-    ends the process with the status of the command line.
-
-    Args:
-        before: what tells other errors.
-        kind, error, trace: as of `sys.excepthook`.
-    """
+    """What a rank does with an error that its script does not catch; ``before`` tells other errors.
+    The first rank tells it, an error of ours without traceback, with the line of the script. Others
+    say another one in a line; most follow from the first. An error of ours ends the process with
+    the status of the command line."""
     ours, text = isinstance(error, SimshuffleError), str(error)
     rank = os.environ.get("RANK", "0")
     try:
@@ -186,12 +167,8 @@ def tell_once(
 
 
 def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> None:
-    """See that every rank has the same ``values``, given as text by name.
-
-    Raises:
-        InputError: on every rank, naming what differs, with two ranks and their values, and the
-            remedy of that name.
-    """
+    """See that every rank has the same ``values``, given as text by name, or raise InputError on
+    every rank, naming what differs, with the remedy of that name."""
     problems = []
     for name, value in values.items():
         found = ranks.gather_texts(value)
@@ -205,11 +182,7 @@ def alike(ranks: Ranks, values: dict[str, str], remedies: dict[str, str]) -> Non
 
 
 def collectively(ranks: Ranks, action: Callable[[], None]) -> None:
-    """Do ``action`` on this rank; afterwards all ranks raise if it failed on one.
-
-    Raises:
-        ExchangeError: it did; names rank and reason.
-    """
+    """Do ``action`` on this rank; afterwards all ranks raise ExchangeError if it failed on one."""
     problem = ""
     try:
         action()
@@ -223,7 +196,8 @@ def reason_of(error: Exception) -> str:
     return str(error) if isinstance(error, SimshuffleError) else f"{type(error).__name__}: {error}"
 
 
-def named(samples: Sequence[int] | Ints) -> str:
-    """Sample numbers as text; of many only the first."""
-    shown = ", ".join(str(int(sample)) for sample in samples[:SHOWN])
+def named(samples: Sequence[int] | Ints, texts: Sequence[str] = ()) -> str:
+    """Sample numbers, with ``texts`` in brackets, as text; of many only the first."""
+    known = [f" ({text})" for text in texts] or [""] * SHOWN
+    shown = ", ".join(f"{int(of)}{text}" for of, text in zip(samples, known, strict=False))
     return shown if len(samples) <= SHOWN else f"{shown} and {len(samples) - SHOWN} more"

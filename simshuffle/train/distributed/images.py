@@ -1,5 +1,4 @@
-"""ImageFolder: a tree of image files, ROOT/CLASS/*, of which every rank keeps its own files in
-local storage."""
+"""ImageFolder: a tree of image files, of which every rank keeps its own in local storage."""
 
 from __future__ import annotations
 
@@ -10,24 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints
 from simshuffle.train.data_files import ENDINGS, UNREADABLE
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.partition import Partition
 
-Ints = NDArray[np.integer]
 _HEAD = 8
 """Bytes of width and height before the pixels of a decoded image."""
 
 
 class _Tree(Dataset[bytes]):
-    """The files of a tree as (class, content), numbered class by class in the order of their
-    names."""
+    """The files of a tree as (class, content), numbered class by class in the order of names."""
 
     def __init__(self, root: Path, classes: list[str], files: list[tuple[int, str]]) -> None:
         self.root, self.classes, self.files = root, classes, files
@@ -89,8 +86,7 @@ class ImageFolder(ShardDataset):
             image = _decoded(content[4:])
         except UNREADABLE as error:
             name, remedy = str(self._tree.path(int(sample))), "Remove or repair the file."
-            problem = Problem(name, "must be an image", str(error), remedy)
-            raise InputError(problem, "dataset") from None
+            refuse(name, "must be an image", str(error), remedy, "dataset")
         label = int.from_bytes(content[:4], "little")
         return image if self._of_image is None else self._of_image(image), label
 
@@ -110,7 +106,7 @@ class ImageFolder(ShardDataset):
             image = _decoded(content[4:])
         except UNREADABLE as error:
             rule, remedy = "must be readable to be sent decoded", "Use payload: encoded."
-            raise InputError(Problem("image", rule, str(error), remedy), "dataset") from None
+            refuse("image", rule, str(error), remedy, "dataset")
         size = [side.to_bytes(4, "little") for side in (image.width, image.height)]
         return b"".join([content[:4], *size, image.tobytes()])
 

@@ -1,6 +1,5 @@
-"""What is measured on real ranks: the importance of samples, by losses that every rank measures on
-its own and all then share; when every rank did what in an epoch, by marks of its clock; and how
-well the network does, which rank 0 evaluates with the running statistics of all."""
+"""What is measured on real ranks: the importance of samples, by losses that all ranks share; when
+every rank did what in an epoch, by marks of its clock; and scores, which rank 0 evaluates."""
 
 from __future__ import annotations
 
@@ -16,35 +15,27 @@ from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_rows
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import batch_norm_layers
 from simshuffle.train.distributed.dataset import ShardDataset, default_device
 from simshuffle.train.distributed.group import Ranks
 from simshuffle.train.emulate import Materials
 from simshuffle.train.evaluate import Evaluation, Score
-from simshuffle.train.iterations import Floats, Ints
 from simshuffle.train.loss import Loss, check_losses
 from simshuffle.train.network import ranked_network
 from simshuffle.train.run import Run
 from simshuffle.train.training import Statistics
 
 PHASES = ("io", "forward", "backward", "allreduce", "exchange", "update", "exchange")
-"""What an iteration goes through, as the simulator's timeline names it
-(`simshuffle.results.timeline.PHASES`)."""
+"""What an iteration goes through, as of `simshuffle.results.timeline.PHASES`."""
 _COLUMNS = {"forward": (1,), "backward": (2,), "update": (3, 5), "exchange": (4, 6)}
 """Which of them make up each time of the iterations table."""
 
 
 def marks(begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float) -> Floats:
-    """When one rank did what in an epoch, s of its own clock, in one array, by which ranks tell one
-    another.
-
-    Args:
-        begin: of the epoch.
-        measured: when importance was measured, if it was.
-        bounds: for each iteration when the first and each following of `PHASES` began, and when the
-            last ended.
-        end: of the last exchange.
-    """
+    """When one rank did what in an epoch, s of its own clock, in one array: when it began,
+    importance was measured and the last exchange ended; and for each iteration when each of
+    `PHASES` began and the last ended."""
     return np.concatenate([[begin, measured, end], np.ravel(bounds)])
 
 
@@ -157,11 +148,8 @@ class TrainedLosses:
         self._samples, self._mine, self._known = samples, np.zeros(len(samples)), 0
 
     def record(self, losses: Floats) -> None:
-        """The losses of the next local batch.
-
-        Raises:
-            InputError: there are more than the epoch has samples.
-        """
+        """The losses of the next local batch; InputError if there are more than the epoch has
+        samples."""
         end = self._known + len(losses)
         if end > len(self._mine):
             rule = f"are more than the {len(self._mine)} that this rank trains on in the epoch"
@@ -170,8 +158,8 @@ class TrainedLosses:
         self._known = end
 
     def share(self, ranks: Ranks) -> bool:
-        """Bring the losses of the epoch into the table, on all ranks; False if a rank has not
-        recorded all of them."""
+        """Bring the losses of the epoch into the table, on all ranks; False if a rank lacks
+        some."""
         parts = ranks.gather(self._mine[: self._known])
         complete = all(len(part) == len(self._mine) for part in parts)
         for rank, part in enumerate(parts):
@@ -182,11 +170,7 @@ class TrainedLosses:
 
     def importance(self, ranks: Ranks, epoch: int) -> Floats:
         """The importance (N,) for ``epoch`` (from 1) by the losses of the one before; in the first
-        all are alike. Collective.
-
-        Raises:
-            InputError: on all ranks: one has not recorded all losses.
-        """
+        all are alike. Raises InputError, on all ranks, if one lacks some. Collective."""
         if not self.share(ranks):
             rule = f"of all samples of epoch {epoch - 1} must be recorded"
             remedy = "Call scheduler.record_losses(losses) for every local batch."
@@ -203,15 +187,10 @@ def inference_losses(
     *,
     training: bool = False,
 ) -> Floats:
-    """The loss of each sample of ``batches``, which are in local storage, in the order of their
-    numbers: (n,). Of a sample that comes twice it is the first one.
-
-    In eval mode, so with this rank's running statistics; with ``training`` in training mode, where
-    they take in every batch.
-
-    Raises:
-        InputError: ``loss`` gives no loss for each sample, or the samples have no targets.
-    """
+    """The loss of each sample of ``batches``, in local storage, in the order of their numbers:
+    (n,); of one that comes twice the first. With this rank's running statistics in eval mode; with
+    ``training`` in training mode, where they take in every batch. Raises InputError if ``loss``
+    gives none for each sample, or samples have no targets."""
     network = model.module if isinstance(model, DistributedDataParallel) else model
     device, before = default_device(network), network.training
     found = [np.zeros(0)]
@@ -238,18 +217,9 @@ def _pair(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def shared_importance(measured: Floats | None, owner: Ints, ranks: Ranks, epoch: int) -> Floats:
-    """The importance (N,) of all samples, of which every rank has ``measured`` that of its own.
-    Collective.
-
-    Args:
-        measured: of this rank's samples, in the order of their numbers; None if it was not.
-        owner: the rank of each sample, (N,).
-        ranks: all ranks.
-        epoch: to be planned, from 1.
-
-    Raises:
-        InputError: on all ranks: one has not measured its samples.
-    """
+    """The importance (N,) of all samples for ``epoch`` (from 1), of which every rank has
+    ``measured`` that of its own by ``owner``, in the order of their numbers. Collective. Raises
+    InputError on all ranks if one has not."""
     importance = np.zeros(len(owner))
     for rank, part in enumerate(ranks.gather(np.zeros(0) if measured is None else measured)):
         of_rank = np.flatnonzero(owner == rank)

@@ -1,5 +1,4 @@
-"""The network on real ranks: DistributedDataParallel with statistics by rank, and batch norm over
-ranks on any backend."""
+"""The network on real ranks: DistributedDataParallel, and batch norm over ranks on any backend."""
 
 from __future__ import annotations
 
@@ -23,12 +22,8 @@ from simshuffle.train.training import BatchNorm
 
 def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
     """``model`` in torch's DistributedDataParallel, every rank keeping its own running statistics;
-    ``more`` goes to its constructor.
-
-    By default DistributedDataParallel copies the buffers of rank 0 to all ranks before every
-    forward pass in training (``broadcast_buffers=True``). The weights are the same then, but every
-    rank evaluates with the statistics of rank 0's shard.
-    """
+    ``more`` goes to its constructor. By default all ranks would get the buffers of rank 0 before
+    every forward pass in training, and evaluate with the statistics of its shard."""
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     # renamed in torch 2.13
     keep = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
@@ -36,15 +31,9 @@ def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
 
 
 def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
-    """``model`` with batch norm as ``mode``: itself for 'per_rank', which is what it does on real
-    ranks; changed in place otherwise.
-
-    'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own do the
-    same.
-
-    Raises:
-        InputError: a layer keeps statistics that cannot be treated so; names it.
-    """
+    """``model`` with batch norm as ``mode``, in place but for 'per_rank', which it is on real
+    ranks. 'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own
+    do the same. Raises InputError naming a layer that cannot be treated so."""
     check_materialised(model)
     if mode == "none":
         scale_and_shift_only(model)
@@ -61,8 +50,7 @@ def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks. Its gradient is the sum of the gradients, because each rank's sum
-    enters every rank's loss."""
+    """The sum over all ranks; so is its gradient, as each rank's sum enters every rank's loss."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
@@ -102,8 +90,8 @@ def gathered(rows: torch.Tensor, world_size: int) -> torch.Tensor:
 
 
 class _OverRanks(OtherNorm):
-    """Batch norm over the batches of all ranks, which are equally large; the running variance is
-    unbiased over all of them."""
+    """Batch norm over the equally large batches of all ranks; so is its unbiased running
+    variance."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """``input`` (n, C, ...), normalised."""

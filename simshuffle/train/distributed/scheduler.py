@@ -1,8 +1,8 @@
-"""Scheduler: which samples this rank trains on in every epoch, and the exchange of samples between
-ranks while it trains."""
+"""Scheduler: what this rank trains on in every epoch, and the exchange between ranks meanwhile."""
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike
 from torch import nn
 from torch.utils.data import DataLoader
 
+from simshuffle.errors import SimshuffleWarning
 from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
 from simshuffle.train.distributed.carrying import EpochExchange, check_shards
@@ -31,14 +33,7 @@ from simshuffle.train.distributed.measuring import (
     shared_importance,
 )
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
-from simshuffle.train.iterations import (
-    Floats,
-    Ints,
-    Shuffled,
-    epoch_samples,
-    large_batch_warning,
-    pass_batches,
-)
+from simshuffle.train.iterations import Shuffled, epoch_samples, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
 _SAME = {
@@ -202,7 +197,7 @@ class Scheduler(Shuffled):
             InputError: no epoch is scheduled.
             ExchangeError: a peer is gone.
         """
-        calls.need_epoch("communicate", under_way=self._scheduled)
+        self._need("communicate", epoch=True)
         return ([], []) if self._exchange is None else self._exchange.begin()
 
     def synchronize(
@@ -219,7 +214,7 @@ class Scheduler(Shuffled):
         Raises:
             ExchangeError: a peer is gone.
         """
-        calls.need_epoch("synchronize", under_way=self._scheduled)
+        self._need("synchronize", epoch=True)
         if self._exchange is None:
             return
         if send_req is None or recv_req is None:
@@ -236,7 +231,7 @@ class Scheduler(Shuffled):
             ExchangeError: on all ranks: a sample did not arrive. Nothing that was sent is removed,
                 and the epoch can be scheduled again.
         """
-        calls.need_epoch("clean_local_storage", under_way=self._scheduled)
+        self._need("clean_local_storage", epoch=True)
         warning = ""
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
@@ -254,13 +249,9 @@ class Scheduler(Shuffled):
 
     def record_losses(self, losses: torch.Tensor) -> None:
         """Note the losses (n,) of this rank's next local batch as it was trained on, for a strategy
-        with lagging importance.
-
-        Raises:
-            InputError: they are not (n,) numbers, but for example their mean; there are more than
-                samples in the epoch, or no epoch is scheduled.
-        """
-        calls.need_epoch("record_losses", under_way=self._scheduled)
+        with lagging importance. Raises InputError if they are not (n,) numbers, but for example
+        their mean, or too many, or no epoch is scheduled."""
+        self._need("record_losses", epoch=True)
         check_losses(losses, source="scheduler")
         self.losses.record(losses.detach().double().cpu().numpy().ravel())
 
@@ -319,14 +310,14 @@ class Scheduler(Shuffled):
             ExchangeError: on all ranks, with the samples that are missing, twice there, misplaced
                 or damaged, and their ranks.
         """
-        calls.need_rest("verify", under_way=self._scheduled)
+        self._need("verify", epoch=False)
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs to go on after the last epoch: the same on all ranks, for
         torch.save. Not collective."""
-        calls.need_rest("state_dict", under_way=self._scheduled)
+        self._need("state_dict", epoch=False)
         arrays = {"owner": self.owner, "losses": self.losses.table, "held": self.held}
         return {
             "epochs_done": self.epochs_done,
@@ -350,11 +341,14 @@ class Scheduler(Shuffled):
 
     # --------------------------------------------------------------------------------------- inside
 
+    def _need(self, call: str, *, epoch: bool) -> None:
+        calls.need(call, epoch=epoch, under_way=self._scheduled)
+
     def _tell(self, warning: str) -> None:
         """Warn on rank 0, once."""
         if warning and self.ranks.rank == 0 and not self._warned:
             self._warned = True
-            calls.tell(warning, stacklevel=3)
+            warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
     def _stage(self) -> None:
         """Copy to local storage what the strategy keeps there, and make ready what carries it."""

@@ -7,28 +7,22 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import refuse
+from simshuffle.spec.arrays import Ints64
 
 _NAME = re.compile(r"\d{12}")
 _PART = re.compile(r"\.\d{12}\.part")
 
 
 class FolderStore:
-    """One file for each sample, named by its number in 12 digits. A file is there whole or not at
-    all, even if the process is killed.
-
-    Args:
-        folder: of this rank alone; made if need be.
-
-    Raises:
-        InputError: it holds something else than samples, or cannot be made.
-    """
+    """One file for each sample in a ``folder`` of this rank alone, made if need be, named by its
+    number in 12 digits; there whole or not at all, even if the process is killed. Raises InputError
+    if there is something else, or it cannot be made."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,10 +35,8 @@ class FolderStore:
             ]
         except OSError as error:
             remedy = "Name a folder on the local storage."
-            raise InputError(
-                Problem("storage", "must be a folder that can be written", str(error), remedy),
-                "dataset",
-            ) from None
+            rule = "must be a folder that can be written"
+            refuse("storage", rule, str(error), remedy, "dataset")
         if others:
             rule = f"holds something else than samples: {others[0]}"
             refuse("storage", rule, str(folder), "Name a folder of its own for it.", "dataset")
@@ -59,22 +51,18 @@ class FolderStore:
             part.unlink(missing_ok=True)
 
     def get(self, sample: int) -> bytes:
-        """What was stored.
-
-        Raises:
-            InputError: the sample is not here.
-            OSError: it cannot be read.
-        """
+        """What was stored. Raises InputError if the sample is not here, OSError if it is not
+        readable."""
         try:
             return self._path(sample).read_bytes()
         except FileNotFoundError:
-            raise _absent(sample, str(self.folder)) from None
+            _refuse_absent(sample, str(self.folder))
 
     def remove(self, sample: int) -> None:
         """Remove a sample if it is here."""
         self._path(sample).unlink(missing_ok=True)
 
-    def samples(self) -> NDArray[np.int64]:
+    def samples(self) -> Ints64:
         """The numbers of all samples that are here, rising."""
         names = (entry.name for entry in os.scandir(self.folder))
         return np.array(sorted(int(name) for name in names if _NAME.fullmatch(name)), np.int64)
@@ -115,13 +103,13 @@ class MemoryStore:
         try:
             return self._held[sample]
         except KeyError:
-            raise _absent(sample, "the memory of this process") from None
+            _refuse_absent(sample, "the memory of this process")
 
     def remove(self, sample: int) -> None:
         """As `FolderStore.remove`."""
         self._held.pop(sample, None)
 
-    def samples(self) -> NDArray[np.int64]:
+    def samples(self) -> Ints64:
         """As `FolderStore.samples`."""
         return np.array(sorted(self._held), np.int64)
 
@@ -140,14 +128,12 @@ class MemoryStore:
 Store = FolderStore | MemoryStore
 
 
-def _absent(sample: int, where: str) -> InputError:
+def _refuse_absent(sample: int, where: str) -> NoReturn:
     remedy = (
         "Read the samples that the scheduler's sampler names, and draw by Scheduler(weights=), not"
         " by a sampler of your own; with storage in memory, do not use persistent_workers."
     )
-    return InputError(
-        Problem(f"sample {sample}", "is not in this rank's local storage", where, remedy), "dataset"
-    )
+    refuse(f"sample {sample}", "is not in this rank's local storage", where, remedy, "dataset")
 
 
 # ----------------------------------------------------------------------------------- items as bytes
@@ -159,11 +145,7 @@ _HEAD = 8
 
 def encode(item: Any) -> bytes:
     """``item`` as bytes: bytes stay as they are, with one letter before them; of a tuple or list
-    every part is encoded.
-
-    Raises:
-        InputError: a part is of another type.
-    """
+    every part is encoded. Raises InputError if a part is of another type."""
     if isinstance(item, bytes | bytearray):
         return b"b" + bytes(item)
     parts = list(item) if isinstance(item, tuple | list) else [item]

@@ -1,5 +1,4 @@
-"""A study whose runs are trained on real ranks, one after the other, each a cell: one of a file, or
-of a model, data, loss and optimiser of the caller's."""
+"""A study, of a file or of the caller's, whose runs are trained on real ranks, each as a cell."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import nn
@@ -24,7 +23,14 @@ from simshuffle.train.distributed.group import Ranks, alike
 from simshuffle.train.distributed.training import check_world, train_distributed
 from simshuffle.train.distributed.transport import TransportName
 from simshuffle.train.emulate import device_named
-from simshuffle.train.own import OwnStudy, with_contents
+from simshuffle.train.own import (
+    Strategies,
+    StudyOptions,
+    kept_runs,
+    own_of,
+    own_request,
+    with_contents,
+)
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,8 @@ def on_ranks(
 
 def carried_out(ranks: Ranks, asked: Request[Trainings], store: Disk) -> Result | None:
     """The result of a study on real ranks: on rank 0, None on the others. Runs that rank 0 finds in
-    ``store`` are not trained again. Collective.
-
-    Raises:
-        InputError: the ranks were asked for different studies, or a run cannot be trained.
-        ExchangeError: samples could not be exchanged.
-    """
+    ``store`` are not trained again. Collective. Raises InputError where the ranks' studies differ
+    or a run cannot be trained, ExchangeError where samples could not be exchanged."""
     alike(
         ranks,
         {"study": fingerprint(STUDY, asked)},
@@ -117,24 +119,25 @@ def train_study(
     train: Dataset[Any],
     test: Dataset[Any],
     *,
+    strategies: Strategies,
     world_size: int | None = None,
     transport: TransportName = "isend",
     storage: str | Path | None = None,
     device: str = "cpu",
-    **study: Any,
+    **study: Unpack[StudyOptions],
 ) -> Result | None:
     """`simshuffle.train.train_study` on the ranks of the process group. Every rank calls it.
 
     Random transforms of ``train`` are drawn once, when a rank stages its shard.
 
     Args:
-        model, train, test: as for `simshuffle.train.train_study`, the same on all ranks.
+        model, train, test, strategies: as for `simshuffle.train.train_study`, the same on all
+            ranks.
         world_size: the number of processes, if it is given.
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
         storage: folder on the local storage for the shards; None for memory.
         device: that trains, of this rank.
-        study: its other arguments, without processes and progress: strategies, seeds, loss,
-            optimizer, version, kept_in, ..., and fields of `Training`.
+        study: `StudyOptions`.
 
     Returns:
         The result on rank 0, None on the others.
@@ -146,10 +149,10 @@ def train_study(
     ranks, where = Ranks.current(), device_named(device)
     if world_size is not None:
         check_world(world_size, ranks.world_size)
-    given = {**study, "world_size": ranks.world_size, "device": device}
-    wanted = OwnStudy.of(model, train, test, given)
+    own = own_of(model, train, test, study)
+    emulated = own_request(own, strategies, ranks.world_size, device, study)
     folder = None if storage is None else Path(storage)
-    request = on_ranks(wanted.request(), ranks.world_size, transport, folder, where)
-    with wanted.place() as place:
-        result = carried_out(ranks, request, Disk(place))
+    request = on_ranks(emulated, ranks.world_size, transport, folder, where)
+    with kept_runs(study) as store:
+        result = carried_out(ranks, request, store)
         return result and with_contents(result)

@@ -1,5 +1,4 @@
-"""A run of a study on real ranks: DistributedDataParallel, and samples that really travel. Leaves
-the same tables as an emulated run."""
+"""A run of a study on real ranks, with the same tables as an emulated run."""
 
 from __future__ import annotations
 
@@ -18,9 +17,9 @@ from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
 from simshuffle.results.timeline import phase_table
+from simshuffle.spec.arrays import Floats
 from simshuffle.studies.training.tables import RunRecord
 from simshuffle.train.batch_norm import set_statistics_momentum
-from simshuffle.train.contrastive import contrast_of
 from simshuffle.train.distributed.dataset import ShardDataset
 from simshuffle.train.distributed.measuring import (
     Scorer,
@@ -34,12 +33,12 @@ from simshuffle.train.distributed.scheduler import Scheduler
 from simshuffle.train.distributed.transport import Pair, TransportName
 from simshuffle.train.emulate import Materials, materials_of
 from simshuffle.train.emulation import Diverged, EpochOutcome, check_weights, now
-from simshuffle.train.iterations import Floats
+from simshuffle.train.loss import contrast_of
 from simshuffle.train.network import torch_dtype
-from simshuffle.train.optimizer import optimizer_of, set_rate
 from simshuffle.train.recording import Recorder
 from simshuffle.train.run import Run
 from simshuffle.train.samples import TrainingSet
+from simshuffle.train.training import optimizer_of, set_rate
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs (n, *shape) and targets (n,) of a rank."""
@@ -58,14 +57,7 @@ class MeasuredRun(RunRecord):
 
 
 class RankTraining:
-    """One rank's part in the training of ``run``, as `train_distributed` makes it.
-
-    Attributes:
-        run: what is trained.
-        scheduler: of its samples.
-        network: in DistributedDataParallel.
-        optimizer: of its weights.
-    """
+    """One rank's part in the training of ``run``, as `train_distributed` makes it."""
 
     def __init__(
         self,
@@ -116,11 +108,8 @@ class RankTraining:
         )
 
     def epoch(self, epoch: int) -> tuple[Floats, Floats]:
-        """Train for one epoch (from 1).
-
-        Returns:
-            The losses (n,) of this rank's samples in order, nats; and its `marks`.
-        """
+        """Train for one epoch (from 1): the losses (n,) of this rank's samples, nats; and its
+        `marks`."""
         begin, scheduler = self._now(), self.scheduler
         if scheduler.strategy.inference_pass:
             scheduler.measure_importance(
@@ -145,11 +134,8 @@ class RankTraining:
     def _step(
         self, epoch: int, iteration: int, batch: Batch, pending: Pair
     ) -> tuple[Floats, Pair, list[float]]:
-        """An iteration, in the order of the authors' training loop: the samples of the last one are
-        waited for after the backward pass.
-
-        Returns the losses, what is under way, and when each of `PHASES` ended.
-        """
+        """An iteration, in the order of the authors' training loop: samples are waited for after
+        the backward pass. Returns losses, what is under way, and when each of `PHASES` ended."""
         scheduler, schedule = self.scheduler, self.scheduler.strategy.exchange_schedule
         passed = [self._now()]
         losses = self._losses(epoch, iteration, batch)
@@ -187,8 +173,7 @@ class RankTraining:
         return losses[self.ranks.rank :: self.ranks.world_size]
 
     def _note(self, weight: torch.Tensor) -> None:
-        """A gradient is there; what follows the last one in the backward pass is the wait for those
-        of the other ranks."""
+        """A gradient is there; the wait for those of the other ranks follows the last one."""
         self._ready = self._now()
 
     def _now(self) -> float:
@@ -272,11 +257,8 @@ def train_distributed(
 
 
 def _outcome(rank: RankTraining, epoch: int, losses: Floats, every: Floats) -> EpochOutcome:
-    """What all ranks together did in an epoch; ``every`` has the marks (M, n) of all.
-
-    Raises:
-        Diverged: on all ranks: a loss or weight is not finite.
-    """
+    """What all ranks together did in an epoch; ``every`` has the marks (M, n) of all. Raises
+    Diverged, on all ranks, if a loss or weight is not finite."""
     scheduler, ranks = rank.scheduler, rank.ranks
     shards, plan, sizes = scheduler.shards, scheduler.plan, scheduler.batch_sizes
     if shards is None or plan is None:
@@ -312,8 +294,7 @@ def _check_finite(rank: RankTraining, epoch: int, losses: Floats) -> None:
 
 
 def check_world(wanted: int, world_size: int) -> None:
-    """See that there are as many processes, ``world_size``, as ranks are ``wanted``, or raise
-    InputError."""
+    """See that there are as many processes as ranks are ``wanted``, or raise InputError."""
     if wanted != world_size:
         remedy = f"Use torchrun with {wanted} processes, or set world_size to {world_size}."
         rule = f"must be the number of processes, {world_size}"

@@ -1,5 +1,4 @@
-"""How samples travel between ranks: one message after the other with isend and irecv, or all of an
-iteration with all_to_all."""
+"""How samples travel between ranks: by isend and irecv, or all of an iteration by all_to_all."""
 
 from __future__ import annotations
 
@@ -11,13 +10,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem, SimshuffleError
+from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.exchange import ExchangePlan, MessageSchedule
+from simshuffle.spec.arrays import Ints
 from simshuffle.train.distributed.group import Ranks, named
 
-Ints = NDArray[np.integer]
 TransportName = Literal["isend", "all_to_all"]
 TRANSPORTS: tuple[TransportName, ...] = ("isend", "all_to_all")
 TAGS = 1 << 15
@@ -27,8 +25,7 @@ _FAULTS = (RuntimeError, ValueError, NotImplementedError)
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank sends and receives together. A rank that is its own destination keeps its
-    samples."""
+    """What one rank sends and receives together; its own destination keeps its samples."""
 
     number: int  # as in the plan
     # destination, source: ranks
@@ -74,21 +71,14 @@ def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[Message]:
 
 
 class Transport:
-    """Carries the messages of an iteration out: a message of the plan is a message on the network;
-    receives are posted before sends.
-
-    Args:
-        ranks: this process among all.
-        sizes: (N,) bytes of every sample on its way.
-        barriers: as of `MessageSchedule`.
-    """
+    """Carries the messages of an iteration out, of samples of so many bytes (N,): a message of the
+    plan is a message on the network; receives are posted before sends."""
 
     def __init__(self, ranks: Ranks, sizes: Ints, barriers: str) -> None:
         self.ranks, self.sizes, self.barriers = ranks, sizes, barriers
 
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
-        """Send and receive, without waiting for it; with barriers, all ranks meet before the
-        messages."""
+        """Send and receive, without waiting; with barriers, all ranks meet before the messages."""
         out: Requests = []
         coming: Requests = []
         if self.barriers == "message":
@@ -130,8 +120,7 @@ class Transport:
 
 
 class AllToAll(Transport):
-    """All messages of an iteration as one all_to_all_single; with barriers, 'message' or
-    'iteration', all ranks meet before it."""
+    """All messages of an iteration as one all_to_all_single; with barriers all meet before it."""
 
     def begin(self, messages: list[Message], payload_of: Payloads) -> Pair:
         """As `Transport.begin`."""
@@ -155,11 +144,8 @@ class AllToAll(Transport):
 
 
 def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSchedule) -> Transport:
-    """The transport of that name.
-
-    Raises:
-        InputError: the backend lacks what it needs; found by trying it out on all ranks.
-    """
+    """The transport of that name, tried out on all ranks; or raise InputError if the backend lacks
+    it."""
     if name == "all_to_all":
         nothing = torch.zeros(ranks.world_size, dtype=torch.uint8, device=ranks.device)
         try:
@@ -167,18 +153,14 @@ def transport_named(name: str, ranks: Ranks, sizes: Ints, schedule: MessageSched
         except _FAULTS as error:
             reason = str(error).splitlines()[0]
             rule = f"the backend {ranks.backend} has no all_to_all_single: {reason}"
-            problem = Problem("transport", rule, name, "Use transport='isend'.")
-            raise InputError(problem, "scheduler") from None
+            refuse("transport", rule, name, "Use transport='isend'.", "scheduler")
         return AllToAll(ranks, sizes, schedule.barriers)
     return Transport(ranks, sizes, schedule.barriers)
 
 
 def wait(requests: list[Request], ranks: Ranks) -> None:
-    """Wait until all of ``requests`` are done.
-
-    Raises:
-        ExchangeError: one failed; names the peer and the samples.
-    """
+    """Wait until all of ``requests`` are done, or raise ExchangeError with the peer and the
+    samples."""
     for request in requests:
         if request.work is None:
             continue
