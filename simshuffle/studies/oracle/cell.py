@@ -49,24 +49,22 @@ class SweepCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of the tables `points` and `communication`."""
         scenario = from_dict(self.document, self.label)
-        first = Machine(scenario, 1).point(Data.short_name, alone(scenario))
+        first, _ = Machine(scenario, 1).point(Data.short_name, alone(scenario))
         found: list[Point] = []
         for number, (size, strategies) in enumerate(self.points.items()):
             machine = Machine(scenario, size)
             found += [machine.point(name, strategy_of(plain)) for name, plain in strategies.items()]
             tell((number + 1) / len(self.points))
-        rows, sent = [], []
-        for each in found:
-            row = dict(each.row)
+        for row, _ in found:
             if row["feasible"]:
-                row["speedup"] = row["samples_per_s"] / first.row["samples_per_s"]
+                row["speedup"] = row["samples_per_s"] / first["samples_per_s"]
                 row["efficiency"] = row["speedup"] / row["world_size"]
-            rows.append(row)
-            for label, seconds in each.sent.items():
-                sent.append(
-                    {**{name: row[name] for name in KEY}, "label": label, "seconds": seconds}
-                )
-        return Outcome({"points": rows, "communication": sent})
+        communication = [
+            {**{name: row[name] for name in KEY}, "label": label, "seconds": seconds}
+            for row, sent in found
+            for label, seconds in sent.items()
+        ]
+        return Outcome({"points": [row for row, _ in found], "communication": communication})
 
 
 @dataclass(frozen=True)
