@@ -295,7 +295,7 @@ def test_where_nothing_fits_the_least_too_large_is_named():
     ("options", "said"),
     [
         (["--strategies", "spatiel"], ["--strategies", "'spatiel'", "Did you mean 'spatial'?"]),
-        (["--strategies", "spatial:way=2"], ["--strategies", "ways", "'spatial:way=2'"]),
+        (["--strategies", "spatial:way=2"], ["--strategies spatial:way", "ways"]),
         (["--strategies", "tensor:ways=2"], ["tensor (2) on 4 GPUs", "--strategies"]),
         (["--strategies", ","], ["--strategies", "must name one strategy"]),
         (["--world-sizes", "64"], ["--world-sizes", "got 64", "32 is the largest"]),

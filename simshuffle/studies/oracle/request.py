@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import SHIPPED, LayerList
 from simshuffle.parallelism import AnyParallelism, Data, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
-from simshuffle.scenario.options import scenario_of
+from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind, nearest
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Request
@@ -130,21 +129,10 @@ def _valued(
 ) -> Named:
     """The strategy of a kind with values: its name is as it is written, unless it is one that is
     there anyway."""
-    try:
-        plain = by_kind(bare)
-        found = strategy_of({**_common(scenario), **plain})
-    except InputError as error:
-        problems = [replace(each, path="--strategies") for each in error.problems]
-        raise InputError(problems, COMMAND_LINE) from None
-    except ValidationError as error:
-        problems = []
-        for each in error.errors():
-            rule = ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
-            remedy = "Write it as workload.parallelism."
-            problems.append(Problem("--strategies", rule, repr(name), remedy))
-        raise InputError(problems, COMMAND_LINE) from None
+    kinds, common = kinds_of(AnyParallelism), _common(scenario)
+    found: Parallelism = record_of("--strategies", bare, kinds, common)
     known = name_of(found, world_size)
-    others = {*plain} - {"kind", "stage", getattr(found, "ways_key", "")}
+    others = {*by_kind(bare)} - {"kind", "stage", getattr(found, "ways_key", "")}
     if not others and all(each.strategy == found for each in there if each.name == known):
         return Named(known, found)
     divided = 1 < found.group_size(world_size) < world_size
@@ -314,18 +302,14 @@ def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
     name of the accelerator; None if neither says it.
 
     Raises:
-        InputError: ``text`` is no quantity of bytes above 0.
+        InputError: ``text`` is no quantity of bytes above 0, or too large.
     """
     if text is None:
         found = _MEMORY.search(accelerator)
         return (int(found[1]) * GIB, f"of {accelerator}") if found else (None, "")
-    remedy = "For example --budget-memory '16 GiB'."
-    try:
-        nbytes = parse_quantity(text, Dimension.NBYTES)
-    except UnitError as error:
-        problem = Problem("--budget-memory", str(error), repr(text), remedy)
-        raise InputError(problem, COMMAND_LINE) from None
-    if not nbytes > 0 or math.isinf(nbytes):
+    nbytes = nbytes_of("--budget-memory", text)
+    if not nbytes:
+        remedy = "For example --budget-memory '16 GiB'."
         refuse("--budget-memory", "must be bytes above 0", repr(text), remedy, COMMAND_LINE)
     return nbytes, "--budget-memory"
 
