@@ -15,7 +15,7 @@ from simshuffle.studies.oracle import machine as points
 from simshuffle.studies.oracle import request as requests
 from simshuffle.studies.oracle import tables as recommend
 from simshuffle.studies.oracle import text, verb
-from simshuffle.studies.oracle.figures import figures, memory_chart, shown_points, times_chart
+from simshuffle.studies.oracle.figures import memory_chart, shown_points, times_chart
 from simshuffle.studies.oracle.machine import FRACTIONS, Machine
 from simshuffle.studies.oracle.request import request
 from simshuffle.studies.oracle.study import STUDY
@@ -408,7 +408,7 @@ def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):
 
 
 def test_figures_can_be_read_and_say_how_close_a_point_comes(result):
-    drawn = figures(result.all_tables, 3 * GIB)
+    drawn = STUDY.figures(result)
     assert {name: list(faults(figure)) for name, figure in drawn.items()} == {
         "times": [],
         "memory": [],

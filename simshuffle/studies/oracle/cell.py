@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.scenario.inputs import by_content
-from simshuffle.scenario.scenario import Scenario, from_dict
+from simshuffle.scenario.scenario import from_dict
 from simshuffle.studies.oracle.machine import Machine, Point, assumptions
 from simshuffle.studies.oracle.request import Oracle, alone, strategy_of
 from simshuffle.studies.oracle.tables import KEY, STORED, gib
@@ -34,17 +33,13 @@ class SweepCell(PlainCell):
     document: Mapping[str, Any]  # the resolved scenario as plain values, without sweep
     # strategies as plain values, by name and world size
     points: Mapping[int, Mapping[str, Mapping[str, Any]]]
+    label = SWEEP
 
     @property
     def key(self) -> Any:
         """As for `Cell`."""
         plain = {str(size): dict(of) for size, of in self.points.items()}
         return [_of_content(self.document), plain]
-
-    @property
-    def label(self) -> str:
-        """As for `Cell`."""
-        return SWEEP
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of the tables `points` and `communication`."""
@@ -96,11 +91,6 @@ class StepCell(PlainCell):
         """As for `Cell`."""
         return super().memory + _STEP_NBYTES * self.world_size
 
-    @cached_property
-    def scenario(self) -> Scenario:
-        """The scenario."""
-        return from_dict(self.document, self.label)
-
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: the compiled network."""
@@ -108,7 +98,7 @@ class StepCell(PlainCell):
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: s of the step, by closed form and simulated."""
-        machine = Machine(self.scenario, self.world_size)
+        machine = Machine(from_dict(self.document, self.label), self.world_size)
         closed, fluid = machine.simulated(strategy_of(self.strategy))
         return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
 
