@@ -45,12 +45,7 @@ class Kind:
     notes: Callable[[Sequence[Given]], list[str]] = lambda given: []
 
 
-WORDS = {
-    "world_size": "ranks",
-    "exchange_fraction": "Q",
-    "low": "95 % low",
-    "high": "95 % high",
-}
+WORDS = {"world_size": "ranks", "exchange_fraction": "Q", "low": "95 % low", "high": "95 % high"}
 
 
 def table_of(title: str, values: pd.DataFrame) -> Table:

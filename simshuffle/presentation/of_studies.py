@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from simshuffle.presentation.of_runs import Given, no_exchange, nothing, renamed, too_many
+from simshuffle.presentation.of_runs import (
+    Given,
+    exchange_phases,
+    no_exchange,
+    nothing,
+    renamed,
+    too_many,
+)
 from simshuffle.results.chart import (
     DASHES,
     GREY,
@@ -20,9 +27,7 @@ from simshuffle.results.chart import (
     in_rows,
     log_axis,
 )
-from simshuffle.results.report import lasting
 from simshuffle.results.style import BRIGHT
-from simshuffle.results.timeline import Timeline
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.figures import COLOURS as PATTERNS
 from simshuffle.studies.congestion.figures import SHAPES, largest, upwards
@@ -195,14 +200,13 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
     the busiest link of the tier the mean and the peak utilisation."""
     found = []
     for of, names, (epochs, _) in renamed(given):
-        pieces = long(of.result.tables, "links").pieces(_WANTED)
-        busiest = pd.concat([_busiest(piece) for piece in pieces])
-        busiest = busiest.assign(
-            run=busiest["run"].astype(str).map(names), tier=busiest["tier"].astype(str)
-        )
-        keys = ["run", *(["seed"] if "seed" in busiest else []), "epoch", "tier"]
-        by_seed = busiest.groupby(keys, sort=False).agg(
-            mean=("mean_utilisation", "max"), peak=("peak_utilisation", "max")
+        parts = []
+        for piece in long(of.result.tables, "links").pieces(_WANTED):
+            keys = [name for name in _WANTED[:4] if name in piece]
+            texts = {"run": piece["run"].astype(str).map(names), "tier": piece["tier"].astype(str)}
+            parts.append(piece.assign(**texts).groupby(keys, sort=False)[_WANTED[4:]].max())
+        by_seed = (
+            pd.concat(parts).groupby(keys, sort=False).max().set_axis(["mean", "peak"], axis=1)
         )
         mean = by_seed.groupby(["run", "epoch", "tier"], sort=False).mean().reset_index()
         times = epochs.groupby(["run", "epoch"], sort=False)["epoch_s"].mean().reset_index()
@@ -216,17 +220,11 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
 _WANTED = ["run", "seed", "epoch", "tier", "mean_utilisation", "peak_utilisation"]
 
 
-def _busiest(links: pd.DataFrame) -> pd.DataFrame:
-    keys = [name for name in _WANTED[:4] if name in links]
-    return links.groupby(keys, sort=False, observed=True)[_WANTED[4:]].max().reset_index()
-
-
 def links_notes(given: Sequence[Given]) -> list[str]:
     """What results keep."""
     return ["Results keep a mean and a peak of each link and epoch, and no more."]
 
 
-PHASES = ("exchange", "wait_exchange", "exchange_hidden")
 QUANTILES = {"min_s": 0.0, "p10_s": 0.1, "p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
 SAMPLE = (
@@ -237,14 +235,14 @@ SAMPLE = (
 
 def completion(given: Sequence[Given]) -> Chart:
     """A line for each run, or for each pattern."""
-    if _of_congestion(given):
+    if given[0].result.study.kind == "congestion":
         return _tails(completion_table(given))
     return _steps(_ranks(given), sampled=_sampled(given))
 
 
 def completion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Quantiles: of runs over ranks, of congestion studies what these keep, medians over seeds."""
-    if _of_congestion(given):
+    if given[0].result.study.kind == "congestion":
         tables = given[0].result.tables
         times = largest(tables, tables["times"])
         keys = ["routing", *VARIANT]
@@ -263,7 +261,7 @@ def completion_table(given: Sequence[Given]) -> pd.DataFrame:
 
 def completion_notes(given: Sequence[Given]) -> list[str]:
     """What it is the distribution of."""
-    if _of_congestion(given):
+    if given[0].result.study.kind == "congestion":
         return ["Time from the post of a message to its end; medians over seeds."]
     about = "Exchange of each rank in the last epoch, shown and hidden, over ranks and seeds."
     return [about, *([SAMPLE] if _sampled(given) else [])]
@@ -272,10 +270,6 @@ def completion_notes(given: Sequence[Given]) -> list[str]:
 def _sampled(given: Sequence[Given]) -> bool:
     """Whether a result has the timeline of a sample of ranks alone."""
     return any(timeline_of(of.result.meta) == "ranks" for of in given)
-
-
-def _of_congestion(given: Sequence[Given]) -> bool:
-    return given[0].result.study.kind == "congestion"
 
 
 def _ranks(given: Sequence[Given]) -> pd.DataFrame:
@@ -289,18 +283,11 @@ def _ranks(given: Sequence[Given]) -> pd.DataFrame:
         if timeline_of(of.result.meta) == "none":
             raise nothing("needs the timeline", [of], "Simulate again with --timeline full.")
         last = epochs.groupby("run")["epoch"].max()
-        for phases in long(of.result.tables, "timeline").pieces():
-            piece = phases.assign(run=phases["run"].astype(str).map(names))
-            at_end = piece["epoch"].to_numpy() == last.loc[piece["run"]].to_numpy()
-            part = piece[at_end & piece["phase"].isin(PHASES).to_numpy()]
-            if part.empty:
-                continue
-            sources = of.result.tables["sources"]
-            sources = sources.assign(run=sources["run"].astype(str).map(names))
-            seconds = lasting(Timeline(part, pd.DataFrame(), sources))
-            part = part.assign(seconds=seconds, seed=part.get("seed", 0))
+        for phases in exchange_phases(of.result):
+            piece = phases.assign(run=phases["run"].map(names))
+            part = piece[piece["epoch"].to_numpy() == last.loc[piece["run"]].to_numpy()]
             parts.append(part.groupby(["run", "seed", "rank"], sort=False)["seconds"].sum())
-    if not parts:
+    if not sum(map(len, parts)):
         raise no_exchange(given)
     whole: pd.DataFrame = pd.concat(parts).groupby(level=[0, 1, 2], sort=False).sum().reset_index()
     too_many(given, whole["run"].nunique(), MOST_LINES)

@@ -27,12 +27,8 @@ from simshuffle.topology import Custom
 
 QUANTITIES = ("steady epoch", "first epoch", "staging", "throughput", "run time")
 PARTS = (
-    "compute",
-    "communication",
-    "compute and communication",
-    "epoch",
-    "iteration",
-    "iteration with input",
+    *("compute", "communication", "compute and communication", "epoch"),
+    *("iteration", "iteration with input"),
 )
 """The first four of an epoch, which alone of them has the input; 'iteration' is compute and
 communication of one."""

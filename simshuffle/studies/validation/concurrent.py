@@ -165,12 +165,8 @@ def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
 def epochs_together(
     running: list[Job], alone: list[float], files_per_second: float
 ) -> list[tuple[float, ...]]:
-    """Seconds of every epoch of each job when all share the file system.
-
-    Args:
-        running: the jobs.
-        alone: (jobs,) s of an epoch without the others.
-        files_per_second: of the servers, for all together.
+    """Seconds of every epoch of each job when all share the file system; ``alone``: (jobs,) s of an
+    epoch without the others.
     """
     links, nbytes, start = [files_per_second], list[float](), list[float]()
     routes, after = list[list[int]](), list[list[int]]()
