@@ -37,8 +37,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     """What is asked for: the orders that are named, or all, or that of a file, on a shape.
 
     Raises:
-        InputError: an order is not known, the shape cannot be had, or the file is not as it should
-            be (see `simshuffle.studies.loader.order_file`).
+        InputError: an order is not known, the shape cannot be had, or the file is not valid.
     """
     store_of(options.store)  # what is wrong with it is said first
     of_tuning = {"--prefetch-factor": options.prefetch_factor, "--threads": options.threads}
@@ -85,13 +84,9 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
 
 
 def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOptions) -> None:
-    """See that a file has the ranks, workers and epochs that are asked for.
-
-    Raises:
-        InputError: with all that differs.
-    """
-    nodes = options.nodes or 1
-    problems = []
+    """See that a file has the ranks, workers and epochs that are asked for, or raise InputError with
+    all that differs."""
+    nodes, problems = options.nodes or 1, []
     if found.ranks % nodes:
         rule = f"must divide the {found.ranks} ranks of {path.name}"
         problems.append(Problem("--nodes", rule, str(nodes), "Say how many nodes there were."))

@@ -229,7 +229,11 @@ def read(scenario: str, values: Mapping[str, str], quantity: str) -> float:
         return bandwidth
     rule = "of a file rate must say how large a file is"
     nbytes = _number(file_size, _nbytes, rule, "file_size=3901 B")
-    return file_rate(resolved, tasks, bandwidth, nbytes)
+    # the least of the servers' operations, of the bandwidth, and of the processes, each of which
+    # opens and reads one file after the other and waits for the latency of an open
+    servers = resolved.cluster.parallel_file_system
+    alone = servers.open_cap(1, 1, in_flight=tasks)
+    return min(servers.free_open_rate, bandwidth / nbytes, alone)
 
 
 def read_bandwidth(scenario: Scenario, clients: int) -> float:
@@ -243,17 +247,6 @@ def read_bandwidth(scenario: Scenario, clients: int) -> float:
     if not isinstance(topology, Custom):
         bounds.append(clients * cluster.host.hcas * topology.link_bandwidth)
     return min(bounds)
-
-
-def file_rate(scenario: Scenario, tasks: int, bandwidth: float, file_size: float) -> float:
-    """Files/s of ``file_size`` bytes that ``tasks`` processes open and read one after the other.
-
-    The least of the servers' operations, of the bandwidth, and of the processes, each of which
-    waits for the latency of an open.
-    """
-    servers = scenario.cluster.parallel_file_system
-    alone = servers.open_cap(1, 1, in_flight=tasks)
-    return min(servers.free_open_rate, bandwidth / file_size, alone)
 
 
 # ---------------------------------------------------------------------------- emulated accelerators

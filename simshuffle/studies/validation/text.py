@@ -92,9 +92,9 @@ def coverage_text(results: pd.DataFrame) -> str:
     if not found["rows"]:
         return ""
     text = (
-        f"Of {found['rows']} predicted rows {found['inside']} lie within their interval (the measured and"
-        f" the predicted range overlap). {found['intervals']} have an interval and not one"
-        f" number, of which {found['inside_intervals']} lie within it."
+        f"Of {found['rows']} predicted rows {found['inside']} lie within their interval (the"
+        f" measured and the predicted range overlap). {found['intervals']} have an interval and not"
+        f" one number, of which {found['inside_intervals']} lie within it."
     )
     more = results["traffic"].max()
     if more > 0:
