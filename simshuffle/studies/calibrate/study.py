@@ -148,14 +148,12 @@ def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
 def _check(found: Findings, count: int) -> None:
     """See that something was fitted, and nothing twice."""
     keys = [p.key for p in found.parameters if p.usable and not p.model]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    rule, value = "several files measured the same parameter", ", ".join(twice)
-    remedy = "Calibrate them one by one, and include the fragments in the order of your trust."
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        rule, remedy = "several files measured the same parameter", "Calibrate them one by one."
+        refuse("", rule, ", ".join(twice), remedy, "calibrate")
     if not found.parameters:
-        rule, value = "; ".join(["nothing could be fitted", *found.notes]), f"{count} rows"
-        remedy = "Give more files, or a larger --fit-up-to."
-    if twice or not found.parameters:
-        refuse("", rule, value, remedy, "calibrate")
+        rule, remedy = "; ".join(["nothing could be fitted", *found.notes]), "Give more files."
+        refuse("", rule, f"{count} rows", remedy, "calibrate")
 
 
 def networks(
@@ -320,9 +318,8 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
     Raises:
         InputError: always; it names them.
     """
-    files = ", ".join(meta["measured"])
     rule = "must hold the files that were read, and a calibration has their digests alone"
-    remedy = f"Calibrate {files} again, and simshuffle compare the two folders."
+    remedy = f"Calibrate {', '.join(meta['measured'])} again, and compare the two folders."
     refuse("", rule, "calibration", remedy, str(folder))
 
 

@@ -84,8 +84,8 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
 
 
 def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOptions) -> None:
-    """See that a file has the ranks, workers and epochs that are asked for, or raise InputError with
-    all that differs."""
+    """See that a file has the ranks, workers and epochs that are asked for, or raise InputError
+    with all that differs."""
     nodes, problems = options.nodes or 1, []
     if found.ranks % nodes:
         rule = f"must divide the {found.ranks} ranks of {path.name}"

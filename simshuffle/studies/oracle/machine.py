@@ -156,11 +156,7 @@ class Machine:
     def hidden_fraction(self, loop: float, exposed: float) -> float | None:
         """Q*: the largest exchange fraction that adds no more than `TOLERANCE` to the loop without
         exchange, and whose bytes the cables carry within it; None where no fraction is exchanged.
-
-        Args:
-            loop: s an epoch without exchange.
-            exposed: s of communication in it that nothing hides.
-        """
+        Of ``loop`` s an epoch, communication that nothing hides takes ``exposed`` s."""
         if self.exchange is None:
             return None
         allowed = TOLERANCE * loop + (exposed if self.bounds.beside_exchange else 0.0)
@@ -216,12 +212,8 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
     """The largest part of the epoch and its s: reading, if the loop waits for it; else a part of
-    the loop, of communication by what it is for.
-
-    Args:
-        row: of `points`.
-        sent: s an epoch of communication by what it is for; what shows of each is in proportion.
-    """
+    the loop, of communication by what it is for: what shows of each is in proportion to what is
+    ``sent`` (s an epoch)."""
     if row["input_s"] > 0:
         return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
     whole = sum(sent.values())

@@ -232,11 +232,7 @@ def layers_of(scenario: Scenario) -> LayerList:
 
 
 def _sizes(scenario: Scenario, wanted: Sequence[int]) -> list[int]:
-    """The world sizes that are looked at, smallest first.
-
-    Raises:
-        InputError: one is larger than the machine or the data set.
-    """
+    """The world sizes that are looked at, smallest first."""
     workload, gpus = scenario.workload, scenario.cluster.num_gpus
     if not wanted:
         filled = max(min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1)
@@ -259,11 +255,8 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
 
 
 def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -> None:
-    """See that training can be divided in one of the ways at least.
-
-    Raises:
-        InputError: with the first reason of each.
-    """
+    """See that training can be divided in one of the ways at least, or raise InputError with the
+    first reason of each."""
     layers, batch = layers_of(scenario), scenario.workload.local_batch_size
     problems: dict[str, Problem] = {}
     for size, strategies in points.items():
@@ -277,17 +270,9 @@ def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -
 
 
 def _added(
-    scenario: Scenario,
-    points: dict[int, list[Named]],
-    option: str,
-    name: str,
-    size: int,
+    scenario: Scenario, points: dict[int, list[Named]], option: str, name: str, size: int
 ) -> list[str]:
-    """Add points that are asked for by themselves, unless they are there; returns their names.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """Add points that are asked for by themselves, unless they are there; returns their names."""
     _check_size(scenario, size, option)
     found = chosen(scenario, size, [name])
     if not found:
@@ -300,11 +285,7 @@ def _added(
 
 def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
     """The memory of a GPU that may be used (bytes), and where that is from: ``text``, or else the
-    name of the accelerator; None if neither says it.
-
-    Raises:
-        InputError: ``text`` is no quantity of bytes above 0, or too large.
-    """
+    name of the accelerator; None if neither says it. InputError if ``text`` is not above 0."""
     if text is None:
         found = _MEMORY.search(accelerator)
         return (int(found[1]) * GIB, f"of {accelerator}") if found else (None, "")
