@@ -101,9 +101,6 @@ def own(
     return chart
 
 
-# ----------------------------------------------------------------------- epochs by names of runs
-
-
 def renamed(given: Sequence[Given]) -> list[tuple[Given, Mapping[str, str], Pair]]:
     """The epochs and breakdowns of each result, and the new names of its runs: those that are
     called alike in several results have the names of their folders in front."""
@@ -201,9 +198,6 @@ def _of_sweep(result: Result) -> Pair:
     return epochs, parts
 
 
-# --------------------------------------------------------------------------- seconds of an epoch
-
-
 def breakdown(given: Sequence[Given]) -> Chart:
     """A bar for each run's last epoch."""
     of = shown(given)
@@ -225,24 +219,14 @@ def breakdown_table(given: Sequence[Given]) -> pd.DataFrame:
     for row in last.to_dict("records"):
         own = parts[(parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])]
         sums = own[~own["waiting"]].groupby("label", sort=False)["seconds"].sum()
-        half = 0.0
-        if of.epoch_half is not None:
-            half = float(of.epoch_half.loc[(row["run"], row["epoch"])])
-        rows.append(
-            {
-                "run": row["run"],
-                "ranks": row["world_size"],
-                **{f"{label}_s": float(value) for label, value in sums.items()},
-                "waiting_s": float(own.loc[own["waiting"], "seconds"].sum()),
-                "epoch_s": row["epoch_s"],
-                "low": row["epoch_s"] - half if half else float("nan"),
-                "high": row["epoch_s"] + half if half else float("nan"),
-            }
-        )
+        waiting, whole = float(own.loc[own["waiting"], "seconds"].sum()), row["epoch_s"]
+        half = of.epoch_half.loc[(row["run"], row["epoch"])] if of.epoch_half is not None else 0.0
+        half = float(half) or math.nan
+        labels = {f"{label}_s": float(value) for label, value in sums.items()}
+        seconds = {**labels, "waiting_s": waiting, "epoch_s": whole}
+        ends = {"low": whole - half, "high": whole + half}
+        rows.append({"run": row["run"], "ranks": row["world_size"], **seconds, **ends})
     return pd.DataFrame(rows)
-
-
-# ------------------------------------------------------------------------------ over ranks or Q
 
 
 def over(given: Sequence[Given], across: str, measure: str, ideal: bool = False) -> Chart:
@@ -302,9 +286,6 @@ def scaling_table(given: Sequence[Given]) -> pd.DataFrame:
     speedup = first["epoch_s"] / rows["epoch_s"]
     ideal = rows["world_size"] / first["world_size"]
     return rows.assign(speedup=speedup, efficiency=speedup / ideal)
-
-
-# -------------------------------------------------------------------------- exchange that is hidden
 
 
 def hidden(given: Sequence[Given]) -> Chart:

@@ -45,8 +45,6 @@ INTERVAL = Look(colour=GREY, width=0.9)
 COSTS = ["setting", "total_s", "storage_nbytes", "total_requests"]
 KNOWN = ["accuracy", "low", "high"]
 
-# ---------------------------------------------------------------------------- accuracy and its cost
-
 
 def simulated(given: Sequence[Given]) -> pd.DataFrame:
     """The settings of which there is a time.
@@ -85,11 +83,8 @@ def storage_accuracy(given: Sequence[Given]) -> Chart:
     of all epochs in colour."""
     rows = in_percent(storage_accuracy_table(given))
     unit, name = time_unit(float(rows["total_s"].max()))
-    x, axis = places_across(
-        "stored on a host",
-        rows["storage_nbytes"],
-        lambda value: readable(value, Dimension.NBYTES, 2),
-    )
+    nbytes = rows["storage_nbytes"]
+    x, axis = places_across("stored on a host", nbytes, lambda n: readable(n, Dimension.NBYTES, 2))
     times, known = rows["total_s"] / unit, strategies(rows)
     texts = [named(row) for row in rows.to_dict("records")]
     tips = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
@@ -116,9 +111,6 @@ def storage_accuracy(given: Sequence[Given]) -> Chart:
     )
 
 
-# ------------------------------------------------------------------------ contention and mechanisms
-
-
 def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Mean and busiest utilisation of each tier and pattern, means over seeds."""
     tables = given[0].result.tables
@@ -136,9 +128,6 @@ def waterfall_table(given: Sequence[Given]) -> pd.DataFrame:
     """What each switch changes of the whole epoch."""
     rows = given[0].result.all_tables["contributions"]
     return rows[rows["label"] == "epoch"].drop(columns="label").reset_index(drop=True)
-
-
-# -------------------------------------------------------------------------- ways to divide training
 
 
 def strategies_table(given: Sequence[Given]) -> pd.DataFrame:
@@ -220,17 +209,9 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
 _WANTED = ["run", "seed", "epoch", "tier", "mean_utilisation", "peak_utilisation"]
 
 
-def links_notes(given: Sequence[Given]) -> list[str]:
-    """What results keep."""
-    return ["Results keep a mean and a peak of each link and epoch, and no more."]
-
-
 QUANTILES = {"min_s": 0.0, "p10_s": 0.1, "p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
-SAMPLE = (
-    "Of a sample of ranks, with the slowest and the fastest ones among them: ends come out farther"
-    " apart than over all ranks. Simulate with --timeline full for all."
-)
+SAMPLE = "Of a sample of ranks with the slowest and fastest; with --timeline full of all."
 
 
 def completion(given: Sequence[Given]) -> Chart:

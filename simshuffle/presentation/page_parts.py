@@ -171,9 +171,7 @@ def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
     for problem_text, names in warned.items():
         whose = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
         said.append(f"Unusual: {problem_text}{whose}")
-    none = "None: nothing is extrapolated or lost, and no value looks unusual."
-    if not runs:
-        none = "None."
+    none = f"None{': nothing is extrapolated or lost, no value looks unusual' if runs else ''}."
     return Section("Warnings", bullets(dict.fromkeys(said)) if said else paragraph(none))
 
 

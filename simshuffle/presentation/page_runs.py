@@ -104,8 +104,7 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
     sources = result.tables["sources"]
     if (sources["iterations_simulated"] < sources["iterations"]).any():
         notes.append(
-            "Of epochs of which a part was simulated, bytes and utilisation of links and devices"
-            " are those of that part."
+            "Links and devices of epochs of which a part was simulated are as in that part."
         )
     return Section("The network", body + tables([*notes, _tiers(links)]))
 
@@ -173,9 +172,8 @@ def _tail(result: Result) -> Iterator[Section]:
     kept = timeline_of(result.meta)
     over_ranks = [] if kept == "none" else [_over_ranks(result, kept)]
     explained = (
-        "exchange: the training loop works for it or waits for its own messages; wait_exchange: it"
-        " waits for other ranks at a barrier; exchange_hidden: messages travel while it does"
-        " something else."
+        "exchange: the loop works for it or waits for its own messages; wait_exchange: for other"
+        " ranks at a barrier; exchange_hidden: messages travel while it does something else."
     )
     seeds = ["Of the first seed."] if "seed" in iterations else []
     parts: list[str | Table] = [explained, *seeds, *over_ranks, _slowest(of)]
@@ -192,8 +190,8 @@ def _by_iteration(of: pd.DataFrame) -> str:
     if wide > 1:
         about += f" {wide} iterations each are one point."
         of = of.assign(iteration=(of["iteration"] - 1) // wide * wide + 1)
-        keys = ["run", "epoch", "iteration", "phase"]
         measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
+        keys = ["run", "epoch", "iteration", "phase"]
         of = of.groupby(keys, sort=False).agg(measures).reset_index()
     columns = ["run", "epoch", "iteration", "phase", "mean_s", "least_s", "most_s"]
     rows = [
