@@ -302,9 +302,8 @@ def hidden(given: Sequence[Given]) -> Chart:
         Mark("interval", ends[ends["low"].notna()], x="low", x2="high"),
     ]
     panel = Panel(marks, Axis("exchange per epoch and rank (s)", low=0.0), in_rows(names))
-    return Chart(
-        [panel], ROW_INCHES * line_height() * lines + 0.45, HIDDEN, "Exchange, shown and hidden."
-    )
+    height = ROW_INCHES * line_height() * lines + 0.45
+    return Chart([panel], height, HIDDEN, "Exchange, shown and hidden.")
 
 
 def hidden_table(given: Sequence[Given]) -> pd.DataFrame:

@@ -120,9 +120,8 @@ def _section(part: Section, level: int, place: str) -> str:
         _section(each, level + 1, f"{place}-{number}") for number, each in enumerate(part.parts, 1)
     )
     heading = f'<h{level} id="{place}-h">{escape(part.title)}</h{level}>'
-    return (
-        f'<section id="{place}" aria-labelledby="{place}-h">{heading}{part.body}{inner}</section>'
-    )
+    head = f'<section id="{place}" aria-labelledby="{place}-h">'
+    return f"{head}{heading}{part.body}{inner}</section>"
 
 
 def _sections(of: Given) -> Iterator[Section]:

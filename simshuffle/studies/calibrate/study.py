@@ -211,9 +211,8 @@ def _network(entry: str, accelerator: str | None) -> training.Network:
     # the forward and backward pass
     times = model["accelerators"].get(chosen)
     update = parse_quantity(times["update"], Dimension.SECONDS) if times else 0.0
-    return training.Network(
-        entry, parse_quantity(model["gradient_size"], Dimension.NBYTES), chosen, update
-    )
+    gradients = parse_quantity(model["gradient_size"], Dimension.NBYTES)
+    return training.Network(entry, gradients, chosen, update)
 
 
 class Calibration(Result):

@@ -254,12 +254,8 @@ def placed_by_frequency(
 
 def kept_by_others(reader: Ints32, shares: Sequence[Floats], rng: np.random.Generator) -> Flags:
     """Whether any worker but 0 keeps a block in memory, or on its SSD: (2, blocks).
-
-    Args:
-        reader: (epochs, blocks) who reads a block.
-        shares: see `kept_shares`; of memory, and of memory and SSD together.
-        rng: who keeps which of the blocks that are read equally often.
-    """
+    ``reader``: (epochs, blocks) who reads a block; ``shares``: `kept_shares` of memory, and of both
+    together."""
     ordered = np.sort(reader, axis=0)
     out = np.zeros((2, ordered.shape[1]), bool)
     run = np.zeros(ordered.shape[1], np.int64)

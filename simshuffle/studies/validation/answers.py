@@ -206,16 +206,14 @@ def read(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     """Bytes/s that hosts read from large files, or small files/s that processes open and read.
 
     Args:
-        scenario: its name below ``scenarios/``; of its cluster, only the file system and the hosts'
-            links are used.
+        scenario: its name below ``scenarios/``; only its file system and hosts' links are used.
         values: ``clients``, the hosts that read; ``tasks``, their processes in all (default: one
             each), each with one file open at a time; ``file_size`` for the file rate; all others
             are set in the scenario.
         quantity: one of `READ`.
 
     Raises:
-        InputError: there is no such quantity, or a count or size is missing or not valid, or a
-            value of the scenario is not valid.
+        InputError: there is no such quantity, or a value is missing or not valid.
     """
     check_quantity(quantity, READ)
     chosen = dict(values)
@@ -264,8 +262,7 @@ def emulated(scenario: str, values: Mapping[str, str], quantity: str) -> float:
         quantity: one of `EMULATED`.
 
     Raises:
-        InputError: there is no such quantity, or a count or share is missing or not valid, or a
-            value of the scenario is not valid.
+        InputError: there is no such quantity, or a value is missing or not valid.
     """
     check_quantity(quantity, EMULATED)
     chosen = dict(values)
