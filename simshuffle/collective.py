@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import Field
 from rich.table import Table
@@ -21,6 +21,7 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.console import new_table
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.options import kinds_of
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.interpolation import Curve
@@ -146,10 +147,7 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
     NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
     host, or of a scale-up domain, carry."""
-    kinds = {
-        get_args(k.model_fields["kind"].annotation)[0]: k for k in get_args(get_args(Allreduce)[0])
-    }
-    record = kinds.get(plain.get("kind", ""))
+    record = kinds_of(Allreduce).get(plain.get("kind", ""))
     if record is None:
         return dict(plain)
     host = cluster.host

@@ -15,10 +15,6 @@ Seconds = dict[str, float]
 OPENS, PFS, CLIENT, HCAS, SSD = "file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD"
 MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
-RESOURCES = (OPENS, PFS, CLIENT, HCAS, SSD, MEMORY, DECODE, PCIE, REQUESTS, STORE, FRONT_END)
-"""Those that ranks share."""
-
-
 MOST_EPOCHS = 1000
 """Epochs back in which a sample that is still in memory was read."""
 

@@ -45,12 +45,7 @@ class Kind:
     notes: Callable[[Sequence[Given]], list[str]] = lambda given: []
 
 
-WORDS = {
-    "world_size": "ranks",
-    "exchange_fraction": "Q",
-    "low": "95 % low",
-    "high": "95 % high",
-}
+WORDS = {"world_size": "ranks", "exchange_fraction": "Q", "low": "95 % low", "high": "95 % high"}
 
 
 def table_of(title: str, values: pd.DataFrame) -> Table:
@@ -84,6 +79,10 @@ def _cell(column: str, value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _links(given: Sequence[Given]) -> list[str]:
+    return ["Results keep a mean and a peak of each link and epoch, and no more."]
+
+
 _TIMES: dict[str, Any] = {"across": "world_size", "measure": "epoch_s"}
 _EXCHANGE = {**_TIMES, "measure": "exchange_total_s"}
 _FRACTION = {**_TIMES, "across": "exchange_fraction"}
@@ -95,7 +94,7 @@ CATALOGUE = {
     "hidden": Kind((*RUNS, "hiding"), of_runs.hidden, of_runs.hidden_table),
     "fraction": Kind(RUNS, partial(over, **_FRACTION), partial(table_over, **_FRACTION)),
     "congestion": Kind(("congestion",), own("heat"), of_studies.congestion_table),
-    "links": Kind(_SEEDS, of_studies.links, of_studies.links_table, of_studies.links_notes),
+    "links": Kind(_SEEDS, of_studies.links, of_studies.links_table, _links),
     "completion": Kind(
         (*_SEEDS, "congestion"),
         of_studies.completion,

@@ -157,7 +157,7 @@ def is_ours(path: Path) -> bool:
 
 
 def _tex() -> str | None:
-    return next((name for name in TEX if shutil.which(name)), None)
+    return next(filter(shutil.which, TEX), None)
 
 
 def write(figure: Figure, path: Path, about: str, enlarged: float = 1.0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import pandas as pd
 from simshuffle.errors import InputError, Problem
 from simshuffle.results import report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
-from simshuffle.results.report import EPOCH_COLUMNS, LABELS, Booking
+from simshuffle.results.report import EPOCH_COLUMNS, LABELS, Booking, lasting
 from simshuffle.results.style import COLOURS, line_height
+from simshuffle.results.timeline import Timeline
 from simshuffle.studies.mechanisms.tables import NAMES as WAYS
 from simshuffle.studies.simulation.figures import ROW_INCHES, WHISKER, breakdown_chart, in_lines
 from simshuffle.studies.simulation.seeds import Means, means, measures, samples_of, summary
@@ -24,6 +25,7 @@ from simshuffle.studies.simulation.study import labels_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES, sweep_chart
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.tables import label_column
+from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
 NAMES = {"world_size": "world_size", "exchange_fraction": "exchanged fraction Q"}
@@ -51,6 +53,21 @@ def nothing(rule: str, given: Sequence[Given], remedy: str) -> InputError:
     """The error of results that have nothing for a figure: what it needs, and how to get it."""
     names = ", ".join(of.name for of in given)
     return InputError(Problem("RESULT", rule, names, remedy), "command line")
+
+
+PHASES = ("exchange", "wait_exchange", "exchange_hidden")
+_WANTED = ["run", "seed", "epoch", "iteration", "rank", "phase", "start_s", "end_s"]
+
+
+def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
+    """The rows of a timeline that are of an exchange, piece by piece, with a seed and the `seconds`
+    that each lasts; iterations that stand for others count as often."""
+    for piece in long(result.tables, "timeline").pieces(_WANTED):
+        of = piece[piece["phase"].isin(PHASES)]
+        if len(of):
+            seconds = lasting(Timeline(of, of, result.tables["sources"]))
+            texts = {name: of[name].astype(str) for name in ("run", "phase")}
+            yield of.assign(**texts, seed=of.get("seed", 0), seconds=seconds)
 
 
 def no_exchange(given: Sequence[Given]) -> InputError:
@@ -82,9 +99,6 @@ def own(
         return result.study.figures(result)[name]
 
     return chart
-
-
-# ----------------------------------------------------------------------- epochs by names of runs
 
 
 def renamed(given: Sequence[Given]) -> list[tuple[Given, Mapping[str, str], Pair]]:
@@ -184,9 +198,6 @@ def _of_sweep(result: Result) -> Pair:
     return epochs, parts
 
 
-# --------------------------------------------------------------------------- seconds of an epoch
-
-
 def breakdown(given: Sequence[Given]) -> Chart:
     """A bar for each run's last epoch."""
     of = shown(given)
@@ -208,24 +219,14 @@ def breakdown_table(given: Sequence[Given]) -> pd.DataFrame:
     for row in last.to_dict("records"):
         own = parts[(parts["run"] == row["run"]) & (parts["epoch"] == row["epoch"])]
         sums = own[~own["waiting"]].groupby("label", sort=False)["seconds"].sum()
-        half = 0.0
-        if of.epoch_half is not None:
-            half = float(of.epoch_half.loc[(row["run"], row["epoch"])])
-        rows.append(
-            {
-                "run": row["run"],
-                "ranks": row["world_size"],
-                **{f"{label}_s": float(value) for label, value in sums.items()},
-                "waiting_s": float(own.loc[own["waiting"], "seconds"].sum()),
-                "epoch_s": row["epoch_s"],
-                "low": row["epoch_s"] - half if half else float("nan"),
-                "high": row["epoch_s"] + half if half else float("nan"),
-            }
-        )
+        waiting, whole = float(own.loc[own["waiting"], "seconds"].sum()), row["epoch_s"]
+        half = of.epoch_half.loc[(row["run"], row["epoch"])] if of.epoch_half is not None else 0.0
+        half = float(half) or math.nan
+        labels = {f"{label}_s": float(value) for label, value in sums.items()}
+        seconds = {**labels, "waiting_s": waiting, "epoch_s": whole}
+        ends = {"low": whole - half, "high": whole + half}
+        rows.append({"run": row["run"], "ranks": row["world_size"], **seconds, **ends})
     return pd.DataFrame(rows)
-
-
-# ------------------------------------------------------------------------------ over ranks or Q
 
 
 def over(given: Sequence[Given], across: str, measure: str, ideal: bool = False) -> Chart:
@@ -287,12 +288,9 @@ def scaling_table(given: Sequence[Given]) -> pd.DataFrame:
     return rows.assign(speedup=speedup, efficiency=speedup / ideal)
 
 
-# -------------------------------------------------------------------------- exchange that is hidden
-
-
 def hidden(given: Sequence[Given]) -> Chart:
     """A bar for each run, or a line for each way of carrying the exchange out."""
-    if _of_hiding(given):
+    if given[0].result.study.kind == "hiding":
         return own("hiding")(given)
     rows = hidden_table(given)
     names = [in_lines(run, whole=True) for run in rows["run"]]
@@ -304,31 +302,25 @@ def hidden(given: Sequence[Given]) -> Chart:
         Mark("interval", ends[ends["low"].notna()], x="low", x2="high"),
     ]
     panel = Panel(marks, Axis("exchange per epoch and rank (s)", low=0.0), in_rows(names))
-    return Chart(
-        [panel], ROW_INCHES * line_height() * lines + 0.45, HIDDEN, "Exchange, shown and hidden."
-    )
+    height = ROW_INCHES * line_height() * lines + 0.45
+    return Chart([panel], height, HIDDEN, "Exchange, shown and hidden.")
 
 
 def hidden_table(given: Sequence[Given]) -> pd.DataFrame:
     """Of runs: seconds shown, with their interval, seconds hidden, and their share. Of a search for
     the largest hidden Q: that, by way and ranks."""
-    if _of_hiding(given):
+    if given[0].result.study.kind == "hiding":
         limits = given[0].result.tables["limits"]
         columns = ["way", "world_size", "iterations", "exchange_fraction", "baseline_s"]
         return limits[[*columns, "bottleneck"]].assign(way=limits["way"].map(WAYS))
     found = last_epochs(given)
     keys = ["run", "world_size"]
     whole = wide(found, "exchange_total_s", keys)["exchange_total_s"]
-    rows = wide(found, "exchange_exposed_s", keys).rename(
-        columns={"exchange_exposed_s": "exposed_s"}
-    )
+    rows = wide(found, "exchange_exposed_s", keys)
+    rows = rows.rename(columns={"exchange_exposed_s": "exposed_s"})
     rows.insert(3, "hidden_s", (whole - rows["exposed_s"]).clip(lower=0.0))
     rows.insert(4, "share_hidden", rows["hidden_s"] / whole)
     rows = rows[whole > 0].reset_index(drop=True)
     if rows.empty:
         raise no_exchange(given)
     return rows
-
-
-def _of_hiding(given: Sequence[Given]) -> bool:
-    return given[0].result.study.kind == "hiding"

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from simshuffle.presentation.of_runs import Given, no_exchange, nothing, renamed, too_many
+from simshuffle.presentation.of_runs import (
+    Given,
+    exchange_phases,
+    no_exchange,
+    nothing,
+    renamed,
+    too_many,
+)
 from simshuffle.results.chart import (
     DASHES,
     GREY,
@@ -20,9 +27,7 @@ from simshuffle.results.chart import (
     in_rows,
     log_axis,
 )
-from simshuffle.results.report import lasting
 from simshuffle.results.style import BRIGHT
-from simshuffle.results.timeline import Timeline
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.figures import COLOURS as PATTERNS
 from simshuffle.studies.congestion.figures import SHAPES, largest, upwards
@@ -39,8 +44,6 @@ from simshuffle.study.long_table import long
 INTERVAL = Look(colour=GREY, width=0.9)
 COSTS = ["setting", "total_s", "storage_nbytes", "total_requests"]
 KNOWN = ["accuracy", "low", "high"]
-
-# ---------------------------------------------------------------------------- accuracy and its cost
 
 
 def simulated(given: Sequence[Given]) -> pd.DataFrame:
@@ -80,11 +83,8 @@ def storage_accuracy(given: Sequence[Given]) -> Chart:
     of all epochs in colour."""
     rows = in_percent(storage_accuracy_table(given))
     unit, name = time_unit(float(rows["total_s"].max()))
-    x, axis = places_across(
-        "stored on a host",
-        rows["storage_nbytes"],
-        lambda value: readable(value, Dimension.NBYTES, 2),
-    )
+    nbytes = rows["storage_nbytes"]
+    x, axis = places_across("stored on a host", nbytes, lambda n: readable(n, Dimension.NBYTES, 2))
     times, known = rows["total_s"] / unit, strategies(rows)
     texts = [named(row) for row in rows.to_dict("records")]
     tips = rows["setting"] + (100 * rows["accuracy"]).map(": {:.4g} %".format)
@@ -111,9 +111,6 @@ def storage_accuracy(given: Sequence[Given]) -> Chart:
     )
 
 
-# ------------------------------------------------------------------------ contention and mechanisms
-
-
 def congestion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Mean and busiest utilisation of each tier and pattern, means over seeds."""
     tables = given[0].result.tables
@@ -131,9 +128,6 @@ def waterfall_table(given: Sequence[Given]) -> pd.DataFrame:
     """What each switch changes of the whole epoch."""
     rows = given[0].result.all_tables["contributions"]
     return rows[rows["label"] == "epoch"].drop(columns="label").reset_index(drop=True)
-
-
-# -------------------------------------------------------------------------- ways to divide training
 
 
 def strategies_table(given: Sequence[Given]) -> pd.DataFrame:
@@ -195,14 +189,13 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
     the busiest link of the tier the mean and the peak utilisation."""
     found = []
     for of, names, (epochs, _) in renamed(given):
-        pieces = long(of.result.tables, "links").pieces(_WANTED)
-        busiest = pd.concat([_busiest(piece) for piece in pieces])
-        busiest = busiest.assign(
-            run=busiest["run"].astype(str).map(names), tier=busiest["tier"].astype(str)
-        )
-        keys = ["run", *(["seed"] if "seed" in busiest else []), "epoch", "tier"]
-        by_seed = busiest.groupby(keys, sort=False).agg(
-            mean=("mean_utilisation", "max"), peak=("peak_utilisation", "max")
+        parts = []
+        for piece in long(of.result.tables, "links").pieces(_WANTED):
+            keys = [name for name in _WANTED[:4] if name in piece]
+            texts = {"run": piece["run"].astype(str).map(names), "tier": piece["tier"].astype(str)}
+            parts.append(piece.assign(**texts).groupby(keys, sort=False)[_WANTED[4:]].max())
+        by_seed = (
+            pd.concat(parts).groupby(keys, sort=False).max().set_axis(["mean", "peak"], axis=1)
         )
         mean = by_seed.groupby(["run", "epoch", "tier"], sort=False).mean().reset_index()
         times = epochs.groupby(["run", "epoch"], sort=False)["epoch_s"].mean().reset_index()
@@ -216,35 +209,21 @@ def links_table(given: Sequence[Given]) -> pd.DataFrame:
 _WANTED = ["run", "seed", "epoch", "tier", "mean_utilisation", "peak_utilisation"]
 
 
-def _busiest(links: pd.DataFrame) -> pd.DataFrame:
-    keys = [name for name in _WANTED[:4] if name in links]
-    return links.groupby(keys, sort=False, observed=True)[_WANTED[4:]].max().reset_index()
-
-
-def links_notes(given: Sequence[Given]) -> list[str]:
-    """What results keep."""
-    return ["Results keep a mean and a peak of each link and epoch, and no more."]
-
-
-PHASES = ("exchange", "wait_exchange", "exchange_hidden")
 QUANTILES = {"min_s": 0.0, "p10_s": 0.1, "p50_s": 0.5, "p90_s": 0.9, "p99_s": 0.99, "max_s": 1.0}
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
-SAMPLE = (
-    "Of a sample of ranks, with the slowest and the fastest ones among them: ends come out farther"
-    " apart than over all ranks. Simulate with --timeline full for all."
-)
+SAMPLE = "Of a sample of ranks with the slowest and fastest; with --timeline full of all."
 
 
 def completion(given: Sequence[Given]) -> Chart:
     """A line for each run, or for each pattern."""
-    if _of_congestion(given):
+    if given[0].result.study.kind == "congestion":
         return _tails(completion_table(given))
     return _steps(_ranks(given), sampled=_sampled(given))
 
 
 def completion_table(given: Sequence[Given]) -> pd.DataFrame:
     """Quantiles: of runs over ranks, of congestion studies what these keep, medians over seeds."""
-    if _of_congestion(given):
+    if given[0].result.study.kind == "congestion":
         tables = given[0].result.tables
         times = largest(tables, tables["times"])
         keys = ["routing", *VARIANT]
@@ -263,7 +242,7 @@ def completion_table(given: Sequence[Given]) -> pd.DataFrame:
 
 def completion_notes(given: Sequence[Given]) -> list[str]:
     """What it is the distribution of."""
-    if _of_congestion(given):
+    if given[0].result.study.kind == "congestion":
         return ["Time from the post of a message to its end; medians over seeds."]
     about = "Exchange of each rank in the last epoch, shown and hidden, over ranks and seeds."
     return [about, *([SAMPLE] if _sampled(given) else [])]
@@ -272,10 +251,6 @@ def completion_notes(given: Sequence[Given]) -> list[str]:
 def _sampled(given: Sequence[Given]) -> bool:
     """Whether a result has the timeline of a sample of ranks alone."""
     return any(timeline_of(of.result.meta) == "ranks" for of in given)
-
-
-def _of_congestion(given: Sequence[Given]) -> bool:
-    return given[0].result.study.kind == "congestion"
 
 
 def _ranks(given: Sequence[Given]) -> pd.DataFrame:
@@ -289,18 +264,11 @@ def _ranks(given: Sequence[Given]) -> pd.DataFrame:
         if timeline_of(of.result.meta) == "none":
             raise nothing("needs the timeline", [of], "Simulate again with --timeline full.")
         last = epochs.groupby("run")["epoch"].max()
-        for phases in long(of.result.tables, "timeline").pieces():
-            piece = phases.assign(run=phases["run"].astype(str).map(names))
-            at_end = piece["epoch"].to_numpy() == last.loc[piece["run"]].to_numpy()
-            part = piece[at_end & piece["phase"].isin(PHASES).to_numpy()]
-            if part.empty:
-                continue
-            sources = of.result.tables["sources"]
-            sources = sources.assign(run=sources["run"].astype(str).map(names))
-            seconds = lasting(Timeline(part, pd.DataFrame(), sources))
-            part = part.assign(seconds=seconds, seed=part.get("seed", 0))
+        for phases in exchange_phases(of.result):
+            piece = phases.assign(run=phases["run"].map(names))
+            part = piece[piece["epoch"].to_numpy() == last.loc[piece["run"]].to_numpy()]
             parts.append(part.groupby(["run", "seed", "rank"], sort=False)["seconds"].sum())
-    if not parts:
+    if not sum(map(len, parts)):
         raise no_exchange(given)
     whole: pd.DataFrame = pd.concat(parts).groupby(level=[0, 1, 2], sort=False).sum().reset_index()
     too_many(given, whole["run"].nunique(), MOST_LINES)

@@ -22,7 +22,6 @@ from simshuffle.results import canvas, paper
 from simshuffle.results.chart import Chart
 from simshuffle.results.folders import room_for, take_place
 from simshuffle.study.registry import read_folder
-from simshuffle.study.study import Result
 from simshuffle.version import __version__
 
 GENERATOR = "simshuffle report"
@@ -54,8 +53,7 @@ def document(results: Sequence[Given]) -> str:
     )
 
 
-def identity(results: Sequence[Given]) -> str:
-    """What stands for the results of a page: their fingerprints."""
+def _identity(results: Sequence[Given]) -> str:
     return " ".join(str(of.result.meta["fingerprint"]) for of in results)
 
 
@@ -65,7 +63,9 @@ def _letter(place: int) -> str:
 
 def _head(title: str, results: Sequence[Given]) -> str:
     """With a policy that lets nothing be loaded, and no other script run."""
-    hashes = " ".join(f"'sha256-{_digest(code)}'" for code in (_bundle(), _file("page.js")))
+    codes = (_bundle().encode(), _file("page.js").encode())
+    digests = [base64.b64encode(hashlib.sha256(code).digest()).decode() for code in codes]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     policy = (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:;"
         " base-uri 'none'; form-action 'none'"
@@ -76,13 +76,9 @@ def _head(title: str, results: Sequence[Given]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f'<meta name="generator" content="{GENERATOR} {__version__}">'
-        f'<meta name="{RESULTS}" content="{escape(identity(results))}">'
+        f'<meta name="{RESULTS}" content="{escape(_identity(results))}">'
         f"<title>{title}</title><style>{_file('page.css')}</style>"
     )
-
-
-def _digest(code: str) -> str:
-    return base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 
 
 @cache
@@ -124,9 +120,8 @@ def _section(part: Section, level: int, place: str) -> str:
         _section(each, level + 1, f"{place}-{number}") for number, each in enumerate(part.parts, 1)
     )
     heading = f'<h{level} id="{place}-h">{escape(part.title)}</h{level}>'
-    return (
-        f'<section id="{place}" aria-labelledby="{place}-h">{heading}{part.body}{inner}</section>'
-    )
+    head = f'<section id="{place}" aria-labelledby="{place}-h">'
+    return f"{head}{heading}{part.body}{inner}</section>"
 
 
 def _sections(of: Given) -> Iterator[Section]:
@@ -140,21 +135,17 @@ def _sections(of: Given) -> Iterator[Section]:
         yield page_parts.notes(result)
     else:
         yield Section("Results", tables(result.listings()))
-        if drawn := _figures(result):
-            yield Section("Figures", drawn)
+        drawn = [
+            page_vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
+            if chart.rows <= page_vega.MOST_ROWS
+            else _picture(name, chart)
+            for name, chart in result.study.figures(result).items()
+        ]
+        if drawn:
+            yield Section("Figures", "".join(drawn))
         yield page_parts.cautions(result, runs)
     yield page_parts.parameters(result)
     yield page_parts.provenance(result.meta)
-
-
-def _figures(result: Result) -> str:
-    """The figures of the study."""
-    return "".join(
-        page_vega.figure(chart, f"{name.replace('_', ' ').capitalize()}.")
-        if chart.rows <= page_vega.MOST_ROWS
-        else _picture(name, chart)
-        for name, chart in result.study.figures(result).items()
-    )
 
 
 def _picture(name: str, chart: Chart) -> str:
@@ -194,18 +185,23 @@ _IDENTITY = re.compile(f'<meta name="{RESULTS}" content="([^"]*)">')
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, force: bool = False) -> Path:
-    """Write the page of the results in ``folders``; returns its path.
-
-    Args:
-        folders: result folders, one or more.
-        out: the page; None for NAME-report.html in the working directory, after the folders.
-        force: replace a file that is no page of the same results.
+    """Write the page of the results in ``folders`` to ``out``, by default NAME-report.html in the
+    working directory, after the folders; returns its path. ``force``: replace a file that is no
+    page of the same results.
 
     Raises:
         InputError: a folder holds no result or a damaged one, or ``out`` is in the way.
     """
-    path = Path(default_name(folders)) if out is None else out
-    _check_place(path, folders)
+    path = out or Path(default_name(folders))
+    rule, remedy = "", "Name a file, such as report.html."
+    if path.is_dir():
+        rule = "is a folder"
+    elif not path.parent.is_dir():
+        rule, remedy = "is in a folder that is not there", "Make the folder, or name another."
+    elif any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        rule = "is in a result folder, which holds the result alone"
+    if rule:
+        refuse("--out", rule, str(path), remedy, "report page")
     results = [Given(_name(folder), read_folder(folder), folder) for folder in folders]
     _check_file(path, results, force)
     text = document(results)
@@ -226,20 +222,6 @@ def default_name(folders: Sequence[Path]) -> str:
     return f"{'-'.join(map(_name, folders))[:LONGEST_NAME]}-report.html"
 
 
-def _check_place(path: Path, folders: Sequence[Path]) -> None:
-    """See that there may be a page, before anything is read."""
-    if path.is_dir():
-        rule, remedy = "is a folder", "Name a file, such as report.html."
-    elif not path.parent.is_dir():
-        rule, remedy = "is in a folder that is not there", "Make the folder, or name another."
-    elif any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
-        rule = "is in a result folder, which holds the result alone"
-        remedy = "Name a place beside it."
-    else:
-        return
-    refuse("--out", rule, str(path), remedy, "report page")
-
-
 def _check_file(path: Path, results: Sequence[Given], force: bool) -> None:
     """See that what is there may be replaced: a page of the same results, or anything if that is
     asked for."""
@@ -252,9 +234,8 @@ def _check_file(path: Path, results: Sequence[Given], force: bool) -> None:
     found = _IDENTITY.search(head)
     if f'content="{GENERATOR} ' not in head or found is None:
         rule = "is there, and is no report page"
-    elif unescape(found[1]) != identity(results):
+    elif unescape(found[1]) != _identity(results):
         rule = "is there, and is the page of other results"
     else:
         return
-    remedy = "Name another file, or use --force to replace it."
-    refuse("--out", rule, str(path), remedy, "report page")
+    refuse("--out", rule, str(path), "Name another, or use --force.", "report page")

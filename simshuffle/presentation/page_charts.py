@@ -44,14 +44,10 @@ def shown_epochs(epochs: pd.DataFrame) -> list[tuple[str, int]]:
     where these are too many, and no more than `MOST_BARS`."""
     names = epochs["run"].astype(str)
     ends = epochs.groupby(names, sort=False)["epoch"].agg(["min", "max"])
-    both = [
-        (str(run), int(epoch))
-        for run, row in ends.iterrows()
-        for epoch in dict.fromkeys(row.tolist())
-    ]
-    if len(both) > MOST_BARS:
-        both = [(str(run), int(row["max"])) for run, row in ends.iterrows()]
-    return both[:MOST_BARS]
+    last = [(str(run), int(epoch)) for run, epoch in ends["max"].items()]
+    first = [(str(run), int(epoch)) for run, epoch in ends["min"].items()]
+    both = list(dict.fromkeys(one for pair in zip(first, last, strict=True) for one in pair))
+    return (both if len(both) <= MOST_BARS else last)[:MOST_BARS]
 
 
 def bar_name(run: str, epoch: int, several: bool) -> str:
@@ -91,12 +87,7 @@ def _picked(name: str, title: str, options: Sequence[Any], value: Any, **more: A
 
 def exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about: str) -> str:
     """Seconds of the exchange by iteration: mean over ranks, and from the least to the most.
-
-    Args:
-        rows: run (its place in ``runs``), epoch, iteration, phase, mean, least, most.
-        runs, epochs: that there are.
-        about: what stands above it beside the title.
-    """
+    ``rows``: run (its place in ``runs``), epoch, iteration, phase, mean, least, most."""
     text = (
         "datum.phase + ', iteration ' + datum.iteration + '\\nmean ' + format(datum.mean, '.3s')"
         " + 's, least ' + format(datum.least, '.3s') + 's, most ' + format(datum.most, '.3s') + 's'"
@@ -143,14 +134,8 @@ def exchange(rows: Rows, runs: Sequence[str], epochs: Sequence[int], about: str)
 
 
 def network(of: Drawing, rows: Rows, picks: Sequence[str], about: str) -> str:
-    """Nodes by level, and links coloured by how much of their capacity was used.
-
-    Args:
-        of: the drawing.
-        rows: from `simshuffle.presentation.page_network.loads`.
-        picks: runs and epochs, for people, by the numbers in ``rows``.
-        about: what stands above it beside the title.
-    """
+    """Nodes by level, and links coloured by how much of their capacity was used. ``rows`` are those
+    of `loads`; ``picks``: runs and epochs, for people, by the numbers in them."""
     levels = [{"name": text, "x": 0, "y": height} for text, height in of.levels]
     span = max(y for _, y in of.nodes.values()) - min(y for _, y in of.nodes.values())
     domain = [-1.35, 1.35] if of.is_round else [0, 1]

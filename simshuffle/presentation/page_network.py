@@ -56,11 +56,7 @@ class Drawing:
 
 def drawing(links: pd.DataFrame) -> Drawing | None:
     """The network of one or more runs on the same machine, as far as it carried anything; None
-    where it carried nothing.
-
-    Args:
-        links: columns link, tier, capacity, mean_utilisation.
-    """
+    where it carried nothing. ``links``: link, tier, capacity, mean_utilisation."""
     most = links.groupby(links["link"].astype(str), sort=False).agg(
         tier=("tier", "first"), capacity=("capacity", "first"), busy=("mean_utilisation", "max")
     )
@@ -89,9 +85,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _lines(
-    cables: Mapping[tuple[str, str, str], Sequence[tuple[str, str, float, float]]],
-    kinds: dict[str, str],
-    notes: list[str],
+    cables: Mapping[Cable, Sequence[Link]], kinds: dict[str, str], notes: list[str]
 ) -> list[Line]:
     """Cables as lines: each by itself, or hosts of a switch as one, or parallel ones as one."""
     hosts = {name for name, kind in kinds.items() if kind == "host"}
@@ -221,13 +215,8 @@ def line_places(of: Drawing) -> list[tuple[Place, Place]]:
 
 def loads(of: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:
     """A row for each line, the busiest last: line, pick, and for both directions bytes, least
-    and most mean utilisation, peak; a line that carried nothing has no row.
-
-    Args:
-        of: the drawing.
-        links: of one epoch of one run.
-        pick: stands for that run and epoch.
-    """
+    and most mean utilisation, peak; a line that carried nothing has no row. ``links`` are of one
+    epoch of one run, for which ``pick`` stands."""
     index = {name: place for place, name in enumerate(links["link"].astype(str))}
     columns = ["nbytes", "mean_utilisation", "peak_utilisation"]
     # a link without a row carried nothing, as the last one here

@@ -60,12 +60,6 @@ def bullets(texts: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
-def terms(values: Mapping[str, str]) -> str:
-    """Names and their values."""
-    rows = (f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in values.items())
-    return f"<dl>{''.join(rows)}</dl>"
-
-
 def details(summary: str, body: str) -> str:
     """HTML that is shown when it is asked for."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
@@ -78,15 +72,8 @@ def chart(
     kind: str = "",
     named: Mapping[str, tuple[Sequence[str], Rows]] | None = None,
 ) -> str:
-    """A chart that the page's script draws.
-
-    Args:
-        spec: in Vega-Lite.
-        title: over it.
-        about: what else is said there.
-        kind: its class in the style sheet.
-        named: columns and rows of the tables that the chart names.
-    """
+    """A chart in Vega-Lite that the page's script draws; ``kind``: its class in the style sheet,
+    ``named``: columns and rows of the tables that it names."""
     data = {name: {"columns": of, "rows": rows} for name, (of, rows) in (named or {}).items()}
     said = f"<strong>{escape(title)}</strong> {escape(about)}"
     return (
@@ -138,13 +125,8 @@ def parameters(result: Result) -> Section:
 
 
 def sourced(value: Any, key: str = "", said: Sequence[tuple[str, Any]] = ()) -> Iterator[Any]:
-    """Key, value and source of all that a document holds.
-
-    Args:
-        value: the document, or what is at ``key`` in it.
-        key: dotted; '' for all.
-        said: the sources of the records around it, each with the key of its record.
-    """
+    """Key, value and source of all that is at the dotted ``key`` of a document, '' for all;
+    ``said``: the sources of the records around it, each with the key of its record."""
     if isinstance(value, dict) and value:
         own = value.get(SOURCE)
         inner = [*said, (key, own)] if own and isinstance(own, str | dict) else said
@@ -189,9 +171,7 @@ def cautions(result: Result, runs: Mapping[str, Scenario]) -> Section:
     for problem_text, names in warned.items():
         whose = "" if len(names) == len(runs) else f" ({', '.join(names[:6])})"
         said.append(f"Unusual: {problem_text}{whose}")
-    none = "None: nothing is extrapolated or lost, and no value looks unusual."
-    if not runs:
-        none = "None."
+    none = f"None{': nothing is extrapolated or lost, no value looks unusual' if runs else ''}."
     return Section("Warnings", bullets(dict.fromkeys(said)) if said else paragraph(none))
 
 
@@ -215,9 +195,8 @@ def provenance(meta: Meta) -> Section:
         "versions": meta.get("versions"),
         "machine": made.get("machine"),
     }
-    said = {
-        name: ", ".join(f"{k} {v}" for k, v in of.items()) if isinstance(of, dict) else str(of)
-        for name, of in values.items()
-        if of
-    }
-    return Section("How it was made", terms(said))
+    rows = ""
+    for name, of in values.items():
+        said = ", ".join(f"{k} {v}" for k, v in of.items()) if isinstance(of, dict) else str(of)
+        rows += f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" if of else ""
+    return Section("How it was made", f"<dl>{rows}</dl>")

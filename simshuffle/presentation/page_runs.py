@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.presentation import page_charts as charts
+from simshuffle.presentation.of_runs import exchange_phases
 from simshuffle.presentation.page_charts import EXCHANGE
 from simshuffle.presentation.page_network import MOST_ROWS, drawing, loads
 from simshuffle.presentation.page_parts import Section, bullets, details, paragraph, tables
 from simshuffle.presentation.page_vega import figure
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.report import Kept, lasting
-from simshuffle.results.timeline import Timeline
+from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
@@ -27,7 +27,6 @@ from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH
 from simshuffle.studies.simulation.tables import Axis as Swept
-from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
 if TYPE_CHECKING:
@@ -40,30 +39,24 @@ _SHOWN = "exchange and wait_exchange"
 
 
 def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
-    """All that is shown of runs, but what every result has.
-
-    Args:
-        result: of run.
-        runs: its scenarios by name, as far as they are known.
-    """
+    """All that is shown of runs, but what every result has; ``runs``: their scenarios by name, as
+    far as they are known."""
     of = means_of(result)
     yield _breakdown(result, of)
-    if scaled := _scaling(of):
-        yield scaled
+    yield from _scaling(of)
     yield _network(result, runs)
-    if tail := _tail(result):
-        yield tail
+    yield from _tail(result)
     yield _storage(result, of)
 
 
-def _scaling(of: Means) -> Section | None:
-    """Seconds of the last epoch by ranks, of runs by their names without these; None where all have
-    the same number of ranks."""
+def _scaling(of: Means) -> Iterator[Section]:
+    """Seconds of the last epoch by ranks, of runs by their names without these; nothing where all
+    have the same number of ranks."""
     epochs = of.epochs.assign(run=of.epochs["run"].astype(str))
     epochs = epochs.sort_values("epoch", kind="stable").drop_duplicates("run", keep="last")
     epochs = epochs.sort_values("world_size", kind="stable")
     if epochs["world_size"].nunique() < 2:
-        return None
+        return
     lines = epochs["run"].str.replace(r" @\d+$", "", regex=True)
     axes: list[Swept] = [
         {"name": "world_size", "key": "world_size", "numbers": True},
@@ -74,7 +67,7 @@ def _scaling(of: Means) -> Section | None:
     half = np.nan if of.half is None else of.half["epoch_s"].loc[places].to_numpy(float)
     rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
     chart_of = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
-    return Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
+    yield Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
 
 
 def _breakdown(result: Result, of: Means) -> Section:
@@ -111,8 +104,7 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
     sources = result.tables["sources"]
     if (sources["iterations_simulated"] < sources["iterations"]).any():
         notes.append(
-            "Of epochs of which a part was simulated, bytes and utilisation of links and devices"
-            " are those of that part."
+            "Links and devices of epochs of which a part was simulated are as in that part."
         )
     return Section("The network", body + tables([*notes, _tiers(links)]))
 
@@ -168,25 +160,24 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
 
 
-def _tail(result: Result) -> Section | None:
-    """How ranks differ in the exchange; None where no run has one."""
+def _tail(result: Result) -> Iterator[Section]:
+    """How ranks differ in the exchange; nothing where no run has one."""
     iterations = result.tables["iterations"]
     of = iterations[iterations["phase"].isin(list(EXCHANGE)) & (iterations["iteration"] > 0)]
     if of.empty:
-        return None
+        return
     if "seed" in of:
         of = of[of["seed"] == of["seed"].min()]
     body = _by_iteration(of)
     kept = timeline_of(result.meta)
     over_ranks = [] if kept == "none" else [_over_ranks(result, kept)]
     explained = (
-        "exchange: the training loop works for it or waits for its own messages; wait_exchange: it"
-        " waits for other ranks at a barrier; exchange_hidden: messages travel while it does"
-        " something else."
+        "exchange: the loop works for it or waits for its own messages; wait_exchange: for other"
+        " ranks at a barrier; exchange_hidden: messages travel while it does something else."
     )
     seeds = ["Of the first seed."] if "seed" in iterations else []
     parts: list[str | Table] = [explained, *seeds, *over_ranks, _slowest(of)]
-    return Section("The tail of the exchange", body + tables(parts))
+    yield Section("The tail of the exchange", body + tables(parts))
 
 
 def _by_iteration(of: pd.DataFrame) -> str:
@@ -199,8 +190,8 @@ def _by_iteration(of: pd.DataFrame) -> str:
     if wide > 1:
         about += f" {wide} iterations each are one point."
         of = of.assign(iteration=(of["iteration"] - 1) // wide * wide + 1)
-        keys = ["run", "epoch", "iteration", "phase"]
         measures = {"mean_s": "mean", "least_s": "min", "most_s": "max"}
+        keys = ["run", "epoch", "iteration", "phase"]
         of = of.groupby(keys, sort=False).agg(measures).reset_index()
     columns = ["run", "epoch", "iteration", "phase", "mean_s", "least_s", "most_s"]
     rows = [
@@ -214,18 +205,10 @@ def _by_iteration(of: pd.DataFrame) -> str:
 def _over_ranks(result: Result, kept: Kept) -> Table:
     """Seconds that a rank spends in a whole epoch: median, 99th percentile and most over the ranks;
     iterations that stand for others count as often."""
-    keys = ["run", "epoch", "phase", "rank"]
-    timeline = long(result.tables, "timeline")
-    wanted = [*keys, "seed", "iteration", "start_s", "end_s"]
-    parts = []
-    for piece in timeline.pieces(wanted):
-        of = piece[piece["phase"].isin(list(EXCHANGE))]
-        if "seed" in of and len(of):
-            of = of[of["seed"] == of["seed"].min()]
-        each = lasting(Timeline(of, of, result.tables["sources"]))
-        of = of.assign(run=of["run"].astype(str), phase=of["phase"].astype(str), seconds=each)
-        parts.append(of[[*keys, "seconds"]])
-    sums = pd.concat(parts).groupby(keys, sort=False)["seconds"].sum()
+    keys, sources = ["run", "epoch", "phase", "rank"], result.tables["sources"]
+    seed = sources["seed"].min() if "seed" in sources else 0
+    phases = pd.concat([of[of["seed"] == seed] for of in exchange_phases(result)])
+    sums = phases.groupby(keys, sort=False)["seconds"].sum()
     whose = "all ranks" if kept == "full" else "a sample of ranks"
     table = new_table(
         f"Exchange of a rank in an epoch, ms, over {whose}",

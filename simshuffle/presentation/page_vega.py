@@ -90,9 +90,8 @@ def patterns() -> str:
     )
     colours = [colour[1:] for colour in (*COLOURS.values(), "#999999")]
     each = "".join(of.format(colour) for of in (waiting, hidden) for colour in colours)
-    return (
-        f'<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>{each}</defs></svg>'
-    )
+    head = '<svg class="patterns" width="0" height="0" aria-hidden="true">'
+    return f"{head}<defs>{each}</defs></svg>"
 
 
 def _scale(of: Axis) -> dict[str, Any]:

@@ -29,24 +29,20 @@ LEADER = 1.35
 """How far above the first row the name of a data set begins, in rows."""
 NAME_POINTS = 10.0
 """Between names of data sets."""
-MACHINE_COLUMNS = ["machine", "hosts", "capacity", "year", "source"]
-DATA_SET_COLUMNS = ["data_set", "samples", "size", "year", "source"]
 
 
 def machines() -> pd.DataFrame:
-    """Machines with node-local storage, the largest together first: `MACHINE_COLUMNS`, and
-    storage_nbytes of a host. ``year`` is that of the source; of a page that is kept up to date,
-    when it was read."""
+    """Machines with node-local storage, the largest together first, with storage_nbytes of a
+    host. ``year`` is that of the source; of a page that is kept up to date, when it was read."""
     table = _read("machine_storage", "capacity", "storage_nbytes")
     whole = table["hosts"] * table["storage_nbytes"]
     return table.loc[whole.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
 def data_sets() -> pd.DataFrame:
-    """Data sets, the smallest first: `DATA_SET_COLUMNS`, and size_nbytes."""
-    return _read("dataset_sizes", "size", "size_nbytes").sort_values(
-        "size_nbytes", ignore_index=True
-    )
+    """Data sets, the smallest first, with size_nbytes."""
+    found = _read("dataset_sizes", "size", "size_nbytes")
+    return found.sort_values("size_nbytes", ignore_index=True)
 
 
 def _read(name: str, text: str, number: str) -> pd.DataFrame:

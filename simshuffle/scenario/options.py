@@ -4,14 +4,20 @@ completes them on the command line."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.study.options import COMMAND_LINE, Argument, Completion, Option, words
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from simshuffle.scenario.scenario import Scenario
+
+MOST_NBYTES = 2**53
+RecordT = TypeVar("RecordT", bound="BaseModel")
 
 
 def shipped_names(folder: str) -> Completion:
@@ -154,6 +160,61 @@ def scenarios_of(
     if failures:
         raise _Several(failures)
     return found
+
+
+def kinds_of(union: Any) -> dict[str, Any]:
+    """The class of each kind of an annotated union."""
+    return {
+        kind: record
+        for record in get_args(get_args(union)[0])
+        for kind in get_args(record.model_fields["kind"].annotation)
+    }
+
+
+def record_of(
+    option: str, text: str, known: Mapping[str, type[RecordT]], more: Mapping[str, Any] = {}
+) -> RecordT:
+    """The record that an option names by its kind, with values as in 'webdataset:buffer_size=100',
+    and ``more`` where these leave something out.
+
+    Raises:
+        InputError: there is no such kind, or a value is not valid.
+    """
+    from simshuffle.spec.library import by_kind, nearest  # noqa: PLC0415 - when asked
+    from simshuffle.spec.validation import validated  # noqa: PLC0415
+
+    try:
+        values = by_kind(text)
+    except InputError as error:
+        raise InputError([each.below(option) for each in error.problems], COMMAND_LINE) from None
+    kind = values["kind"]
+    if kind not in known:
+        refuse(option, "no such kind", repr(kind), nearest(kind, [*known]), COMMAND_LINE)
+    if "kind" not in known[kind].model_fields:
+        del values["kind"]
+    record, problems = validated({**more, **values}, known[kind])
+    if record is None or problems:
+        place = f"{option} {kind}:"
+        raise InputError([replace(of, path=f"{place}{of.path}") for of in problems], COMMAND_LINE)
+    return record
+
+
+def nbytes_of(option: str, text: str) -> float:
+    """The bytes of an option such as '64 MB', at most `MOST_NBYTES`.
+
+    Raises:
+        InputError: they are no quantity, or more.
+    """
+    from simshuffle.spec.units import Dimension, UnitError, parse_quantity  # noqa: PLC0415
+
+    remedy = f"For example {option} '16 GiB'."
+    try:
+        nbytes = parse_quantity(text, Dimension.NBYTES)
+    except UnitError as error:
+        raise InputError(Problem(option, str(error), repr(text), remedy), COMMAND_LINE) from None
+    if nbytes > MOST_NBYTES:
+        refuse(option, "must be at most 9 PB", repr(text), remedy, COMMAND_LINE)
+    return nbytes
 
 
 class _Several(InputError):

@@ -23,7 +23,9 @@ TOYS = {"drawn": Drawn(), "kept": Kept()}
 @pytest.fixture
 def toys(monkeypatch, tmp_path):
     """The orders of tests/toy_orders.py in place of all others."""
-    monkeypatch.setattr(request, "kinds", lambda: {name: type(of) for name, of in TOYS.items()})
+    monkeypatch.setattr(
+        request, "kinds_of", lambda _: {name: type(of) for name, of in TOYS.items()}
+    )
     monkeypatch.setattr(request, "defaults", lambda shape: TOYS)
     monkeypatch.chdir(tmp_path)
 
@@ -69,10 +71,10 @@ def test_what_is_fetched_is_held_against_an_object_store(toys, capsys):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("gcs", "--store: no such store; got 'gcs'"),
-        ("s3:latency=5", "--store.latency: has no unit"),
-        ("s3:retry_share=1", "--store.retry_share: should be less than 1"),
-        ("s3:prefix=2", "--store.prefix: is not a known key"),
+        ("gcs", "--store: no such kind; got 'gcs'"),
+        ("s3:latency=5", "--store s3:latency: has no unit"),
+        ("s3:retry_share=1", "--store s3:retry_share: should be less than 1"),
+        ("s3:prefix=2", "--store s3:prefix: is not a known key"),
     ],
 )
 def test_an_object_store_that_is_none_is_refused(written, said, toys, capsys):
@@ -255,4 +257,6 @@ def test_every_registered_order_is_looked_at():
         cache_nbytes=None,
         epochs=2,
     )
-    assert {order.kind for order in request.defaults(shape).values()} == set(request.kinds())
+    assert {order.kind for order in request.defaults(shape).values()} == set(
+        request.kinds_of(request.AnyOrder)
+    )

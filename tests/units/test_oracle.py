@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,8 +15,8 @@ from simshuffle.studies.oracle import machine as points
 from simshuffle.studies.oracle import request as requests
 from simshuffle.studies.oracle import tables as recommend
 from simshuffle.studies.oracle import text, verb
-from simshuffle.studies.oracle.figures import figures, memory_chart, shown_points, times_chart
-from simshuffle.studies.oracle.machine import FRACTIONS, scale_of
+from simshuffle.studies.oracle.figures import memory_chart, shown_points, times_chart
+from simshuffle.studies.oracle.machine import FRACTIONS, Machine
 from simshuffle.studies.oracle.request import request
 from simshuffle.studies.oracle.study import STUDY
 from simshuffle.studies.oracle.tables import LOOP, MEMORY, STORED
@@ -163,18 +162,16 @@ class Fixed(Data):
 
 def test_a_point_by_hand():
     scenario = tiny(world_size=8, workload__jitter__compute=0)
-    scale = scale_of(scenario.with_values({"workload.exchange": "local_shuffle"}), 8)
-    from simshuffle.lowering.division import job_of
-
-    job = job_of(scenario.with_values({"workload.model.layers": "vgg16"}), 8)
-    found = points.point("x", Fixed(), job, scale, lambda node: 1.0)
-    of, count = found.row, scale.bounds.iterations
+    own = {"workload.exchange": "local_shuffle", "workload.model.layers": "vgg16"}
+    machine = Machine(scenario.with_values(own), 8)
+    of, sent = machine.possible("x", Fixed(), lambda node: 1.0)
+    count = machine.bounds.iterations
     assert (of["compute_s"], of["exposed_s"], of["bubble_s"]) == (2 * count, 2 * count, 0)
     # what replicas send may hide, what a group sends may not
     assert of["epoch_low_s"] == pytest.approx(of["loop_s"] - count)
     assert of["epoch_high_s"] == pytest.approx(of["loop_s"] + of["io_s"])
     assert of["memory_nbytes"] == 15
-    assert found.sent == {"halo": count, "gradients": count}
+    assert sent == {"halo": count, "gradients": count}
     assert (of["bottleneck"], of["bottleneck_s"]) == ("compute", 2 * count)
 
 
@@ -188,13 +185,13 @@ def test_what_the_loop_waits_for_is_the_bottleneck():
 
 def test_the_largest_hidden_exchange_adds_the_tolerance(result):
     scenario = tiny(world_size=8)
-    scale = scale_of(scenario, 8)
-    assert scale.exchange is not None
-    assert (np.diff(scale.exchange) >= 0).all()
-    free = replace(scale, exchange=scale.exchange * 0)
-    assert free.hidden_fraction(1e3, 0.0) == 1.0
-    costly = replace(scale, exchange=FRACTIONS * 50.0)
-    assert costly.hidden_fraction(1e3, 0.0) == pytest.approx(0.2, rel=0.01)
+    machine = Machine(scenario, 8)
+    assert machine.exchange is not None
+    assert (np.diff(machine.exchange) >= 0).all()
+    machine.exchange = machine.exchange * 0
+    assert machine.hidden_fraction(1e3, 0.0) == 1.0
+    machine.exchange = FRACTIONS * 50.0
+    assert machine.hidden_fraction(1e3, 0.0) == pytest.approx(0.2, rel=0.01)
     found = result.tables["points"]
     assert found.loc[found["world_size"] == 1, "hidden_exchange"].isna().all()
     assert (
@@ -203,8 +200,8 @@ def test_the_largest_hidden_exchange_adds_the_tolerance(result):
 
 
 def test_where_no_fraction_is_exchanged_none_is_hidden():
-    scale = scale_of(tiny(workload__exchange="local_shuffle"), 8)
-    assert scale.hidden_fraction(1.0, 0.0) is None
+    machine = Machine(tiny(workload__exchange="local_shuffle"), 8)
+    assert machine.hidden_fraction(1.0, 0.0) is None
 
 
 # --------------------------------------------------------------------------------------- strategies
@@ -298,7 +295,7 @@ def test_where_nothing_fits_the_least_too_large_is_named():
     ("options", "said"),
     [
         (["--strategies", "spatiel"], ["--strategies", "'spatiel'", "Did you mean 'spatial'?"]),
-        (["--strategies", "spatial:way=2"], ["--strategies", "ways", "'spatial:way=2'"]),
+        (["--strategies", "spatial:way=2"], ["--strategies spatial:way", "ways"]),
         (["--strategies", "tensor:ways=2"], ["tensor (2) on 4 GPUs", "--strategies"]),
         (["--strategies", ","], ["--strategies", "must name one strategy"]),
         (["--world-sizes", "64"], ["--world-sizes", "got 64", "32 is the largest"]),
@@ -411,7 +408,7 @@ def test_a_table_that_lacks_a_point_is_refused(folder, tmp_path, capsys):
 
 
 def test_figures_can_be_read_and_say_how_close_a_point_comes(result):
-    drawn = figures(result.all_tables, 3 * GIB)
+    drawn = STUDY.figures(result)
     assert {name: list(faults(figure)) for name, figure in drawn.items()} == {
         "times": [],
         "memory": [],

@@ -31,7 +31,6 @@ from simshuffle.studies.validation.predict import (
 from simshuffle.studies.validation.study import STUDY
 from simshuffle.studies.validation.table import (
     COLUMNS,
-    Coverage,
     Row,
     assignments,
     coverage,
@@ -290,7 +289,8 @@ def test_fitted_rows_are_judged_apart() -> None:
 
 def test_the_coverage_counts_predicted_rows_within_their_interval() -> None:
     # a has an interval and is in it, b is one number and is not it; c is fitted, d not predicted
-    assert coverage(results()) == Coverage(rows=2, inside=1, intervals=1, inside_intervals=1)
+    counts = {"rows": 2, "inside": 1, "intervals": 1, "inside_intervals": 1}
+    assert coverage(results()) == counts
     text = coverage_text(results())
     assert "Of 2 predicted rows 1 lie within their interval" in text
     assert "1 have an interval and not one number, of which 1 lie within it" in text

@@ -23,11 +23,7 @@ EQUAL = Look(colour=GREY, width=0.7)
 
 def residuals_chart(residuals: pd.DataFrame) -> Chart:
     """Fitted against measured values on the left, and the relative error on the right; a row for
-    each unit, a colour for each law.
-
-    Args:
-        residuals: the table `simshuffle.studies.calibrate.tables.RESIDUALS`. Rows that were not
-            fitted are hollow.
+    each unit, a colour for each law. Rows of the table `RESIDUALS` that were not fitted are hollow.
     """
     laws = list(dict.fromkeys(residuals["law"]))
     looks = {

@@ -114,6 +114,7 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: it cannot be read, is too large, or is not text.
     """
+    raw = b""
     try:
         if not path.is_file():
             rule = "is a folder" if path.is_dir() else "no such file"
@@ -122,13 +123,10 @@ def read_text(path: Path) -> str:
             rule = f"must be at most {LARGEST >> 20} MiB"
             raise bad_file(path, rule, f"{size} B", "Cut out the benchmark's table.")
         raw = path.read_bytes()
-    except InputError:
-        raise
-    except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        raise bad_file(path, f"cannot be read: {what}", remedy="Check the path.") from None
-    try:
         text = raw.decode("utf-8-sig")
+    except OSError as error:
+        what = error.strerror or str(error)
+        raise bad_file(path, f"cannot be read: {what}", remedy="Check the path.") from None
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         rule, remedy = "must be text in UTF-8", "Save it as UTF-8."
@@ -139,22 +137,16 @@ def read_text(path: Path) -> str:
 def sources(
     paths: Sequence[str | Path], ranks: int | None = None, hosts: int | None = None
 ) -> list[Source]:
-    """The texts of all files.
-
-    Args:
-        paths: the files.
-        ranks, hosts: for files that do not say it; None if not known.
+    """The texts of all files; ``ranks`` and ``hosts``, if known, for those that do not say it.
 
     Raises:
         InputError: a file cannot be read, there is none, or two have the same name.
     """
     names = [Path(path).name for path in paths]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        rule, value = "files must have different names", ", ".join(twice)
-        refuse("", rule, value, "Rename one of them.", "calibrate")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        rule = "files must have different names"
+        refuse("", rule, ", ".join(twice), "Rename one of them.", "calibrate")
     if not names:
-        rule = "needs at least one measurement file"
-        refuse("", rule, "none", "Name one.", "calibrate")
+        refuse("", "needs at least one measurement file", "none", "Name one.", "calibrate")
     given = ranks or 0, math.nan if hosts is None else float(hosts)
     return [Source(Path(path), read_text(Path(path)), *given) for path in paths]

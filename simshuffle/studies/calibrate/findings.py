@@ -35,8 +35,7 @@ class Parameter:
 
     key: str  # dotted key of a scenario; or, where ``usable`` is False, a name for people
     value: Value  # SI value, or the points of a curve
-    # low, high: ends of the interval of 95 %, like ``value``; None where the points are too few for
-    # one
+    # ends of the interval of 95 %, like ``value``; None where the points are too few for one
     low: Value | None
     high: Value | None
     dimension: Dimension | None  # of the values; None for a pure number
@@ -59,11 +58,6 @@ class Parameter:
             points = {_text(x, place): _text(y, self.dimension) for x, y in value}
             return {"points": points, "interpolation": "log"}
         return _text(value, self.dimension)
-
-
-def _is_finite(value: Value) -> bool:
-    values = [y for _, y in value] if isinstance(value, tuple) else [value]
-    return bool(np.isfinite(values).all())
 
 
 def _text(value: float, dimension: Dimension | None) -> Any:
@@ -159,21 +153,18 @@ class Findings:
         count: int | None = None,
         source: str = "",
     ) -> None:
-        """What was fitted to ``rows``.
+        """What was fitted to ``rows`` of the measurements, as of `Parameter`.
 
         Args:
-            rows: of the measurements.
-            error: see `Parameter`.
+            rows, error, key, dimension, note, model: see there.
             over: quantities that it was measured over.
-            key: see `Parameter`.
             estimate: the value and the ends of its interval, which it has not where one is nan.
-            dimension, note, model: see `Parameter`.
             name: of what no scenario has a key for.
-            count: measurements that it comes from; None for that of the rows.
-            source: files and tool; '' for those of the rows.
+            count, source: its rows, and files and tool; by default those of ``rows``.
         """
         value, *ends = estimate
-        low, high = ends if all(map(_is_finite, ends)) else (None, None)
+        finite = all(np.isfinite(np.ravel(end)).all() for end in ends)
+        low, high = ends if finite else (None, None)
         spans = {quantity: span(rows[COLUMNS[quantity]]) for quantity in over}
         basis = spans, error, len(rows) if count is None else count, source or sources(rows)
         found = (name or key, value, low, high, dimension, *basis, note, model, not name)

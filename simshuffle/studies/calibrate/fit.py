@@ -35,8 +35,7 @@ class Fit:
     """Coefficients c of y = offset + x @ c."""
 
     value: Floats  # (k,) coefficients, not negative. 0 for one that the data do not need.
-    # low, high: (k,) ends of the interval; nan where the points are too few, or the coefficient is
-    # 0
+    # (k,) ends of the interval; nan where the points are too few, or the coefficient is 0
     low: Floats
     high: Floats
     fitted: Floats  # (n,) values of the law
@@ -81,11 +80,9 @@ def _in_logs(x: Floats, y: Floats, known: Floats, start: Floats) -> tuple[Floats
         residual, jacobian = _residuals(x, y, known, theta)
         if step:
             scale = _scale(residual, x.shape[1])
-        weight = (
-            np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300))
-            if scale > _EXACT
-            else np.ones(len(y))
-        )
+        weight = np.ones(len(y))
+        if scale > _EXACT:
+            weight = np.minimum(1.0, _HUBER * scale / np.maximum(np.abs(residual), 1e-300))
         root = np.sqrt(weight)
         change = np.linalg.lstsq(root[:, None] * jacobian, root * residual, rcond=None)[0]
         theta = theta + np.clip(change, -1.0, 1.0)
@@ -137,11 +134,7 @@ def mean_interval(mean: float, spread: float, count: int) -> tuple[float, float]
 
 def pooled_half_widths(residual: Floats, counts: NDArray[np.int64]) -> Floats:
     """Half the widths of the t intervals of the means of groups that share one spread: (groups,);
-    nan if the rows are too few.
-
-    Args:
-        residual: (n,) deviations from the means of the groups.
-        counts: (groups,) rows of each.
+    nan if the rows are too few. ``residual``: (n,) deviations from the means of the groups.
     """
     dof = len(residual) - len(counts)
     if dof < LEAST_DOF:
@@ -188,10 +181,7 @@ def saturation(x: Floats, y: Floats) -> tuple[float, float, NDArray[np.bool_]]:
 
     Every split of the ascending ``x`` is tried: those below grow, those above are on the ceiling.
     Without a ceiling (all grow) the ceiling is nan and no row is on it; with a single x there is no
-    slope (nan), and all are on the ceiling.
-
-    Args:
-        x, y: (n,) positive.
+    slope (nan), and all are on the ceiling. ``x`` and ``y``: (n,) positive.
     """
     places = np.unique(x)
     if len(places) == 1:

@@ -61,11 +61,11 @@ NO_INTERVAL = (math.nan, math.nan)
 
 
 class Side(NamedTuple):
-    """One of the two sides of a ring: its name, and the keys that it sets."""
+    """One of the two sides of a ring."""
 
     name: str
-    latency: str
-    bandwidth: str
+    latency: str  # key that it sets
+    bandwidth: str  # likewise
 
 
 INTRA, INTER = (
@@ -75,11 +75,8 @@ INTRA, INTER = (
 
 
 def allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
-    """Latencies and bus bandwidths of a ring, inside a host and between hosts.
-
-    Args:
-        rows: measurements with the operation all_reduce.
-        used: which of them to fit; the others are predicted.
+    """Latencies and bus bandwidths of a ring, inside a host and between hosts, from the rows that
+    are ``used``; the others are predicted.
 
     Raises:
         InputError: the rows are of two tools, or do not say on how many hosts they ran.
@@ -248,14 +245,8 @@ def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
 
 
 def transfers(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
-    """Read and write bandwidth from IOR.
-
-    Args:
-        rows: measurements with the operation read or write.
-        used: which of them to fit.
-        storage: 'pfs', the parallel file system, or 'ssd', the SSDs of the hosts, of which each has
-            its share.
-    """
+    """Read and write bandwidth from IOR, from the rows that are ``used``, of the ``storage`` 'pfs',
+    the parallel file system, or 'ssd', the SSDs of the hosts, of which each has its share."""
     out = Findings()
     for operation in ("read", "write"):
         chosen = rows["operation"] == operation
@@ -350,7 +341,7 @@ def opens(rows: pd.DataFrame, used: pd.Series, storage: str) -> Findings:
             f"{sources(rows)}: no run with a single task, so the latency of an open was not fitted."
         )
     else:
-        _rate(out, alone, f"{STORAGES[storage]}.latency", inverse=True)
+        _rate(out, alone, f"{STORAGES[storage]}.latency")
     measured = rows["rate"].to_numpy(float)
     fitted = np.array([means[int(ranks)] for ranks in rows["ranks"]])
     law = f"{operation.replace('_', ' ')} ({storage})"
@@ -369,23 +360,14 @@ def _pooled(rows: pd.DataFrame) -> tuple[float, float, int]:
     return mean, float(np.sqrt(squares / (total - 1))) if total > 1 else math.nan, int(total)
 
 
-def _rate(
-    out: Findings,
-    rows: pd.DataFrame,
-    key: str,
-    note: str = "",
-    *,
-    name: str = "",
-    inverse: bool = False,
-) -> None:
-    """The rate of opens of some clients; or if ``inverse`` the time of an open of one."""
+def _rate(out: Findings, rows: pd.DataFrame, key: str, note: str = "", *, name: str = "") -> None:
+    """The rate of opens of some clients; or as a latency the time of an open of one."""
     mean, spread, count = _pooled(rows)
     low, high = mean_interval(mean, spread, count)
     over = ["clients"] + ["file_size"] * bool(rows["nbytes"].notna().all())
-    about = rows, mean_error(rows["rate"].to_numpy(float), mean), over, key
-    if inverse:
+    estimate, dimension = (mean, max(low, 0.0), high), Dimension.FREQUENCY
+    if key.endswith("latency"):
         ends = (1 / high, 1 / low) if low > 0 else NO_INTERVAL
-        out.add(*about, (1 / mean, *ends), Dimension.SECONDS, note, name=name, count=count)
-    else:
-        estimate = mean, max(low, 0.0), high
-        out.add(*about, estimate, Dimension.FREQUENCY, note, name=name, count=count)
+        estimate, dimension = (1 / mean, *ends), Dimension.SECONDS
+    error = mean_error(rows["rate"].to_numpy(float), mean)
+    out.add(rows, error, over, key, estimate, dimension, note, name=name, count=count)

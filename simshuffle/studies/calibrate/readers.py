@@ -1,5 +1,4 @@
-"""The kinds of measurement files: how each is recognised, and what reads it. nccl-tests has a file
-of its own.
+"""The kinds of measurement files: how each is recognised, and what reads it.
 
 OSU (github.com/mvapich, util/osu_util): sizes are bytes, times microseconds, bandwidths MB/s of 1e6
 bytes. ``osu_alltoall`` counts the bytes for each pair of ranks. The tables do not say how many

@@ -148,14 +148,12 @@ def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
 def _check(found: Findings, count: int) -> None:
     """See that something was fitted, and nothing twice."""
     keys = [p.key for p in found.parameters if p.usable and not p.model]
-    twice = sorted({key for key in keys if keys.count(key) > 1})
-    rule, value = "several files measured the same parameter", ", ".join(twice)
-    remedy = "Calibrate them one by one, and include the fragments in the order of your trust."
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        rule, remedy = "several files measured the same parameter", "Calibrate them one by one."
+        refuse("", rule, ", ".join(twice), remedy, "calibrate")
     if not found.parameters:
-        rule, value = "; ".join(["nothing could be fitted", *found.notes]), f"{count} rows"
-        remedy = "Give more files, or a larger --fit-up-to."
-    if twice or not found.parameters:
-        refuse("", rule, value, remedy, "calibrate")
+        rule, remedy = "; ".join(["nothing could be fitted", *found.notes]), "Give more files."
+        refuse("", rule, f"{count} rows", remedy, "calibrate")
 
 
 def networks(
@@ -213,9 +211,8 @@ def _network(entry: str, accelerator: str | None) -> training.Network:
     # the forward and backward pass
     times = model["accelerators"].get(chosen)
     update = parse_quantity(times["update"], Dimension.SECONDS) if times else 0.0
-    return training.Network(
-        entry, parse_quantity(model["gradient_size"], Dimension.NBYTES), chosen, update
-    )
+    gradients = parse_quantity(model["gradient_size"], Dimension.NBYTES)
+    return training.Network(entry, gradients, chosen, update)
 
 
 class Calibration(Result):
@@ -320,9 +317,8 @@ def again(folder: Path, meta: Meta) -> Request[CalibrationCell]:
     Raises:
         InputError: always; it names them.
     """
-    files = ", ".join(meta["measured"])
     rule = "must hold the files that were read, and a calibration has their digests alone"
-    remedy = f"Calibrate {files} again, and simshuffle compare the two folders."
+    remedy = f"Calibrate {', '.join(meta['measured'])} again, and compare the two folders."
     refuse("", rule, "calibration", remedy, str(folder))
 
 

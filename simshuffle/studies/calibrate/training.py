@@ -20,13 +20,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.calibrate.findings import (
-    Findings,
-    Value,
-    groups,
-    mean_error,
-    sources,
-)
+from simshuffle.studies.calibrate.findings import Findings, Value, groups, mean_error, sources
 from simshuffle.studies.calibrate.fit import (
     Estimate,
     Floats,
@@ -67,8 +61,7 @@ def training(
     """Compute times, bus bandwidths, jitter and rate of opens.
 
     Args:
-        rows: measurements with the operation iteration.
-        used: which of them to fit; the others are predicted.
+        rows, used: measurements, and which of them to fit; the others are predicted.
         networks: by the model's name in the log.
         gpus_per_host: for rows that do not say on how many hosts they ran.
         epochs: 'steady' for the second epoch and later ones, 'all' for all.
@@ -79,10 +72,7 @@ def training(
         rows, used = rows[steady], used[steady]
     runs = _runs(rows, used, networks, gpus_per_host)
     if runs.empty:
-        out.notes.append(
-            "epoch log: no steady epoch (from the second on); use --epochs all to take the first"
-            " ones too."
-        )
+        out.notes.append("epoch log: no steady epoch (from the second on); use --epochs all.")
         return out
     out.notes.append(
         f"epoch log: {gpus_per_host} GPUs in a host where the log does not say (--gpus-per-host)."
@@ -95,10 +85,7 @@ def training(
     fitted = runs[runs["used"] & runs["bus_bandwidth"].notna()]
     for model in networks:
         if not (runs["model"].eq(model) & runs["ranks"].eq(1)).any():
-            out.notes.append(
-                f"{model}: no run on one GPU (that is fitted), so what the allreduce adds is not"
-                " known."
-            )
+            out.notes.append(f"{model}: no run on one GPU that is fitted, so no allreduce either.")
     for side, inside in ((INTRA, True), (INTER, False)):
         here, there = ((of["hosts"] == 1) == inside for of in (fitted, runs))
         _bandwidth(out, side, fitted[here], runs[there], rows)
@@ -121,10 +108,8 @@ def _step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool
     the notes say so.
     """
     if bound:
-        out.notes.append(
-            f"{network.name}: all runs on several GPUs wait for samples; the one on one GPU may,"
-            " too."
-        )
+        why = "all runs on several GPUs wait for samples; the one on one GPU may, too."
+        out.notes.append(f"{network.name}: {why}")
     name, largest = network.name, rows["batch"].max()
     for (batch,), of in groups(rows, "batch"):
         values = of["seconds"].to_numpy(float)
@@ -138,16 +123,12 @@ def _step_times(out: Findings, rows: pd.DataFrame, network: Network, bound: bool
             out.add(*about, "", estimate, Dimension.SECONDS, model=name, name=title)
         out.compare(of, "iteration on one GPU", "s", values, np.full(len(of), median))
         if median <= network.update_s:
-            out.notes.append(
-                f"{name}: an iteration takes less than the update of the catalog; no step times"
-                " were fitted."
-            )
+            why = "an iteration takes less than the update of the catalog: no step times."
+            out.notes.append(f"{name}: {why}")
             continue
         if rows["batch"].nunique() > 1:
-            out.notes.append(
-                f"{name}: several batch sizes on one GPU; the step times are of the largest,"
-                f" {largest}."
-            )
+            why = f"several batch sizes on one GPU; the step times are of the largest, {largest}."
+            out.notes.append(f"{name}: {why}")
         if batch == largest:
             _passes(out, network, (median, *ends), int(batch), about)
 
@@ -254,10 +235,7 @@ def _opens(out: Findings, runs: pd.DataFrame, rows: pd.DataFrame) -> None:
     only the highest rate that was seen."""
     bound = runs[runs["bound"] & (runs["hosts"] > 1)]
     if bound.empty:
-        out.notes.append(
-            "epoch log: no run between hosts clearly waits for its samples, so no rate of opens was"
-            " fitted."
-        )
+        out.notes.append("epoch log: no run between hosts waits for samples: no rate of opens.")
         return
     rates = bound.assign(rate=bound["ranks"] * bound["batch"] / bound["best"])
     lower = False

@@ -191,10 +191,7 @@ def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[d
 
 
 def summary(
-    orders: Sequence[EpochOrder],
-    shape: Shape,
-    epochs: Sequence[dict[str, Any]],
-    shards: Floats,
+    orders: Sequence[EpochOrder], shape: Shape, epochs: Sequence[dict[str, Any]], shards: Floats
 ) -> dict[str, Any]:
     """The row of `loaders` behind the unit; ``shards`` are those of `windows`."""
     table, readers = pd.DataFrame(epochs), shape.readers

@@ -44,12 +44,7 @@ LEAST = 0.01
 
 def loader_chart(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Chart:
     """Companions on a rank against the bytes of the last epoch over those of the data set, both
-    logarithmic, a point for each loader; below, which number stands for which.
-
-    Args:
-        loaders: table `loaders`.
-        says: of the result.
-    """
+    logarithmic, a point for each loader; below, which number stands for which."""
     shown = loaders[(loaders["problem"] == "") & loaders["rank_companions"].notna()]
     names = [f"{number} {name}" for number, name in enumerate(shown["loader"], 1)]
     random = says["rank_companions"]
@@ -84,13 +79,8 @@ def _labelled(
 ) -> pd.DataFrame:
     """Points with the numbers from 1 on of those that are near each other as text of the rightmost
     of them."""
-    place = np.stack(
-        [
-            np.log(rows[name] / low) / np.log(high / low)
-            for name, (low, high) in (("x", across), ("y", up))
-        ],
-        axis=1,
-    )
+    x, y = np.log(rows["x"] / across[0]), np.log(rows["y"] / up[0])
+    place = np.stack([x / np.log(across[1] / across[0]), y / np.log(up[1] / up[0])], axis=1)
     near = np.abs(place[:, None] - place).max(axis=2) < NEAR
     texts = [""] * len(rows)
     for group in map(sorted, nx.connected_components(nx.from_numpy_array(near))):
@@ -108,16 +98,13 @@ ANSWER, OWN = "smallest that wastes nothing", "the scenario's own"
 
 def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
     """Samples a second against workers, a panel for each run, a line for each number of batches
-    ahead of a worker and of its threads; the need of the loops is a rule.
-
-    Args:
-        settings: table `settings`.
-        answers: table `answers`.
-    """
+    ahead of a worker and of its threads; the need of the loops is a rule."""
     rows = settings.assign(
         x=settings["workers"].astype(float),
         y=settings["samples_per_s"],
-        look=[_name(*of) for of in settings[["workers", "threads", "prefetch"]].to_numpy()],
+        # what a line is called: batches ahead for each worker, and threads
+        look=(settings["prefetch"] / settings["workers"]).map("{:.3g} ahead for a worker".format)
+        + settings["threads"].map(lambda n: f", {n} threads" if n > 1 else ""),
     )
     rows["tip"] = rows["look"] + ", " + rows["binds"].where(rows["binds"] != LOOP, "no stall")
     whole = rows[rows["prefetch"] % rows["workers"] == 0]
@@ -151,12 +138,6 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
     about = "Samples that loaders bring in a second, by their workers and the batches ahead."
     height = 1.4 * len(panels)
     return Chart(panels, height, looks, about, y="samples/s")
-
-
-def _name(workers: int, threads: int, prefetch: int) -> str:
-    """What a line is called: batches ahead for each worker, and threads."""
-    ahead = f"{prefetch / workers:.3g} ahead for a worker"
-    return ahead if threads == 1 else f"{ahead}, {threads} threads"
 
 
 POLICY_LOOKS = {
@@ -206,12 +187,11 @@ def _policies(policies: pd.DataFrame, case: str) -> Panel:
     pieces = stacked(pd.concat(shares), "y", "size", ("x", "x2"))
     texts = [_beside(row) for row in rows.to_dict("records")]
     ends = rows.assign(text=texts, x=rows["x"].where(fits, 1.0))
-    known, unknown = Look(colour="#000000"), Look(colour="#666666")
     marks = [
         Mark("bar", pieces[pieces["size"] > 0], thick=0.72),
         rule("no wait", x=1.0),
-        Mark("text", ends[fits], aside=(2, 0), look=known),
-        Mark("text", ends[~fits], aside=(3, 0), look=unknown),
+        Mark("text", ends[fits], aside=(2, 0), look=Look(colour="#000000")),
+        Mark("text", ends[~fits], aside=(3, 0), look=Look(colour="#666666")),
     ]
     names = [str(name).replace("_", " ") for name in rows["policy"]]
     x = Axis(low=0.0, high=1.36 * (longest or 1.0), small=True)

@@ -20,7 +20,6 @@ from simshuffle.spec.arrays import Ints64
 
 MOST = {"epoch": 100_000, "rank": 2**20, "worker": 4096, "position": 2**28, "sample": 2**28}
 """No number of these columns is as large."""
-SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,8 @@ def read(path: Path) -> RecordedOrder:
     if problems:
         raise InputError(problems, str(path))
     columns = {name: table[name].to_numpy(np.int64) for name in COLUMNS}
-    for check in (_gaps_of_epochs, _gaps_of_ranks, _gaps_of_positions, _unequal_epochs):
-        if problem := check(columns):
-            raise InputError(problem, str(path))
+    if problem := next(_gaps(columns), None):
+        raise InputError(problem, str(path))
     by_epoch = np.argsort(columns["epoch"], kind="stable")
     ends = np.cumsum(np.bincount(columns["epoch"]))[:-1]
     rows = np.split(by_epoch, ends)
@@ -76,12 +74,12 @@ def read(path: Path) -> RecordedOrder:
 
 
 def _table(path: Path) -> pd.DataFrame:
-    if path.suffix not in SUFFIXES:
+    readers: dict[str, Any] = {".csv": pc.read_csv, ".parquet": pq.read_table}
+    if path.suffix not in readers:
         rule, remedy = "must be a CSV or Parquet file", "Name one that ends in .csv or .parquet."
         refuse("--check", rule, repr(str(path)), remedy, "command line")
     try:
-        read_table: Any = pc.read_csv if path.suffix == ".csv" else pq.read_table
-        table: pd.DataFrame = read_table(path).to_pandas()
+        table: pd.DataFrame = readers[path.suffix](path).to_pandas()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _unreadable(path, error) from None
     return table
@@ -107,64 +105,42 @@ def _not_whole(values: pd.Series[Any], name: str) -> Iterator[Problem]:
         yield Problem(f"row {row + 1}: {name}", rule, given[:60], f"Correct the {name}.")
 
 
-def _row(columns: dict[str, Ints64], epoch: int) -> str:
-    """Where the first row of an epoch is."""
-    return f"row {int((columns['epoch'] == epoch).argmax()) + 1}"
+def _gaps(columns: dict[str, Ints64]) -> Iterator[Problem]:
+    """What is wrong with the numbers of epochs, ranks and positions; the first problem counts."""
+    epoch, rank, rows = columns["epoch"], columns["rank"], np.arange(len(columns["epoch"]))
+    counts, ranks = np.bincount(epoch), int(columns["rank"].max()) + 1
 
+    def first(number: int) -> str:
+        return f"row {int((epoch == number).argmax()) + 1}"
 
-def _gaps_of_epochs(columns: dict[str, Ints64]) -> Problem | None:
-    known = np.unique(columns["epoch"])
-    wrong = known != np.arange(len(known))
-    if not wrong.any():
-        return None
-    place = int(wrong.argmax())
-    rule = f"epochs must be numbered from 0 on without a gap: there is no epoch {place}"
-    where = f"{_row(columns, known[place])}: epoch"
-    return Problem(where, rule, str(known[place]), "Number them so.")
-
-
-def _gaps_of_ranks(columns: dict[str, Ints64]) -> Problem | None:
-    """Ranks that an epoch has no rows of."""
-    epochs, ranks = int(columns["epoch"].max()) + 1, int(columns["rank"].max()) + 1
-    if epochs * ranks > 4 * len(columns["rank"]) + 2**20:  # most have none, and memory is short
-        rule = f"every rank must hand out samples in every epoch: there are {ranks} ranks"
-        remedy = "Number ranks from 0 on, and record all of them."
-        return Problem("rank", rule, f"{len(columns['rank'])} rows", remedy)
-    there = np.bincount(columns["epoch"] * ranks + columns["rank"], minlength=epochs * ranks)
-    if there.all():
-        return None
-    epoch, rank = divmod(int((there == 0).argmax()), ranks)
-    rule = f"every rank must hand out samples in every epoch: epoch {epoch} has none of rank {rank}"
+    if not counts.all():
+        gap = int((counts == 0).argmax())
+        beyond = int(epoch[epoch > gap].min())
+        rule = f"epochs must be numbered from 0 on without a gap: there is no epoch {gap}"
+        yield Problem(f"{first(beyond)}: epoch", rule, str(beyond), "Number them so.")
+    every = "every rank must hand out samples in every epoch:"
     remedy = "Number ranks from 0 on, record all of them, or leave that epoch out."
-    return Problem(f"{_row(columns, epoch)}: rank", rule, "", remedy)
-
-
-def _gaps_of_positions(columns: dict[str, Ints64]) -> Problem | None:
-    """Positions of a worker that are missing, or there twice."""
-    rows = np.lexsort(tuple(columns[name] for name in ("position", "worker", "rank", "epoch")))
-    owner = np.stack([columns[name][rows] for name in ("epoch", "rank", "worker")])
-    position = columns["position"][rows]
-    begins = np.ones(len(rows), np.bool_)
+    if len(counts) * ranks > 4 * len(rows) + 2**20:  # most have none, and memory is short
+        yield Problem("rank", f"{every} there are {ranks} ranks", f"{len(rows)} rows", remedy)
+    there = np.bincount(epoch * ranks + rank, minlength=len(counts) * ranks)
+    if not there.all():
+        of, missing = divmod(int((there == 0).argmax()), ranks)
+        rule = f"{every} epoch {of} has none of rank {missing}"
+        yield Problem(f"{first(of)}: rank", rule, "", remedy)
+    order = np.lexsort(tuple(columns[name] for name in ("position", "worker", "rank", "epoch")))
+    owner = np.stack([columns[name][order] for name in ("epoch", "rank", "worker")])
+    position, begins = columns["position"][order], np.ones(len(rows), np.bool_)
     begins[1:] = (owner[:, 1:] != owner[:, :-1]).any(axis=0)
-    first = np.flatnonzero(begins)
-    wanted = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
-    wrong = position != wanted
-    if not wrong.any():
-        return None
-    place = int(wrong.argmax())
-    epoch, rank, worker = owner[:, place]
-    of = f"of worker {worker} of rank {rank} in epoch {epoch}"
-    what = "is there twice" if position[place] < wanted[place] else "follows a gap"
-    rule = f"positions {of} must be 0, 1, 2 and so on: this one {what}"
-    remedy = "Number what each worker hands out from 0 on."
-    return Problem(f"row {rows[place] + 1}: position", rule, str(position[place]), remedy)
-
-
-def _unequal_epochs(columns: dict[str, Ints64]) -> Problem | None:
-    counts = np.bincount(columns["epoch"])
-    if (counts == counts[0]).all():
-        return None
-    epoch = int((counts != counts[0]).argmax())
-    rule = f"every epoch must have as many rows as epoch 0, {counts[0]}; epoch {epoch} has others"
-    remedy = "Record every epoch to its end, or leave that one out."
-    return Problem(f"{_row(columns, epoch)}: epoch", rule, f"{counts[epoch]} rows", remedy)
+    wanted = rows - np.maximum.accumulate(np.where(begins, rows, 0))
+    if (wrong := position != wanted).any():
+        place = int(wrong.argmax())
+        of, number, worker = owner[:, place]
+        what = "is there twice" if position[place] < wanted[place] else "follows a gap"
+        whose = f"positions of worker {worker} of rank {number} in epoch {of}"
+        rule, remedy = f"{whose} must be 0, 1, 2 and so on: this one {what}", "Number them from 0."
+        yield Problem(f"row {order[place] + 1}: position", rule, str(position[place]), remedy)
+    if (wrong := counts != counts[0]).any():
+        other = int(wrong.argmax())
+        rule = f"every epoch must have as many rows as epoch 0, {counts[0]}"
+        remedy = "Record every epoch to its end, or leave that one out."
+        yield Problem(f"{first(other)}: epoch", rule, f"{counts[other]} rows", remedy)

@@ -131,16 +131,19 @@ class CaseCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: the rows of the tables without the name of the case."""
         found = compare(self.system, self.case, self.seed, self.policies)
-        epochs = []
-        for of in found:
-            for number, epoch in enumerate(of.epochs):
-                spent = (epoch.seconds, epoch.compute, max(epoch.seconds - epoch.compute, 0.0))
-                read = (epoch.readers, *epoch.nbytes, *epoch.fetch[:READY])
-                epochs.append([of.policy, number, *spent, *read])
-        return Outcome({"policies": [policy_row(of) for of in found], "epochs": epochs})
+        epochs = [
+            [
+                *(of.policy, number, each.seconds, each.compute),
+                *(max(each.seconds - each.compute, 0.0), each.readers),
+                *(*each.nbytes, *each.fetch[:READY]),
+            ]
+            for of in found
+            for number, each in enumerate(of.epochs)
+        ]
+        return Outcome({"policies": [_policy_row(of) for of in found], "epochs": epochs})
 
 
-def policy_row(outcome: PolicyOutcome) -> list[Any]:
+def _policy_row(outcome: PolicyOutcome) -> list[Any]:
     """The columns of `policies` behind the case; times and shares are empty where a policy cannot
     be used.
 
@@ -212,7 +215,6 @@ STUDY: Study[list[CaseCell]] = Study(
 )
 
 
-QUANTITIES = ("ratio", "seconds", "coverage")
 KEYS = ("study", "case", "policy", "to", "quantity")
 
 
@@ -228,14 +230,12 @@ def predicted(values: Mapping[str, str]) -> float:
     Raises:
         InputError: a name is not known, or the policy cannot be used there.
     """
-    missing = [key for key in KEYS[:3] if key not in values]
-    if missing:
-        problems = [Problem(key, "is required", remedy="Add it.") for key in missing]
-        raise InputError(problems, "values")
+    if missing := [key for key in KEYS[:3] if key not in values]:
+        raise InputError([Problem(key, "is required", "", "Add it.") for key in missing], "values")
     overrides = tuple((key, value) for key, value in values.items() if key not in KEYS)
     outcomes = _outcomes(values["study"], values["case"], overrides)
     own, quantity = _usable(outcomes, values["policy"]), values.get("quantity", "ratio")
-    _check_known("quantity", quantity, QUANTITIES)
+    _check_known("quantity", quantity, ("ratio", "seconds", "coverage"))
     if quantity == "coverage":
         return own.plan.coverage
     if quantity == "seconds":

@@ -75,11 +75,7 @@ def names() -> list[str]:
 
 def load(reference: str, values: Mapping[str, Any]) -> Cases:
     """The study of a file or of that name; or a scenario, as a study of one case, without its
-    sweep.
-
-    Args:
-        reference: path or name.
-        values: values to set, by dotted key of the study or of the scenario.
+    sweep; ``values`` are set by dotted key of either.
 
     Raises:
         InputError: there is none, or it is not valid; with every problem.
@@ -168,13 +164,8 @@ def system_of(scenario: Scenario) -> System:
         client = servers.client_bandwidth(scenario.hosts)
 
     def storage(capacity: float, read: float, write: float) -> StorageClass:
-        return StorageClass.model_construct(
-            capacity=capacity,
-            read_bandwidth=read,
-            write_bandwidth=write,
-            threads=threads,
-            source="",
-        )
+        of = {"capacity": capacity, "read_bandwidth": read, "write_bandwidth": write}
+        return StorageClass.model_construct(None, **of, threads=threads, source="")
 
     def in_memory(capacity: float) -> StorageClass:
         return storage(capacity, memory.bandwidth, memory.bandwidth)

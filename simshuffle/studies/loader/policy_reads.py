@@ -16,6 +16,7 @@ from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.scenario.workload import SampleSize
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.interpolation import BandwidthByCount
 from simshuffle.spec.record import Bandwidth, Count, Frequency, NBytes, Seconds, Sourced
 from simshuffle.studies.loader.tables import OWN_MEMORY, OWN_SSD, PFS, REMOTE_MEMORY, REMOTE_SSD
@@ -94,9 +95,6 @@ class Case(Sourced):
         return system.model_copy(update={"workers": workers})
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
 Codes = NDArray[np.int8]
 """Sources, see `simshuffle.studies.loader.tables.SOURCES`."""
 
@@ -113,7 +111,7 @@ class Accesses:
     """The reads of all epochs. Samples that travel together are one block; all workers read equally
     many blocks in an epoch."""
 
-    reader: Small  # (epochs, blocks) which worker reads a block
+    reader: Ints32  # (epochs, blocks) which worker reads a block
     nbytes: Floats  # (blocks,) bytes; the mean is that of the data set, so that its size is exact
     samples: float  # samples of a block (a number that need not be whole)
     workers: int  # number of workers
@@ -128,7 +126,7 @@ class Accesses:
         """Blocks that a worker reads in an epoch."""
         return len(self.nbytes) // self.workers
 
-    def stream(self, epoch: int) -> Ints:
+    def stream(self, epoch: int) -> Ints64:
         """Numbers of the blocks that worker 0 reads in an epoch, in order: (own,).
 
         Blocks have no order of their own, so that their numbers may stand for one; what matters is
@@ -136,7 +134,7 @@ class Accesses:
         """
         return np.flatnonzero(self.reader[epoch] == 0)
 
-    def rank_in_first_epoch(self) -> Ints:
+    def rank_in_first_epoch(self) -> Ints64:
         """(blocks,) how many blocks the reader of a block has read before it in the first epoch."""
         order = np.argsort(self.reader[0], kind="stable")
         rank = np.empty(len(order), np.int64)

@@ -12,18 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.studies.loader.policy_reads import (
-    Accesses,
-    Case,
-    Codes,
-    Floats,
-    Ints,
-    Small,
-    System,
-    bandwidths,
-)
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
+from simshuffle.studies.loader.policy_reads import Accesses, Case, Codes, System, bandwidths
 from simshuffle.studies.loader.tables import (
     OWN_MEMORY,
     OWN_SSD,
@@ -32,8 +23,6 @@ from simshuffle.studies.loader.tables import (
     REMOTE_MEMORY,
     REMOTE_SSD,
 )
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -212,14 +201,10 @@ def locality_aware(of: Setup) -> Plan:
     return Plan(sources, memory=of.nbytes(of.memory))
 
 
-def kept_shares(counts: Ints, room: int, most: int) -> Floats:
+def kept_shares(counts: Ints64, room: int, most: int) -> Floats:
     """(most + 1,) share of the samples read so often that fill ``room`` places, those read most
-    often first; what is never read takes none.
-
-    Args:
-        counts: how often each sample is read, at most ``most`` times.
-        room: places.
-        most: reads of a sample.
+    often first; what is never read takes none. ``counts``: how often each sample is read, at most
+    ``most`` times.
     """
     shares, left = np.zeros(most + 1), room
     for count, samples in list(enumerate(np.bincount(counts, minlength=most + 1)))[:0:-1]:
@@ -267,14 +252,10 @@ def placed_by_frequency(
     return [np.full(accesses.own, PFS, np.int8), *later], int(in_memory.sum()), int(on_ssd.sum())
 
 
-def kept_by_others(reader: Small, shares: Sequence[Floats], rng: np.random.Generator) -> Bools:
+def kept_by_others(reader: Ints32, shares: Sequence[Floats], rng: np.random.Generator) -> Flags:
     """Whether any worker but 0 keeps a block in memory, or on its SSD: (2, blocks).
-
-    Args:
-        reader: (epochs, blocks) who reads a block.
-        shares: see `kept_shares`; of memory, and of memory and SSD together.
-        rng: who keeps which of the blocks that are read equally often.
-    """
+    ``reader``: (epochs, blocks) who reads a block; ``shares``: `kept_shares` of memory, and of both
+    together."""
     ordered = np.sort(reader, axis=0)
     out = np.zeros((2, ordered.shape[1]), bool)
     run = np.zeros(ordered.shape[1], np.int64)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.studies.loader.policy_reads import (
     Accesses,
     Case,
     Codes,
-    Floats,
-    Ints,
     System,
     draw,
     fetch_seconds,
@@ -65,17 +64,13 @@ def compare(
     """
     system = case.on(system)
     accesses = draw(case, system.workers, seed)
-    return [
-        outcome(name, accesses, system, case, seed)
-        for name in POLICIES
-        if not policies or name in policies
-    ]
+    chosen = (name for name in POLICIES if not policies or name in policies)
+    return [_outcome(name, accesses, system, case, seed) for name in chosen]
 
 
-def outcome(
+def _outcome(
     policy: str, accesses: Accesses, system: System, case: Case, seed: int
 ) -> PolicyOutcome:
-    """The outcome of one policy."""
     rng = np.random.default_rng([seed, 1, list(POLICIES).index(policy)])
     plan = POLICIES[policy](Setup(accesses, system, case, rng))
     if plan.problem:
@@ -147,9 +142,8 @@ def staging_seconds(system: System, plan: Plan, sample: float) -> float:
     read = float(
         pfs_seconds(system, np.array([memory + ssd]), (memory + ssd) / sample, system.workers)[0]
     )
-    write = memory / system.memory.write_bandwidth + (
-        ssd / system.ssd.write_bandwidth if system.ssd is not None else 0.0
-    )
+    write = memory / system.memory.write_bandwidth
+    write += ssd / system.ssd.write_bandwidth if system.ssd is not None else 0.0
     return max(read, write)
 
 
@@ -164,7 +158,7 @@ def running_max_plus(steps: Floats, earliest: Floats, before: float) -> Floats:
     return np.asarray(total + np.maximum(np.maximum.accumulate(slack), before))
 
 
-def _one_by_one(read: Floats, compute: Floats, freed: Ints, begin: float) -> Floats:
+def _one_by_one(read: Floats, compute: Floats, freed: Ints64, begin: float) -> Floats:
     """What `overlapped` returns, by its definition; sample f can be read when the first
     ``freed[f]`` samples are used."""
     used, available = [begin], begin

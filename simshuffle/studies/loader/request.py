@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,10 +10,9 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
-from simshuffle.scenario.options import scenario_of
+from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
 from simshuffle.scenario.workload import Dataset
-from simshuffle.spec.library import by_kind, catalog_entry, nearest
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.library import catalog_entry, nearest
 from simshuffle.spec.validation import validated
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import MOST_ROWS, FileOrder, LoaderCell, Shape
@@ -29,7 +27,6 @@ SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 """By default: samples, shards, bytes of a sample, and samples of a batch."""
 NOT_OF_SHAPE = {"check", "order", "scenario", "set", "tune", "prefetch_factor", "threads"}
 """Options beside the shape, or that decide it."""
-MOST_NBYTES = 2**53
 ROOM = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
 single shard that two nodes share would drive out all others in turn."""
@@ -40,8 +37,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     """What is asked for: the orders that are named, or all, or that of a file, on a shape.
 
     Raises:
-        InputError: an order is not known, the shape cannot be had, or the file is not as it should
-            be (see `simshuffle.studies.loader.order_file`).
+        InputError: an order is not known, the shape cannot be had, or the file is not valid.
     """
     store_of(options.store)  # what is wrong with it is said first
     of_tuning = {"--prefetch-factor": options.prefetch_factor, "--threads": options.threads}
@@ -54,7 +50,8 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
             rule = "cannot be combined with --check"
             refuse("--order", rule, options.order[0], "Leave one out.", COMMAND_LINE)
         return of_file(options.check, options.check.stem, options)
-    named = {name: order_of(name) for name in options.order}
+    known = kinds_of(AnyOrder)
+    named = {name: record_of("--order", name, known) for name in options.order}
     shape = _shape(_with(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, order) for name, order in orders.items()]
@@ -77,14 +74,8 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     _check_fits(path, found, options)
     nodes = options.nodes or 1
     ranks, epochs = found.ranks // nodes, len(found.epochs)
-    whole = _with(
-        options,
-        nodes=nodes,
-        gpus=ranks,
-        workers=found.workers,
-        epochs=epochs,
-        batch_size=BATCH_SIZE,
-    )
+    own = {"workers": found.workers, "epochs": epochs, "batch_size": BATCH_SIZE}
+    whole = _with(options, nodes=nodes, gpus=ranks, **own)
     shape = _shape(whole, found.samples)
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
@@ -93,13 +84,9 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
 
 
 def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOptions) -> None:
-    """See that a file has the ranks, workers and epochs that are asked for.
-
-    Raises:
-        InputError: with all that differs.
-    """
-    nodes = options.nodes or 1
-    problems = []
+    """See that a file has the ranks, workers and epochs that are asked for, or raise InputError
+    with all that differs."""
+    nodes, problems = options.nodes or 1, []
     if found.ranks % nodes:
         rule = f"must divide the {found.ranks} ranks of {path.name}"
         problems.append(Problem("--nodes", rule, str(nodes), "Say how many nodes there were."))
@@ -138,13 +125,12 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
     each = options.samples_per_shard or -(-samples // (options.shards or min(SHARDS, samples)))
     shard_nbytes = sample_nbytes * min(each, samples)
     if options.shard_size is not None:
-        shard_nbytes = _nbytes(options.shard_size, "--shard-size")
+        shard_nbytes = nbytes_of("--shard-size", options.shard_size)
     share = shard_nbytes * samples / min(each, samples) / (options.nodes or 1)
-    cache = None
-    if options.cache is None:
-        cache = round(ROOM * share)
-    elif options.cache != "none":
-        cache = 0 if options.cache.strip() == "0" else round(_nbytes(options.cache, "--cache"))
+    cache: int | None = round(ROOM * share)
+    if options.cache is not None:
+        given = f"{options.cache} B" if options.cache.strip() == "0" else options.cache
+        cache = None if given == "none" else round(nbytes_of("--cache", given))
     own = ("nodes", "gpus", "workers", "batch_size", "epochs", "seed")
     values = {
         **{name: getattr(options, name) for name in own},
@@ -174,7 +160,7 @@ def _shape(options: LoaderOptions, least: int = 0) -> Shape:
 
 
 def _written(order: Order) -> str:
-    """An order as `order_of` reads it."""
+    """An order as the command line has it."""
     values = order.model_dump(mode="json", exclude_defaults=True, exclude={"source"})
     kind = values.pop("kind")
     return f"{kind}:{','.join(f'{name}={value}' for name, value in values.items())}".rstrip(":")
@@ -190,18 +176,6 @@ def _of_dataset(name: str | None) -> tuple[int | None, float]:
         raise InputError([of.below("--dataset") for of in error.problems], COMMAND_LINE) from None
     dataset = Dataset.model_validate(entry)
     return dataset.num_samples, dataset.stored.mean
-
-
-def _nbytes(text: str, option: str) -> float:
-    try:
-        nbytes = parse_quantity(text, Dimension.NBYTES)
-    except UnitError as error:
-        problem = Problem(option, str(error), repr(text), f"For example {option} '64 MB'.")
-        raise InputError(problem, COMMAND_LINE) from None
-    if nbytes > MOST_NBYTES:
-        rule = "must be at most 9 PB"
-        refuse(option, rule, repr(text), "Give less.", COMMAND_LINE)
-    return nbytes
 
 
 def of_scenario(options: LoaderOptions) -> LoaderOptions:
@@ -243,12 +217,6 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
         each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
         own["shard_size"] = f"{round(each * dataset.stored.mean)} B"
     return _with(replace(options, scenario=None, set={}), **own)
-
-
-def kinds() -> dict[str, type[Order]]:
-    """The class of every order that is registered, by its kind."""
-    union = get_args(AnyOrder)[0]
-    return {get_args(of.model_fields["kind"].annotation)[0]: of for of in get_args(union)}
 
 
 def defaults(shape: Shape) -> dict[str, Order]:
@@ -298,26 +266,5 @@ def defaults(shape: Shape) -> dict[str, Order]:
         "corgipile": {"kind": "corgipile", **piled},
         "corgi2": {"kind": "corgi2", **piled},
     }
-    known = kinds()
+    known = kinds_of(AnyOrder)
     return {name: known[of["kind"]].model_validate(of) for name, of in wanted.items()}
-
-
-def order_of(text: str) -> Order:
-    """The order that is written as its kind, with values as in 'webdataset:buffer_size=100'.
-
-    Raises:
-        InputError: there is none, or a value is not valid.
-    """
-    try:
-        values: Mapping[str, Any] = by_kind(text)
-    except InputError as error:
-        raise InputError([of.below("--order") for of in error.problems], COMMAND_LINE) from None
-    known = kinds()
-    if values["kind"] not in known:
-        remedy = nearest(values["kind"], [*known])
-        refuse("--order", "no such order", repr(values["kind"]), remedy, COMMAND_LINE)
-    order, problems = validated(dict(values), known[values["kind"]])
-    if order is None or problems:
-        place = f"--order {values['kind']}:"
-        raise InputError([replace(of, path=f"{place}{of.path}") for of in problems], COMMAND_LINE)
-    return order

@@ -3,22 +3,20 @@ store makes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import Problem
+from simshuffle.scenario.options import record_of
 from simshuffle.scenario.storage import ObjectStore
-from simshuffle.spec.library import by_kind
-from simshuffle.spec.validation import validated
-from simshuffle.studies.loader.cell import LoaderCell, by_label, collect, facts_of
+from simshuffle.studies.loader.cell import BETWEEN, LoaderCell, by_label, collect, facts_of
 from simshuffle.studies.loader.figures import loader_chart
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
 from simshuffle.studies.loader.text import loader_parts
-from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Derived, Result, Study
 
@@ -68,27 +66,14 @@ def store_of(written: str) -> ObjectStore:
     Raises:
         InputError: it is not, or a value is not valid.
     """
-    try:
-        values = dict(by_kind(written))
-    except InputError as error:
-        raise InputError([of.below("--store") for of in error.problems], COMMAND_LINE) from None
-    if (kind := values.pop("kind")) != S3:
-        refuse("--store", "no such store", repr(kind), f"Write {S3}:KEY=VALUE,....", COMMAND_LINE)
-    store, problems = validated(values, ObjectStore)
-    if store is None or problems:
-        raise InputError([of.below("--store") for of in problems], COMMAND_LINE)
-    return store
+    return record_of("--store", written, {S3: ObjectStore})
 
 
-def of_store(loaders: pd.DataFrame, says: Mapping[str, Any], written: str) -> pd.DataFrame:
-    """The table `OF_STORE`: every worker has a connection with one request at a time.
-
-    Args:
-        loaders: the table of that name.
-        says: the shape, see `simshuffle.studies.loader.cell.facts_of`.
-        written: the store, see `store_of`.
-    """
-    store, connections = store_of(written), says["ranks"] * says["workers"]
+def _of_store(result: Result) -> pd.DataFrame:
+    """The table `OF_STORE`: every worker has a connection with one request at a time."""
+    loaders, says = result.tables["loaders"], result.meta["says"]
+    store = store_of(result.meta["asked"]["shape"].get("store", S3))
+    connections = says["ranks"] * says["workers"]
     rows = []
     for row in loaders[loaders["problem"] == ""].to_dict("records"):
         about: dict[str, Any] = {"loader": row["loader"]}
@@ -101,19 +86,13 @@ def of_store(loaders: pd.DataFrame, says: Mapping[str, Any], written: str) -> pd
     return OF_STORE.framed(rows)
 
 
-def _store(result: Result) -> pd.DataFrame:
-    written = result.meta["asked"]["shape"].get("store", S3)
-    return of_store(result.tables["loaders"], result.meta["says"], written)
-
-
 def _faults(result: Result) -> Iterator[Problem]:
     """Tables that lack rows which others speak of."""
     loaders, says = result.tables["loaders"], result.meta["says"]
     if not len(loaders):
         yield Problem("loaders.csv", "must have a row for each loader", "none", REMEDY)
     known = loaders[loaders["problem"] == ""]
-    between = ["batch_companions", "rank_companions", "moves"]
-    if known.drop(columns=between).isna().any(axis=None):
+    if known.drop(columns=[*BETWEEN]).isna().any(axis=None):
         rule = "must have numbers for every loader without a problem"
         yield Problem("loaders.csv", rule, f"{len(known)} rows", REMEDY)
     for name, rows in (("epochs", says["epochs"]), ("windows", WINDOWS)):
@@ -130,7 +109,7 @@ STUDY: Study[list[LoaderCell]] = Study(
     stages=(by_label,),
     collect=collect,
     stored=STORED,
-    derived={"store": Derived(OF_STORE, _store)},
+    derived={"store": Derived(OF_STORE, _of_store)},
     figures=lambda result: {"loader": loader_chart(result.tables["loaders"], result.meta["says"])},
     parts=lambda result: loader_parts(
         result.tables["loaders"],

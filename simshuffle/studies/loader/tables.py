@@ -6,7 +6,6 @@ from functools import partial
 
 import pandas as pd
 
-from simshuffle.plan.reading_bounds import RESOURCES
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
 maybe_count, maybe_share, maybe_amount = (partial(of, empty=True) for of in (count, share, amount))
@@ -138,6 +137,11 @@ OF_STORE = Schema(
 
 LOOP, UNEVEN = "loop", "uneven batches"
 READING, DECODING = "worker reads", "worker decodes"
+RESOURCES = (
+    *("file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD", "memory", "decode", "PCIe"),
+    *("store requests", "store bandwidth", "store hosts"),
+)
+"""Those that ranks share, as `simshuffle.plan.reading_bounds` names them."""
 LOST = 0.001
 """So much of the time may be lost by waiting where it is said that nothing stalls."""
 _RUN = text("name of the run")
@@ -201,11 +205,7 @@ ANSWERS = Schema(
 
 def answers(settings: pd.DataFrame) -> pd.DataFrame:
     """For each run the setting with fewest threads, then workers, then batches ahead, that wastes
-    nothing: it stalls nothing, or brings within `LOST` as much as the best.
-
-    Args:
-        settings: table `settings`.
-    """
+    nothing: it stalls nothing, or brings within `LOST` as much as the best."""
     order = ["threads", "workers", "prefetch"]
     rows = []
     for _, of in settings.groupby("run", sort=False):

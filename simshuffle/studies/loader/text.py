@@ -23,14 +23,8 @@ from simshuffle.studies.loader.tables import (
 )
 
 Row = Mapping[Any, Any]
-FETCHED = (
-    *("loader", "unit", "first_requests", "first_nbytes", "last_requests", "last_nbytes"),
-    *("hit_rate", "held_nbytes"),
-)
-MIXING = (
-    *("loader", "never", "surplus", "imbalance", "batch_companions", "rank_companions"),
-    *("moves", "divergence", "position_entropy", "shards", "end_shards"),
-)
+_COLUMNS = [name for name in STORED["loaders"].columns if name != "problem"]
+FETCHED, MIXING = _COLUMNS[:8], ["loader", *_COLUMNS[8:]]
 """Columns of what is fetched, and of how it mixes."""
 AGAIN = 2.0
 """So many times the companions of a random order are worth a sentence."""
@@ -99,9 +93,7 @@ def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
     if row["never"]:
         yield f"Never handed out: {row['never']:.0f} of {size} samples, in the epoch with most."
     if row["surplus"]:
-        yield (
-            f"Handed out more than once: {row['surplus']:.0f} rows repeat a sample of their epoch."
-        )
+        yield f"Handed out twice: {row['surplus']:.0f} rows repeat a sample of their epoch."
     if row["imbalance"] > 0:
         share = 100 * row["imbalance"]
         yield f"Ranks are not equal: one has {share:.2g} % more samples than the mean."
@@ -119,20 +111,14 @@ def findings(row: Row, says: Mapping[str, Any]) -> Iterator[str]:
         del together["on a rank"]
     for where, name in together.items():
         if row[name] > AGAIN * says[name]:
-            yield (
-                f"Samples stay together {where}: {row[name]:.3g} of the pairs, where a random order"
-                f" has {says[name]:.3g}."
-            )
+            pairs = f"{row[name]:.3g} of the pairs, where a random order has {says[name]:.3g}"
+            yield f"Samples stay together {where}: {pairs}."
     if row["position_entropy"] < UNEQUAL:
-        yield (
-            "Samples come in the same part of every epoch: their place varies by"
-            f" {row['position_entropy']:.2f} of what it can."
-        )
+        varies = f"their place varies by {row['position_entropy']:.2f} of what it can"
+        yield f"Samples come in the same part of every epoch: {varies}."
     if row["end_shards"] < UNEQUAL * row["shards"]:
-        yield (
-            f"The end of an epoch mixes less: an iteration has samples of {row['end_shards']:.3g}"
-            f" shards there, and of {row['shards']:.3g} on average."
-        )
+        there = f"an iteration has samples of {row['end_shards']:.3g} shards there"
+        yield f"The end of an epoch mixes less: {there}, and of {row['shards']:.3g} on average."
 
 
 SCARCE = 0.5
@@ -158,9 +144,8 @@ def tuning_parts(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str 
     else:
         yield "settings.csv and the figure have all settings; for one run alone, --set sweep={}."
     yield (
-        "Times vary as the scenario's jitter and sample sizes say. Queues are left out at shared"
-        " resources that are not the bottleneck. Memory is that of batches; the worker processes"
-        " come on top."
+        "Times vary as the scenario's jitter and sample sizes say. Queues are left out but at the"
+        " bottleneck. Memory is that of batches, without the worker processes."
     )
 
 
@@ -216,6 +201,5 @@ def _setting(row: Row) -> str:
     """A setting in words."""
     workers, ahead = row["workers"], row["prefetch"]
     threads = f" of {row['threads']} threads" if row["threads"] > 1 else ""
-    return (
-        f"{workers} worker{'s' * (workers > 1)}{threads}, {ahead} batch{'es' * (ahead > 1)} ahead"
-    )
+    several = "s" * (workers > 1), "es" * (ahead > 1)
+    return f"{workers} worker{several[0]}{threads}, {ahead} batch{several[1]} ahead"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.prefetching import Demand, demand, waits
 from simshuffle.scenario.inputs import by_content
@@ -34,7 +32,7 @@ from simshuffle.studies.loader.tables import (
 from simshuffle.studies.loader.text import tuning_parts, tuning_verdict
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.options import COMMAND_LINE, SHARED, fields_of
-from simshuffle.study.study import Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.study.study import Derived, Meta, Outcomes, Request, Study, Tables
 
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions
@@ -67,17 +65,13 @@ class TuningCell(PlainCell):
     label: str  # name of the run
     document: Mapping[str, Any]  # its scenario, without sweep, as plain values
     axes: Axes  # what is tried
+    cost = 2.0
 
     @property
     def key(self) -> Any:
         """As for `Cell`."""
         plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
         return [by_content(plain), *(self.axes[name] for name in ("workers", "factors", "threads"))]
-
-    @property
-    def cost(self) -> float:
-        """As for `Cell`."""
-        return 2.0
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
@@ -231,11 +225,6 @@ def _collect(cells: Sequence[TuningCell], outcomes: Outcomes) -> Tables:
     return {"settings": SETTINGS.framed(rows)}
 
 
-def _tables(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Settings and answers."""
-    return result.tables["settings"], result.derived["answers"]
-
-
 STUDY: Study[Sequence[TuningCell]] = Study(
     kind="tuning",
     verb="loader",
@@ -244,9 +233,9 @@ STUDY: Study[Sequence[TuningCell]] = Study(
     stored={"settings": SETTINGS},
     derived={"answers": Derived(ANSWERS, lambda result: answers(result.tables["settings"]))},
     documents=("scenario.yaml",),
-    figures=lambda result: {"tuning": tuning_chart(*_tables(result))},
+    figures=lambda result: {"tuning": tuning_chart(**result.all_tables)},
     one_figure=True,
-    verdict=lambda result: tuning_verdict(*_tables(result)),
-    parts=lambda result: tuning_parts(*_tables(result)),
+    verdict=lambda result: tuning_verdict(**result.all_tables),
+    parts=lambda result: tuning_parts(**result.all_tables),
     again=f"{__name__}:again",
 )

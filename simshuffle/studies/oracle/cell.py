@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.scenario.inputs import by_content
-from simshuffle.scenario.scenario import Scenario, from_dict
+from simshuffle.scenario.scenario import from_dict
 from simshuffle.studies.oracle.machine import Machine, Point, assumptions
 from simshuffle.studies.oracle.request import Oracle, alone, strategy_of
 from simshuffle.studies.oracle.tables import KEY, STORED, gib
@@ -34,6 +33,7 @@ class SweepCell(PlainCell):
     document: Mapping[str, Any]  # the resolved scenario as plain values, without sweep
     # strategies as plain values, by name and world size
     points: Mapping[int, Mapping[str, Mapping[str, Any]]]
+    label = SWEEP
 
     @property
     def key(self) -> Any:
@@ -41,32 +41,25 @@ class SweepCell(PlainCell):
         plain = {str(size): dict(of) for size, of in self.points.items()}
         return [_of_content(self.document), plain]
 
-    @property
-    def label(self) -> str:
-        """As for `Cell`."""
-        return SWEEP
-
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of the tables `points` and `communication`."""
         scenario = from_dict(self.document, self.label)
-        first = Machine(scenario, 1).point(Data.short_name, alone(scenario))
+        first, _ = Machine(scenario, 1).point(Data.short_name, alone(scenario))
         found: list[Point] = []
         for number, (size, strategies) in enumerate(self.points.items()):
             machine = Machine(scenario, size)
             found += [machine.point(name, strategy_of(plain)) for name, plain in strategies.items()]
             tell((number + 1) / len(self.points))
-        rows, sent = [], []
-        for each in found:
-            row = dict(each.row)
+        for row, _ in found:
             if row["feasible"]:
-                row["speedup"] = row["samples_per_s"] / first.row["samples_per_s"]
+                row["speedup"] = row["samples_per_s"] / first["samples_per_s"]
                 row["efficiency"] = row["speedup"] / row["world_size"]
-            rows.append(row)
-            for label, seconds in each.sent.items():
-                sent.append(
-                    {**{name: row[name] for name in KEY}, "label": label, "seconds": seconds}
-                )
-        return Outcome({"points": rows, "communication": sent})
+        communication = [
+            {**{name: row[name] for name in KEY}, "label": label, "seconds": seconds}
+            for row, sent in found
+            for label, seconds in sent.items()
+        ]
+        return Outcome({"points": [row for row, _ in found], "communication": communication})
 
 
 @dataclass(frozen=True)
@@ -98,11 +91,6 @@ class StepCell(PlainCell):
         """As for `Cell`."""
         return super().memory + _STEP_NBYTES * self.world_size
 
-    @cached_property
-    def scenario(self) -> Scenario:
-        """The scenario."""
-        return from_dict(self.document, self.label)
-
     @staticmethod
     def make_ready() -> None:
         """As for `Cell`: the compiled network."""
@@ -110,7 +98,7 @@ class StepCell(PlainCell):
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: s of the step, by closed form and simulated."""
-        machine = Machine(self.scenario, self.world_size)
+        machine = Machine(from_dict(self.document, self.label), self.world_size)
         closed, fluid = machine.simulated(strategy_of(self.strategy))
         return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
 

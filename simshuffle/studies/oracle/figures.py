@@ -42,16 +42,6 @@ UNSEEN = 0.01
 NOTHING = "nothing fits"
 
 
-def figures(tables: Tables, budget: float | None) -> dict[str, Chart]:
-    """Both figures by name.
-
-    Args:
-        tables: all those of an oracle.
-        budget: bytes of memory of a GPU; None without one.
-    """
-    return {"times": times_chart(tables), "memory": memory_chart(tables, budget)}
-
-
 def times_chart(tables: Tables) -> Chart:
     """What an iteration takes in ms, a column for each strategy, by number of GPUs; over a column
     how close it comes to what was measured."""
@@ -149,7 +139,7 @@ def _columns(shown: pd.DataFrame, measured: pd.DataFrame) -> Panel:
 
 def memory_chart(tables: Tables, budget: float | None) -> Chart:
     """Memory of the fullest GPU at the scale of the best point by what it is for, a row for each
-    strategy, and the budget as a line."""
+    strategy, and the budget (bytes), if there is one, as a line."""
     rows = memory_rows(tables).reset_index(drop=True)
     height, about = 0.62 + 0.145 * max(len(rows), 3), "Memory of the fullest GPU by strategy."
     if rows.empty:

@@ -4,25 +4,24 @@ exchange of samples and waiting for the slowest; what each takes, by closed form
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simshuffle.errors import Problem
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.lowering.division import job_of
 from simshuffle.lowering.step_transfers import Communicators, step_seconds
 from simshuffle.network import Fluid
 from simshuffle.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
-from simshuffle.plan.bounds import Bounds, bounds, exchange_bound, expected_largest
+from simshuffle.plan.bounds import bounds, exchange_bound, expected_largest
 from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.reading_bounds import cable_bandwidth
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import routing
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.studies.oracle.tables import LOOP, MEMORY
 
@@ -33,81 +32,165 @@ TOLERANCE = 0.01
 """Share of the loop that a hidden exchange may add, as of `simshuffle study hiding`."""
 Row = dict[str, Any]
 Seconds = Callable[[Node], float]
+Point = tuple[Row, dict[str, float]]
+"""What a strategy takes at a world size: its row of the table `points`, without what follows from a
+budget or from other points; and s an epoch of communication by what it is for."""
+FRACTIONS: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 25)])
+"""Exchange fractions whose cost is worked out; between them it is interpolated."""
+ITERATIONS = 64
+"""Iterations that an exchange is worked out for; in a longer epoch all are alike."""
 
 
-@dataclass(frozen=True)
-class Point:
-    """What a strategy takes at a world size."""
+class Machine:
+    """The machine of a scenario with so many ranks on it, and what all strategies have in common
+    there.
 
-    row: Row  # of the table `points`, without what follows from a budget or from other points
-    sent: Mapping[str, float]  # s an epoch of communication by what it is for
-
-
-def impossible(name: str, parallelism: Parallelism, scale: Scale, problem: Problem) -> Point:
-    """A point that cannot be: why is its only number."""
-    given = f"; got {problem.value}" if problem.value else ""
-    why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
-    return Point({**_about(name, parallelism, scale), "feasible": False, "why_not": why}, {})
-
-
-def point(
-    name: str, parallelism: Parallelism, job: Job, scale: Scale, seconds_of: Seconds
-) -> Point:
-    """What a strategy takes.
-
-    Args:
-        name: of the strategy.
-        parallelism: the strategy.
-        job: what is trained, at that world size.
-        scale: what all strategies have in common there.
-        seconds_of: s of each node of communication, alone on the machine.
+    Attributes:
+        scenario: at that world size, with data parallelism; its sweep is not followed.
+        bounds: lower bounds of its epoch.
+        samples: that a rank trains on in the epoch, in the mean.
+        slowest: what the slowest rank takes for an iteration, over the mean of all.
+        exchange: (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None where no
+            fraction is exchanged.
     """
-    about = _about(name, parallelism, scale)
-    iterations = about["iterations"]
-    step = step_of(parallelism, job, scale)
-    costs, memory = step.costs(seconds_of), parallelism.memory(job)
-    exposed, exchange = iterations * costs.exposed, scale.bounds.exchange.seconds
-    # it may run beside communication that nothing hides, where that overlaps with the backward pass
-    more = max(exchange - exposed, 0.0) if scale.bounds.beside_exchange else exchange
-    parts = {
-        "compute_s": iterations * costs.compute,
-        "waiting_s": (iterations - 1) * costs.compute * (scale.slowest - 1.0),
-        "bubble_s": iterations * costs.bubble,
-        "exposed_s": exposed,
-        "exchange_s": more,
-        "startup_s": scale.bounds.first_batch + scale.bounds.importance,
-    }
-    loop = sum(parts[name] for name in LOOP)
-    resource, io = scale.io
-    input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
-    least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
-    hidden, without = iterations * costs.hidden, loop - more
-    row = {
-        **about,
-        "feasible": True,
-        "why_not": "",
-        **parts,
-        "loop_s": loop,
-        "input_s": input_s,
-        "epoch_s": loop + input_s,
-        "epoch_low_s": max(least, io),
-        "epoch_high_s": without + exchange + hidden + io,
-        "hidden_s": hidden,
-        "io_s": io,
-        "io_by": resource,
-        **{f"{part}_nbytes": float(getattr(memory, part)) for part in MEMORY},
-        "memory_nbytes": float(memory.total),
-        "hidden_exchange": scale.hidden_fraction(without, exposed),
-        "samples_per_s": scale.samples * scale.scenario.world_size / (loop + input_s),
-    }
-    sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
-    return Point({**row, **bottleneck(row, sent)}, sent)
 
+    def __init__(self, scenario: Scenario, world_size: int) -> None:
+        workload = scenario.workload.model_copy(update={"parallelism": Data()})
+        changes = {"world_size": world_size, "sweep": {}, "workload": workload}
+        self.scenario = scenario.model_copy(update=changes)
+        self.bounds = bounds(self.scenario)
+        self.samples = float(self.bounds.iterations * workload.local_batch_size)
+        if workload.last_batch != "carry":
+            self.samples = min(self.samples, workload.dataset.num_samples / world_size)
+        self.slowest = expected_largest(world_size, workload.jitter.compute)
+        self.exchange = _exchange(self.scenario, self.bounds.iterations)
+        self._groups: dict[Any, Communicators] = {}
 
-def step_of(parallelism: Parallelism, job: Job, scale: Scale) -> Step:
-    """The step of a mean iteration, whose batch may be smaller as the last one of an epoch is."""
-    batch = scale.samples / scale.bounds.iterations
-    return parallelism.step(replace(job, batch=batch), MOST_PIECES)
+    @cached_property
+    def job(self) -> Job:
+        """What is trained."""
+        return job_of(self.scenario, self.scenario.world_size)
+
+    @cached_property
+    def _communicators(self) -> Communicators:
+        scenario = self.scenario
+        placement, order = (stream(scenario.seed, of) for of in ("placement", "host_order"))
+        resources = Resources(scenario.cluster, scenario.world_size, placement)
+        allreduce = scenario.workload.allreduce_on(scenario.cluster)
+        return Communicators(allreduce, resources, 1, order)
+
+    def communicators(self, parallelism: Parallelism) -> Communicators:
+        """Who sends to whom; the same for strategies with groups of the same size."""
+        ways = parallelism.group_size(self.scenario.world_size)
+        own = [getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")]
+        key = (ways, *own)
+        if key not in self._groups:
+            self._groups[key] = self._communicators.divided(ways, *own)
+        return self._groups[key]
+
+    def step(self, parallelism: Parallelism) -> Step:
+        """That of a mean iteration, whose batch may be smaller as the last one of an epoch is."""
+        batch = self.samples / self.bounds.iterations
+        return parallelism.step(replace(self.job, batch=batch), MOST_PIECES)
+
+    def simulated(self, strategy: Parallelism) -> tuple[float, float]:
+        """s of a step by closed form, and with all its transfers on the cables at once."""
+        communicators, step = self.communicators(strategy), self.step(strategy)
+        closed = step.costs(communicators.seconds).seconds
+        return closed, step_seconds(step, communicators, Fluid())
+
+    def point(self, name: str, strategy: Parallelism) -> Point:
+        """What a strategy takes by closed form; of one that cannot be, why."""
+        batch = self.scenario.workload.local_batch_size
+        for problem in strategy.problems(self.job.layers, self.scenario.world_size, batch):
+            given = f"; got {problem.value}" if problem.value else ""
+            why = f"{problem.rule}{given}. {problem.remedy}".rstrip()
+            return {**self._about(name, strategy), "feasible": False, "why_not": why}, {}
+        return self.possible(name, strategy, self.communicators(strategy).seconds)
+
+    def possible(self, name: str, strategy: Parallelism, seconds_of: Seconds) -> Point:
+        """What a strategy takes; ``seconds_of``: s of each node of communication, alone on the
+        machine."""
+        about, found = self._about(name, strategy), self.bounds
+        iterations, step = about["iterations"], self.step(strategy)
+        costs, memory = step.costs(seconds_of), strategy.memory(self.job)
+        exposed, exchange = iterations * costs.exposed, found.exchange.seconds
+        # it may run beside communication that nothing hides, where that overlaps with the backward
+        # pass
+        more = max(exchange - exposed, 0.0) if found.beside_exchange else exchange
+        parts = {
+            "compute_s": iterations * costs.compute,
+            "waiting_s": (iterations - 1) * costs.compute * (self.slowest - 1.0),
+            "bubble_s": iterations * costs.bubble,
+            "exposed_s": exposed,
+            "exchange_s": more,
+            "startup_s": found.first_batch + found.importance,
+        }
+        loop = sum(parts[name] for name in LOOP)
+        resource = max(found.resources, key=lambda each: found.resources[each])
+        io = found.resources[resource]
+        input_s = max(io + costs.seconds - loop, 0.0)  # a step follows the last batch
+        least = loop - iterations * (costs.seconds - _hidden_step(step, seconds_of))
+        hidden, without = iterations * costs.hidden, loop - more
+        row = {
+            **about,
+            "feasible": True,
+            "why_not": "",
+            **parts,
+            "loop_s": loop,
+            "input_s": input_s,
+            "epoch_s": loop + input_s,
+            "epoch_low_s": max(least, io),
+            "epoch_high_s": without + exchange + hidden + io,
+            "hidden_s": hidden,
+            "io_s": io,
+            "io_by": resource,
+            **{f"{part}_nbytes": float(getattr(memory, part)) for part in MEMORY},
+            "memory_nbytes": float(memory.total),
+            "hidden_exchange": self.hidden_fraction(without, exposed),
+            "samples_per_s": self.samples * self.scenario.world_size / (loop + input_s),
+        }
+        sent = {label: iterations * seconds for label, seconds in costs.by_label.items()}
+        return {**row, **bottleneck(row, sent)}, sent
+
+    def hidden_fraction(self, loop: float, exposed: float) -> float | None:
+        """Q*: the largest exchange fraction that adds no more than `TOLERANCE` to the loop without
+        exchange, and whose bytes the cables carry within it; None where no fraction is exchanged.
+        Of ``loop`` s an epoch, communication that nothing hides takes ``exposed`` s."""
+        if self.exchange is None:
+            return None
+        allowed = TOLERANCE * loop + (exposed if self.bounds.beside_exchange else 0.0)
+        largest = float(np.interp(allowed, self.exchange, FRACTIONS))
+        scenario = self.scenario
+        schedule = scenario.workload.exchange.exchange_schedule
+        if schedule is None or scenario.hosts == 1:
+            return largest
+        ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+        nbytes = ranks * self.samples * payload_nbytes(schedule, scenario.workload.dataset)
+        carried = scenario.cluster.host.hcas * cable_bandwidth(scenario) * loop
+        return min(largest, carried / nbytes)
+
+    def _about(self, name: str, parallelism: Parallelism) -> Row:
+        scenario = self.scenario
+        size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
+        batch, iterations = scenario.workload.local_batch_size, self.bounds.iterations
+        if isinstance(parallelism, GroupParallelism):
+            # as many times more as the samples that a group's ranks read are more than its batch's
+            samples = parallelism.samples(batch, ways)
+            iterations = max(round(iterations * ways * batch / samples), 1)
+            batch = int(samples)
+        return {
+            "world_size": size,
+            "strategy": name,
+            "kind": getattr(parallelism, "kind", ""),
+            "ways": ways,
+            "replicas": size // ways,
+            "group_batch": batch,
+            "hosts": scenario.hosts,
+            "iterations": iterations,
+            "io_by": "",
+            "bottleneck": "",
+        }
 
 
 def _hidden_step(step: Step, seconds_of: Seconds) -> float:
@@ -127,37 +210,10 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
     return max(max(ends, default=0.0), between)
 
 
-def _about(name: str, parallelism: Parallelism, scale: Scale) -> Row:
-    scenario = scale.scenario
-    size, ways = scenario.world_size, parallelism.group_size(scenario.world_size)
-    batch, iterations = scenario.workload.local_batch_size, scale.bounds.iterations
-    if isinstance(parallelism, GroupParallelism):
-        # as many times more as the samples that a group's ranks read are more than its batch's
-        samples = parallelism.samples(batch, ways)
-        iterations = max(round(iterations * ways * batch / samples), 1)
-        batch = int(samples)
-    return {
-        "world_size": size,
-        "strategy": name,
-        "kind": getattr(parallelism, "kind", ""),
-        "ways": ways,
-        "replicas": size // ways,
-        "group_batch": batch,
-        "hosts": scenario.hosts,
-        "iterations": iterations,
-        "io_by": "",
-        "bottleneck": "",
-    }
-
-
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
     """The largest part of the epoch and its s: reading, if the loop waits for it; else a part of
-    the loop, of communication by what it is for.
-
-    Args:
-        row: of `points`.
-        sent: s an epoch of communication by what it is for; what shows of each is in proportion.
-    """
+    the loop, of communication by what it is for: what shows of each is in proportion to what is
+    ``sent`` (s an epoch)."""
     if row["input_s"] > 0:
         return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
     whole = sum(sent.values())
@@ -173,69 +229,8 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
     return {"bottleneck": largest, "bottleneck_s": parts[largest]}
 
 
-Floats = NDArray[np.float64]
-FRACTIONS: Floats = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 25)])
-"""Exchange fractions whose cost is worked out; between them it is interpolated."""
-ITERATIONS = 64
-"""Iterations that an exchange is worked out for; in a longer epoch all are alike."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A world size."""
-
-    scenario: Scenario  # at that world size, with data parallelism
-    bounds: Bounds  # lower bounds of its epoch
-    samples: float  # that a rank trains on in the epoch, in the mean
-    slowest: float  # what the slowest rank takes for an iteration, over the mean of all
-    # (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None where no fraction is
-    # exchanged
-    exchange: Floats | None
-
-    @property
-    def io(self) -> tuple[str, float]:
-        """The slowest resource through which samples come, and s an epoch of it."""
-        name = max(self.bounds.resources, key=lambda each: self.bounds.resources[each])
-        return name, self.bounds.resources[name]
-
-    def hidden_fraction(self, loop: float, exposed: float) -> float | None:
-        """Q*: the largest exchange fraction that adds no more than `TOLERANCE` to the loop without
-        exchange, and whose bytes the cables carry within it; None where no fraction is exchanged.
-
-        Args:
-            loop: s an epoch without exchange.
-            exposed: s of communication in it that nothing hides.
-        """
-        if self.exchange is None:
-            return None
-        allowed = TOLERANCE * loop + (exposed if self.bounds.beside_exchange else 0.0)
-        largest = float(np.interp(allowed, self.exchange, FRACTIONS))
-        scenario = self.scenario
-        schedule = scenario.workload.exchange.exchange_schedule
-        if schedule is None or scenario.hosts == 1:
-            return largest
-        ranks = scenario.cluster.ranks_per_host(scenario.world_size)
-        nbytes = ranks * self.samples * payload_nbytes(schedule, scenario.workload.dataset)
-        carried = scenario.cluster.host.hcas * cable_bandwidth(scenario) * loop
-        return min(largest, carried / nbytes)
-
-
-def scale_of(scenario: Scenario, world_size: int) -> Scale:
-    """What all strategies have in common at a world size of ``scenario``, whose sweep is not
-    followed."""
-    workload = scenario.workload.model_copy(update={"parallelism": Data()})
-    changes = {"world_size": world_size, "sweep": {}, "workload": workload}
-    sized = scenario.model_copy(update=changes)
-    found = bounds(sized)
-    trained = float(found.iterations * workload.local_batch_size)
-    if workload.last_batch != "carry":
-        trained = min(trained, workload.dataset.num_samples / world_size)
-    slowest = expected_largest(world_size, workload.jitter.compute)
-    return Scale(sized, found, trained, slowest, _exchange(sized, found.iterations))
-
-
 def _exchange(scenario: Scenario, iterations: int) -> Floats | None:
-    """See `Scale`: what a part of the epoch takes, as often as it fits into the epoch."""
+    """See `Machine`: what a part of the epoch takes, as often as it fits into the epoch."""
     workload, exchange = scenario.workload, scenario.workload.exchange
     if not isinstance(exchange, SendingStrategy) or scenario.world_size == 1:
         return None
@@ -250,61 +245,6 @@ def _exchange(scenario: Scenario, iterations: int) -> Floats | None:
         bound = exchange_bound(scenario.model_copy(update={"workload": sent}), part)
         seconds.append(bound.seconds * iterations / part)
     return np.maximum.accumulate(seconds)
-
-
-class Machine:
-    """The machine of a scenario with so many ranks on it.
-
-    Args:
-        scenario: its sweep, world size and parallelism are not looked at.
-        world_size: M.
-    """
-
-    def __init__(self, scenario: Scenario, world_size: int) -> None:
-        self._scenario, self._world_size = scenario, world_size
-        self._groups: dict[Any, Communicators] = {}
-
-    @cached_property
-    def scale(self) -> Scale:
-        """What all strategies have in common."""
-        return scale_of(self._scenario, self._world_size)
-
-    @cached_property
-    def job(self) -> Job:
-        """What is trained."""
-        return job_of(self.scale.scenario, self._world_size)
-
-    @cached_property
-    def _communicators(self) -> Communicators:
-        scenario = self._scenario
-        placement, order = (stream(scenario.seed, of) for of in ("placement", "host_order"))
-        resources = Resources(scenario.cluster, self._world_size, placement)
-        allreduce = scenario.workload.allreduce_on(scenario.cluster)
-        return Communicators(allreduce, resources, 1, order)
-
-    def communicators(self, parallelism: Parallelism) -> Communicators:
-        """Who sends to whom; the same for strategies with groups of the same size."""
-        ways = parallelism.group_size(self._world_size)
-        own = [getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")]
-        key = (ways, *own)
-        if key not in self._groups:
-            self._groups[key] = self._communicators.divided(ways, *own)
-        return self._groups[key]
-
-    def point(self, name: str, strategy: Parallelism) -> Point:
-        """What a strategy takes by closed form, or why it cannot be."""
-        batch = self._scenario.workload.local_batch_size
-        for problem in strategy.problems(self.job.layers, self._world_size, batch):
-            return impossible(name, strategy, self.scale, problem)
-        seconds_of = self.communicators(strategy).seconds
-        return point(name, strategy, self.job, self.scale, seconds_of)
-
-    def simulated(self, strategy: Parallelism) -> tuple[float, float]:
-        """s of a step by closed form, and with all its transfers on the cables at once."""
-        communicators = self.communicators(strategy)
-        step = step_of(strategy, self.job, self.scale)
-        closed = step.costs(communicators.seconds).seconds
-        return closed, step_seconds(step, communicators, Fluid())
 
 
 def assumptions(scenario: Scenario) -> list[str]:

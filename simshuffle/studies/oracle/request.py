@@ -4,24 +4,22 @@ simulated."""
 from __future__ import annotations
 
 import csv
-import io
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.layers import SHIPPED, LayerList
 from simshuffle.parallelism import AnyParallelism, Data, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
-from simshuffle.scenario.options import scenario_of
+from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind, nearest
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.validation import validated
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Request
@@ -65,8 +63,7 @@ def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Na
     """The strategies at a world size that are asked for, each once, in the order in which they are.
 
     Args:
-        scenario: what they are for.
-        world_size: M.
+        scenario, world_size: what they are for.
         names: a kind with values ('spatial:ways=4'); a name of a table; or the short name or kind
             of several, of those with replicas alone behind 'data+'. None for all.
 
@@ -111,50 +108,42 @@ def _typed(name: str) -> str:
 
 
 def _of_name(scenario: Scenario, there: Sequence[Named], world_size: int, name: str) -> list[Named]:
-    divided = name.startswith(REPLICAS)
     bare = name.removeprefix(REPLICAS)
     if ":" in bare:
-        return [_valued(scenario, there, world_size, name, bare)]
+        kinds, common = kinds_of(AnyParallelism), _common(scenario)
+        found: Parallelism = record_of("--strategies", bare, kinds, common)
+        known = name_of(found, world_size)
+        others = {*by_kind(bare)} - {"kind", "stage", getattr(found, "ways_key", "")}
+        if not others and all(each.strategy == found for each in there if each.name == known):
+            return [Named(known, found)]
+        # another than those that are there anyway is called as it is written
+        divided = 1 < found.group_size(world_size) < world_size
+        return [Named(f"{REPLICAS * divided}{bare}", found)]
     exact = [each for each in there if _typed(name).lower() == _typed(each.name).lower()]
     of_kind = [
         each
         for each in there
         if bare.lower() in {each.strategy.short_name.lower(), getattr(each.strategy, "kind", "")}
-        and (each.name.startswith(REPLICAS) or not divided)
+        and (each.name.startswith(REPLICAS) or bare == name)
     ]
     return of_kind or exact
-
-
-def _valued(
-    scenario: Scenario, there: Sequence[Named], world_size: int, name: str, bare: str
-) -> Named:
-    """The strategy of a kind with values: its name is as it is written, unless it is one that is
-    there anyway."""
-    try:
-        plain = by_kind(bare)
-        found = strategy_of({**_common(scenario), **plain})
-    except InputError as error:
-        problems = [replace(each, path="--strategies") for each in error.problems]
-        raise InputError(problems, COMMAND_LINE) from None
-    except ValidationError as error:
-        problems = []
-        for each in error.errors():
-            rule = ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
-            remedy = "Write it as workload.parallelism."
-            problems.append(Problem("--strategies", rule, repr(name), remedy))
-        raise InputError(problems, COMMAND_LINE) from None
-    known = name_of(found, world_size)
-    others = {*plain} - {"kind", "stage", getattr(found, "ways_key", "")}
-    if not others and all(each.strategy == found for each in there if each.name == known):
-        return Named(known, found)
-    divided = 1 < found.group_size(world_size) < world_size
-    return Named(f"{REPLICAS if divided else ''}{bare}", found)
 
 
 Measured = tuple[str, int, float]
 """Strategy, world size, and s of an epoch."""
 MEASURED = ("strategy", "world_size", "epoch_s")
 """Columns of a file of measured epochs."""
+
+
+class _Epoch(BaseModel):
+    """A row of such a file."""
+
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
+    strategy: str
+    world_size: Annotated[int, Field(ge=1)]
+    epoch_s: Annotated[float, Field(gt=0)]
+
+
 _MEMORY = re.compile(r"-(\d+)gb\b")
 
 
@@ -243,11 +232,7 @@ def layers_of(scenario: Scenario) -> LayerList:
 
 
 def _sizes(scenario: Scenario, wanted: Sequence[int]) -> list[int]:
-    """The world sizes that are looked at, smallest first.
-
-    Raises:
-        InputError: one is larger than the machine or the data set.
-    """
+    """The world sizes that are looked at, smallest first."""
     workload, gpus = scenario.workload, scenario.cluster.num_gpus
     if not wanted:
         filled = max(min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1)
@@ -270,11 +255,8 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
 
 
 def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -> None:
-    """See that training can be divided in one of the ways at least.
-
-    Raises:
-        InputError: with the first reason of each.
-    """
+    """See that training can be divided in one of the ways at least, or raise InputError with the
+    first reason of each."""
     layers, batch = layers_of(scenario), scenario.workload.local_batch_size
     problems: dict[str, Problem] = {}
     for size, strategies in points.items():
@@ -288,17 +270,9 @@ def _check_possible(scenario: Scenario, points: Mapping[int, Sequence[Named]]) -
 
 
 def _added(
-    scenario: Scenario,
-    points: dict[int, list[Named]],
-    option: str,
-    name: str,
-    size: int,
+    scenario: Scenario, points: dict[int, list[Named]], option: str, name: str, size: int
 ) -> list[str]:
-    """Add points that are asked for by themselves, unless they are there; returns their names.
-
-    Raises:
-        InputError: there is none of that name.
-    """
+    """Add points that are asked for by themselves, unless they are there; returns their names."""
     _check_size(scenario, size, option)
     found = chosen(scenario, size, [name])
     if not found:
@@ -311,21 +285,13 @@ def _added(
 
 def budget_of(text: str | None, accelerator: str) -> tuple[float | None, str]:
     """The memory of a GPU that may be used (bytes), and where that is from: ``text``, or else the
-    name of the accelerator; None if neither says it.
-
-    Raises:
-        InputError: ``text`` is no quantity of bytes above 0.
-    """
+    name of the accelerator; None if neither says it. InputError if ``text`` is not above 0."""
     if text is None:
         found = _MEMORY.search(accelerator)
         return (int(found[1]) * GIB, f"of {accelerator}") if found else (None, "")
-    remedy = "For example --budget-memory '16 GiB'."
-    try:
-        nbytes = parse_quantity(text, Dimension.NBYTES)
-    except UnitError as error:
-        problem = Problem("--budget-memory", str(error), repr(text), remedy)
-        raise InputError(problem, COMMAND_LINE) from None
-    if not nbytes > 0 or math.isinf(nbytes):
+    nbytes = nbytes_of("--budget-memory", text)
+    if not nbytes:
+        remedy = "For example --budget-memory '16 GiB'."
         refuse("--budget-memory", "must be bytes above 0", repr(text), remedy, COMMAND_LINE)
     return nbytes, "--budget-memory"
 
@@ -340,40 +306,24 @@ def measured_epochs(path: Path | None) -> list[Measured]:
     if path is None:
         return []
     try:
-        text = path.read_text(encoding="utf-8")
-        table = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        columns = table.fieldnames or []
-        rows = list(table)
+        with path.open(encoding="utf-8", newline="") as file:
+            table = csv.DictReader(file, restkey="more", strict=True)
+            columns, rows = table.fieldnames or [], list(table)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         remedy = f"Name a CSV file with the columns {', '.join(MEASURED)}."
-        problem = Problem("--measured", f"cannot be read: {why}", str(path), remedy)
-        raise InputError(problem, COMMAND_LINE) from None
+        refuse("--measured", f"cannot be read: {why}", str(path), remedy, COMMAND_LINE)
     if sorted(columns) != sorted(MEASURED):
         rule, given = f"must have the columns {', '.join(MEASURED)}", ", ".join(columns) or "none"
         refuse("", rule, given, "Correct the first line.", str(path))
-    problems = [problem for number, row in enumerate(rows, 2) for problem in _wrong(row, number)]
     if not rows:
-        problems = [Problem("", "must have a row for each measured epoch", "none", "Add one.")]
+        refuse("", "must have a row for each measured epoch", "none", "Add one.", str(path))
+    found, problems = [], []
+    for number, row in enumerate(rows, 2):
+        epoch, wrong = validated(row, _Epoch)
+        problems += [replace(of, path=f"line {number}: {of.path}") for of in wrong]
+        if epoch is not None:
+            found.append((epoch.strategy, epoch.world_size, epoch.epoch_s))
     if problems:
         raise InputError(problems, str(path))
-    return [
-        (row["strategy"].strip(), int(row["world_size"]), float(row["epoch_s"])) for row in rows
-    ]
-
-
-def _wrong(row: dict[str | None, str | None], number: int) -> Iterator[Problem]:
-    size, seconds = (row.get(name) or "" for name in MEASURED[1:])
-    if None in row or None in row.values():
-        yield Problem(f"line {number}", "must have a value for each column", "", "Correct it.")
-        return
-    if not (size.strip().isdecimal() and int(size) > 0):
-        rule = "must be a whole number from 1 on"
-        yield Problem(f"line {number}: world_size", rule, repr(size), "Correct it.")
-    try:
-        positive = 0 < float(seconds) < math.inf
-    except ValueError:
-        positive = False
-    if not positive:
-        rule = "must be s above 0"
-        yield Problem(f"line {number}: epoch_s", rule, repr(seconds), "Correct it.")
+    return found

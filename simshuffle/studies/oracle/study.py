@@ -13,7 +13,7 @@ from simshuffle.errors import Problem
 from simshuffle.results.chart import Chart
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, simulations
-from simshuffle.studies.oracle.figures import figures
+from simshuffle.studies.oracle.figures import memory_chart, times_chart
 from simshuffle.studies.oracle.request import Oracle
 from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED, recommended
 from simshuffle.study.schema import LARGEST, REMEDY
@@ -50,7 +50,8 @@ class _Says(TypedDict):
 
 
 def _figures(result: Result) -> dict[str, Chart]:
-    return figures(result.all_tables, result.meta["says"].get("budget_nbytes"))
+    tables, budget = result.all_tables, result.meta["says"].get("budget_nbytes")
+    return {"times": times_chart(tables), "memory": memory_chart(tables, budget)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:

@@ -171,11 +171,7 @@ def usable(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def recommended(points: pd.DataFrame) -> pd.DataFrame:
-    """The table `RECOMMENDED`: a row for all world sizes together, then one for each.
-
-    Args:
-        points: table `points`.
-    """
+    """The table `RECOMMENDED`: a row for all world sizes together, then one for each."""
     fitting = usable(points)
     best = fitting["world_size"].iloc[:1].tolist() or points["world_size"]
     rows = [_row(ALL, points, fitting[fitting["world_size"].isin(best)])]

@@ -24,12 +24,7 @@ Row = Mapping[Any, Any]
 
 
 def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
-    """All of it, in order.
-
-    Args:
-        tables: all those of an oracle.
-        says: what ``meta.json`` says of it.
-    """
+    """All of it, in order, from all tables and from what ``meta.json`` says."""
     points, best = tables["points"], tables["recommended"]
     sizes = sorted(points["world_size"].unique())
     scales = f"{sizes[0]} to {gpus(sizes[-1])}" if len(sizes) > 1 else gpus(sizes[0])
@@ -170,8 +165,8 @@ def _whole(rows: pd.DataFrame, size: int) -> Table:
 def _fallen(out: pd.DataFrame) -> Table:
     """Why strategies fall out, and at which scales."""
     table = new_table("What falls out, and why")
-    table.add_column("strategy", no_wrap=True)
-    table.add_column("GPUs", no_wrap=True)
+    for name in ("strategy", "GPUs"):
+        table.add_column(name, no_wrap=True)
     table.add_column("why", overflow="fold")
     bare = out["strategy"].str.removeprefix("data+")
     for (strategy, _), rows in out.groupby([bare, "feasible"], sort=False):

@@ -40,11 +40,7 @@ def strategies_of(text: str) -> list[str]:
 
 
 def sizes_of(text: str) -> list[int]:
-    """World sizes that are separated by commas.
-
-    Raises:
-        InputError: one is no whole number from 1 on.
-    """
+    """World sizes that are separated by commas; InputError if one is no whole number from 1 on."""
     pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
     wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
     if wrong or not pieces:
@@ -54,22 +50,13 @@ def sizes_of(text: str) -> list[int]:
 
 
 def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
-    """Strategies and world sizes that are written STRATEGY@GPUS.
-
-    Raises:
-        InputError: one is not written so.
-    """
-    out, problems = [], []
-    for text in texts:
-        name, _, size = text.rpartition("@")
-        if name and size.isdecimal() and int(size) > 0:
-            out.append((name, int(size)))
-        else:
-            remedy = "For example --simulate data@64."
-            problems.append(Problem("--simulate", "is written STRATEGY@GPUS", repr(text), remedy))
-    if problems:
+    """Strategies and world sizes that are written STRATEGY@GPUS; InputError if one is not."""
+    wrong = [text for text in texts if not re.fullmatch(r".+@0*[1-9]\d*", text)]
+    rule, remedy = "is written STRATEGY@GPUS", "For example --simulate data@64."
+    if wrong:
+        problems = [Problem("--simulate", rule, repr(text), remedy) for text in wrong]
         raise InputError(problems, COMMAND_LINE)
-    return out
+    return [(name, int(size)) for name, _, size in (text.rpartition("@") for text in texts)]
 
 
 @dataclass(frozen=True, kw_only=True)

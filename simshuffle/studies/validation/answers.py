@@ -27,12 +27,8 @@ from simshuffle.topology import Custom
 
 QUANTITIES = ("steady epoch", "first epoch", "staging", "throughput", "run time")
 PARTS = (
-    "compute",
-    "communication",
-    "compute and communication",
-    "epoch",
-    "iteration",
-    "iteration with input",
+    *("compute", "communication", "compute and communication", "epoch"),
+    *("iteration", "iteration with input"),
 )
 """The first four of an epoch, which alone of them has the input; 'iteration' is compute and
 communication of one."""
@@ -149,24 +145,25 @@ def parts_of(scenario: str, values: Mapping[str, str]) -> Parts:
     )
 
 
-def _number(text: str, read: Callable[[str], float], rule: str, example: str) -> float:
-    """A number above 0 that ``text`` is, the value of a row or '' where it has none; else an
-    InputError with the ``rule`` and an ``example`` of an assignment that would do."""
+def _take(
+    values: dict[str, str], example: str, read: Callable[[str], float], default: str = ""
+) -> float:
+    """Take out of the values of a row that which ``example`` assigns, a number above 0; an
+    InputError if it is none."""
+    key = example.partition("=")[0]
+    text = values.pop(key, default)
     try:
         value = read(text)
     except ValueError:
         value = 0.0
     if value <= 0:
-        raise InputError(Problem("values", rule, repr(text), f"Add for example {example}."))
+        rule, remedy = f"must say {key}, above 0", f"Add for example {example}."
+        raise InputError(Problem("values", rule, repr(text), remedy))
     return value
 
 
 def _nbytes(text: str) -> float:
     return parse_quantity(text, Dimension.NBYTES)
-
-
-def _count(text: str, rule: str, example: str) -> int:
-    return int(_number(text, lambda of: int(of) if of.isdecimal() else 0, rule, example))
 
 
 def _share(text: str) -> float:
@@ -188,13 +185,11 @@ def allreduce(scenario: str, values: Mapping[str, str], quantity: str) -> float:
         quantity: one of `ALLREDUCE`.
 
     Raises:
-        InputError: there is no such quantity, or no size or one that is not valid, or a value of
-            the scenario is not valid.
+        InputError: there is no such quantity, or a value is missing or not valid.
     """
     check_quantity(quantity, ALLREDUCE)
     chosen = dict(values)
-    rule = "of an allreduce must say how many bytes"
-    nbytes = _number(chosen.pop("nbytes", ""), _nbytes, rule, "nbytes=16 MiB")
+    nbytes = _take(chosen, "nbytes=16 MiB", _nbytes)
     resolved = load(scenario, chosen)
     seconds = bench_of(resolved).seconds(nbytes)
     if quantity == "time":
@@ -211,29 +206,30 @@ def read(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     """Bytes/s that hosts read from large files, or small files/s that processes open and read.
 
     Args:
-        scenario: its name below ``scenarios/``; of its cluster, only the file system and the hosts'
-            links are used.
+        scenario: its name below ``scenarios/``; only its file system and hosts' links are used.
         values: ``clients``, the hosts that read; ``tasks``, their processes in all (default: one
             each), each with one file open at a time; ``file_size`` for the file rate; all others
             are set in the scenario.
         quantity: one of `READ`.
 
     Raises:
-        InputError: there is no such quantity, or a count or size is missing or not valid, or a
-            value of the scenario is not valid.
+        InputError: there is no such quantity, or a value is missing or not valid.
     """
     check_quantity(quantity, READ)
-    chosen, rule = dict(values), "of reads must have a count of"
-    clients = _count(chosen.pop("clients", ""), f"{rule} clients", "clients=10")
-    tasks = _count(chosen.pop("tasks", str(clients)), f"{rule} tasks", "tasks=10")
-    file_size = chosen.pop("file_size", "")
+    chosen = dict(values)
+    clients = int(_take(chosen, "clients=10", int))
+    tasks = int(_take(chosen, "tasks=10", int, str(clients)))
+    size = {"file_size": chosen.pop("file_size", "")}
     resolved = load(scenario, chosen)
     bandwidth = read_bandwidth(resolved, clients)
     if quantity == "read bandwidth":
         return bandwidth
-    rule = "of a file rate must say how large a file is"
-    nbytes = _number(file_size, _nbytes, rule, "file_size=3901 B")
-    return file_rate(resolved, tasks, bandwidth, nbytes)
+    nbytes = _take(size, "file_size=3901 B", _nbytes)
+    # the least of the servers' operations, of the bandwidth, and of the processes, each of which
+    # opens and reads one file after the other and waits for the latency of an open
+    servers = resolved.cluster.parallel_file_system
+    alone = servers.open_cap(1, 1, in_flight=tasks)
+    return min(servers.free_open_rate, bandwidth / nbytes, alone)
 
 
 def read_bandwidth(scenario: Scenario, clients: int) -> float:
@@ -247,17 +243,6 @@ def read_bandwidth(scenario: Scenario, clients: int) -> float:
     if not isinstance(topology, Custom):
         bounds.append(clients * cluster.host.hcas * topology.link_bandwidth)
     return min(bounds)
-
-
-def file_rate(scenario: Scenario, tasks: int, bandwidth: float, file_size: float) -> float:
-    """Files/s of ``file_size`` bytes that ``tasks`` processes open and read one after the other.
-
-    The least of the servers' operations, of the bandwidth, and of the processes, each of which
-    waits for the latency of an open.
-    """
-    servers = scenario.cluster.parallel_file_system
-    alone = servers.open_cap(1, 1, in_flight=tasks)
-    return min(servers.free_open_rate, bandwidth / file_size, alone)
 
 
 # ---------------------------------------------------------------------------- emulated accelerators
@@ -277,18 +262,14 @@ def emulated(scenario: str, values: Mapping[str, str], quantity: str) -> float:
         quantity: one of `EMULATED`.
 
     Raises:
-        InputError: there is no such quantity, or a count or share is missing or not valid, or a
-            value of the scenario is not valid.
+        InputError: there is no such quantity, or a value is missing or not valid.
     """
     check_quantity(quantity, EMULATED)
-    chosen, rule = dict(values), "of emulated accelerators must have a count of"
-    hosts = _count(chosen.pop("hosts", ""), f"{rule} hosts", "hosts=2")
+    chosen = dict(values)
+    hosts = int(_take(chosen, "hosts=2", int))
     if quantity == "largest count":
-        rule = "of a largest count must say which share of the time passes"
-        share = _number(chosen.pop("share", ""), _share, rule, "share=0.9")
-        return float(hosts * _largest(scenario, chosen, hosts, share))
-    given = chosen.pop("accelerators", "")
-    count = _count(given, f"{rule} accelerators", "accelerators=2")
+        return float(hosts * _largest(scenario, chosen, hosts, _take(chosen, "share=0.9", _share)))
+    count = int(_take(chosen, "accelerators=2", int))
     if count % hosts:
         rule = f"must be as many on each of {hosts} hosts"
         raise InputError(Problem("values", rule, f"accelerators={count}", "Change one of them."))

@@ -78,13 +78,9 @@ def _time(stamp: str) -> datetime:
 def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
     """For each job the values of a run in which it has the file system for itself, for one epoch.
 
-    Args:
-        values: ``log``, ``from``, ``to`` choose the jobs, and ``cached`` names those of them that
-            are (see `Job`), separated by commas; all others are set in the scenario.
-
-    Raises:
-        InputError: no job was found, or not the cached ones.
-    """
+    Of ``values``, ``log``, ``from``, ``to`` choose the jobs, and ``cached`` names those of them
+    that are (see `Job`), separated by commas; all others are set in the scenario. An InputError if
+    no job is found, or not the cached ones."""
     chosen, running = _chosen(values)
     shared = {key: value for key, value in chosen.items() if key not in UNSHARED}
     return [
@@ -108,12 +104,7 @@ def epochs(
     Every rank of a job is a flow of files, limited to the rate at which the job reads when it has
     the file system for itself; all flows share the operations of the servers max-min fairly, and an
     epoch begins when the one before has ended. All epochs read the servers, but for the later ones
-    of a cached job.
-
-    Args:
-        scenario: one of a single job, by its name below ``scenarios/``.
-        values: as of `alone`.
-        seconds: (jobs,) s of an epoch of each run of `alone`.
+    of a cached job. ``seconds``: (jobs,) s of an epoch of each run of `alone`.
     """
     chosen, running = _chosen(values)
     servers = load(scenario, chosen).cluster.parallel_file_system
@@ -165,12 +156,8 @@ def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
 def epochs_together(
     running: list[Job], alone: list[float], files_per_second: float
 ) -> list[tuple[float, ...]]:
-    """Seconds of every epoch of each job when all share the file system.
-
-    Args:
-        running: the jobs.
-        alone: (jobs,) s of an epoch without the others.
-        files_per_second: of the servers, for all together.
+    """Seconds of every epoch of each job when all share the file system; ``alone``: (jobs,) s of an
+    epoch without the others.
     """
     links, nbytes, start = [files_per_second], list[float](), list[float]()
     routes, after = list[list[int]](), list[list[int]]()

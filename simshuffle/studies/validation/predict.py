@@ -99,9 +99,7 @@ class Prediction(NamedTuple):
     """What the simulator says of a row, in its unit."""
 
     value: float  # without what nobody knows
-    # low, high: over the row's spread and the traffic of others; the same as ``value`` without
-    # either
-    low: float
+    low: float  # over the row's spread and the traffic of others, as is ``high``
     high: float
     traffic: float = 0.0  # by which share the traffic of others may lengthen the time
 
@@ -113,11 +111,8 @@ def tasks_of(rows: Sequence[Row]) -> list[Task]:
 
 
 def predictions(rows: Sequence[Row], answers: Mapping[Task, Answer]) -> list[Prediction | None]:
-    """The predictions of ``rows``, in their order; None for a row that cannot be predicted.
-
-    Args:
-        rows: from `read_rows`.
-        answers: of all `tasks_of` the rows.
+    """The predictions of ``rows``, in their order, from the answers to all `tasks_of` them; None
+    for a row that cannot be predicted.
 
     Raises:
         InputError: a row's quantity or job is not valid.

@@ -87,11 +87,8 @@ def _collect(rows: Rows, outcomes: Outcomes) -> Tables:
 
 def _as_json(result: Result) -> Any:
     results = result.tables["validation"]
-    return {
-        "rows": rows_of(results),
-        "summary": rows_of(summary(results)),
-        "coverage": asdict(coverage(results)),
-    }
+    of_sets = {"rows": rows_of(results), "summary": rows_of(summary(results))}
+    return {**of_sets, "coverage": coverage(results)}
 
 
 def _compared(result: Result) -> Tables:

@@ -39,17 +39,10 @@ COLUMNS = {
     "source": "where the measured value is published",
 }
 USES = ("fit", "predict", "none")
-KINDS = [
-    "run",
-    "ratio",
-    "concurrent",
-    "allreduce",
-    "read",
-    "emulated",
-    "oracle",
-    "policies",
+KINDS = (
+    *("run", "ratio", "concurrent", "allreduce", "read", "emulated", "oracle", "policies"),
     "testbed",
-]
+)
 NUMBERS = ("measured", "low", "high")
 OPTIONAL = ("spread",)
 
@@ -128,7 +121,7 @@ def _faults(record: dict[str, str], where: str) -> Iterator[Problem]:
             yield Problem(f"{where} {name}", rule, repr(record[name]), remedy)
     use, kind = record["use"], record["kind"]
     needed = kind or use != "none"
-    for name, known in (("use", USES), ("kind", KINDS if needed else [kind])):
+    for name, known in (("use", USES), ("kind", KINDS if needed else (kind,))):
         if record[name] not in known:
             rule = f"must be one of {', '.join(known)}"
             yield Problem(f"{where} {name}", rule, repr(record[name]), "Choose one.")
@@ -237,13 +230,8 @@ SUMMARY = Schema(
 def table(
     rows: Sequence[Row], predicted: Sequence[tuple[float, float, float, float] | None]
 ) -> pd.DataFrame:
-    """One row for each measured number: columns of `SCHEMA`.
-
-    Args:
-        rows: from `read_rows`.
-        predicted: for each row value, low and high in its unit, and traffic; None where there is no
-            prediction.
-    """
+    """One row for each measured number: columns of `SCHEMA`. ``predicted``: for each row value, low
+    and high in its unit, and traffic; None where there is no prediction."""
     nothing = (np.nan, np.nan, np.nan, 0.0)
     out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(COLUMNS))
     for name in NUMBERS:
@@ -265,36 +253,21 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
         errors = part["error"].abs()
         known = bool(errors.notna().any())
         worst = part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]
-        out.append(
-            {
-                "set": name,
-                "use": use,
-                "rows": len(part),
-                "mean_error": errors.mean(),
-                "median_error": errors.median(),
-                "worst_error": errors.max(),
-                "worst_case": f"{worst['case']}, {worst['quantity']}" if known else "",
-                "inside": part["inside"].mean() if known else np.nan,
-            }
-        )
-    return pd.DataFrame(out, columns=list(SUMMARY.columns))
+        where = f"{worst['case']}, {worst['quantity']}" if known else ""
+        found = (errors.mean(), errors.median(), errors.max(), where)
+        out.append((name, use, len(part), *found, part["inside"].mean() if known else np.nan))
+    return SUMMARY.framed(out)
 
 
-@dataclasses.dataclass(frozen=True)
-class Coverage:
-    """How many predicted rows lie within their interval."""
-
-    rows: int  # predicted ones
-    inside: int  # of them those whose measured and predicted ranges overlap
-    intervals: int  # of them those for which an interval is predicted, not one number
-    inside_intervals: int  # those of both
-
-
-def coverage(results: pd.DataFrame) -> Coverage:
-    """The coverage of the predicted rows of `table`."""
+def coverage(results: pd.DataFrame) -> dict[str, int]:
+    """How many rows are predicted, and of them how many lie within their interval, have an interval
+    and not one number, and both."""
     part = results[results["use"] == "predict"]
     interval = part["predicted_high"] > part["predicted_low"]
     inside = part["inside"].astype(bool)
-    return Coverage(
-        len(part), int(inside.sum()), int(interval.sum()), int((inside & interval).sum())
-    )
+    return {
+        "rows": len(part),
+        "inside": int(inside.sum()),
+        "intervals": int(interval.sum()),
+        "inside_intervals": int((inside & interval).sum()),
+    }

@@ -4,22 +4,24 @@ without."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel, Field
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.routing import ForwardingTable
-from simshuffle.spec.units import Dimension, format_quantity, parse_quantity
+from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.spec.library import nearest
+from simshuffle.spec.record import Bandwidth, NBytes, Seconds
+from simshuffle.spec.units import Dimension, format_quantity
+from simshuffle.spec.validation import validated
 from simshuffle.studies.validation.testbed_patterns import PATTERNS, Pattern, Shape
 from simshuffle.topology import FatTree
 
-Ints = NDArray[np.int32]
 HEADERS = 1448 / 1514
 """Payload of a full packet over its bytes on Ethernet: IPv4 20, TCP 20, its time stamps 12,
 Ethernet 14."""
@@ -101,13 +103,13 @@ class LeafSpine:
         ports = [self._table.endpoints(name)[0] for name in self.host_names]
         self._ports = np.array(ports, np.int32)
 
-    def routes(self, src: Ints, dst: Ints) -> Ints:
+    def routes(self, src: Ints32, dst: Ints32) -> Ints32:
         """Links from each host of ``src`` to that of ``dst``: (n, longest) int32, padded with
         -1."""
         return self._table.routes(self._ports[src], self._ports[dst])
 
 
-def finish_times(testbed: LeafSpine, pattern: Pattern, overhead: Overhead) -> NDArray[np.float64]:
+def finish_times(testbed: LeafSpine, pattern: Pattern, overhead: Overhead) -> Floats:
     """(flows,) s: when each flow of ``pattern`` ends in the fluid network."""
     capacity = np.full(len(testbed.links), testbed.shape.rate * overhead.efficiency)
     # every route leaves exactly one host, so the start-up is counted once
@@ -155,46 +157,26 @@ def predicted(values: Mapping[str, str]) -> float:
     Raises:
         InputError: a key is missing or its text is no such value.
     """
-    remedy = "Write it as 'simshuffle machine testbed --keep-as' does."
-    problems: list[Problem] = []
-    read: dict[str, Any] = {}
-    for key, value_of in _READ.items():
-        path, text = f"values.{key}", values.get(key)
-        if text is None:
-            problems.append(Problem(path, "is missing", "", remedy))
-            continue
-        try:
-            read[key] = value_of(text)
-        except ValueError as error:
-            problems.append(Problem(path, f"cannot be read: {error}", repr(text), remedy))
-    if problems:
-        raise InputError(problems, "testbed")
-    shape = checked(Shape(*(read[key] for key in ("leaves", "hosts_per_leaf", "spines", "rate"))))
-    pattern = PATTERNS[read["pattern"]](shape, read["nbytes"], read["seed"])
-    return makespan(LeafSpine(shape), pattern, Overhead(read["efficiency"], read["startup"]))
+    read, problems = validated(dict(values), _Values)
+    if read is None or problems:
+        raise InputError([each.below("values") for each in problems], "testbed")
+    if read.pattern not in PATTERNS:
+        remedy = nearest(read.pattern, [*PATTERNS])
+        refuse("values.pattern", "no such pattern", repr(read.pattern), remedy, "testbed")
+    shape = checked(Shape(read.leaves, read.hosts_per_leaf, read.spines, read.rate))
+    pattern = PATTERNS[read.pattern](shape, int(read.nbytes), read.seed)
+    return makespan(LeafSpine(shape), pattern, Overhead(read.efficiency, read.startup))
 
 
-def _pattern(text: str) -> str:
-    if text not in PATTERNS:
-        raise ValueError(f"no such pattern; known: {', '.join(PATTERNS)}")
-    return text
+class _Values(BaseModel):
+    """What `predicted` must know."""
 
-
-def _positive(text: str) -> float:
-    if not 0 < (value := float(text)) < math.inf:
-        raise ValueError("must be greater than 0")
-    return value
-
-
-_READ: dict[str, Callable[[str], Any]] = {
-    "leaves": int,
-    "hosts_per_leaf": int,
-    "spines": int,
-    "rate": lambda text: parse_quantity(text, Dimension.BANDWIDTH),
-    "pattern": _pattern,
-    "nbytes": lambda text: int(parse_quantity(text, Dimension.NBYTES)),
-    "seed": int,
-    "efficiency": _positive,
-    "startup": lambda text: parse_quantity(text, Dimension.SECONDS),
-}
-"""What `predicted` must know, and how each is read."""
+    leaves: int
+    hosts_per_leaf: int
+    spines: int
+    rate: Bandwidth
+    pattern: str
+    nbytes: NBytes
+    seed: int
+    efficiency: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    startup: Seconds

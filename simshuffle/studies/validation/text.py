@@ -89,12 +89,12 @@ def coverage_text(results: pd.DataFrame) -> str:
     """How many predicted rows lie within their interval, and what the intervals are, in words;
     nothing where no row is predicted."""
     found = coverage(results)
-    if not found.rows:
+    if not found["rows"]:
         return ""
     text = (
-        f"Of {found.rows} predicted rows {found.inside} lie within their interval (the measured and"
-        f" the predicted range overlap). {found.intervals} have an interval and not one number, of"
-        f" which {found.inside_intervals} lie within it."
+        f"Of {found['rows']} predicted rows {found['inside']} lie within their interval (the"
+        f" measured and the predicted range overlap). {found['intervals']} have an interval and not"
+        f" one number, of which {found['inside_intervals']} lie within it."
     )
     more = results["traffic"].max()
     if more > 0:
@@ -136,13 +136,10 @@ def parts(results: pd.DataFrame) -> Iterator[str | Table]:
                 [cells(r) for r in part.to_dict("records")],
                 range(2, 7),
             )
-    unknown = reasons(results)
-    if unknown:
+    if unknown := reasons(results):
         yield _rich(HEADINGS["none"], ["set", "case", "why"], unknown, ())
     for use in ("fit", "predict"):
-        rows = summary_cells(results, use)
-        if rows:
+        if rows := summary_cells(results, use):
             yield _rich(HEADINGS[use], SUMMARY, rows, range(1, 6))
-    covered = coverage_text(results)
-    if covered:
+    if covered := coverage_text(results):
         yield covered
