@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from hypothesis import HealthCheck, settings
 
-from tests.preloaded import Preloaded
+from tests.preloaded import Preloaded, one_core
 from tests.shared import once, shared_folder
 
 settings.register_profile(
@@ -94,8 +94,9 @@ def one_command_line():
 
 @pytest.fixture(scope="session")
 def preloaded():
-    """Runs commands in processes of their own, quickly."""
-    process = Preloaded()
+    """Runs commands in processes of their own, quickly, on one core."""
+    with one_core():
+        process = Preloaded()
     yield process
     process.end()
 

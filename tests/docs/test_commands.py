@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simshuffle.study.store import CELLS
-from tests.preloaded import Preloaded, one_core
+from tests.shared import shared_folder
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,18 +32,11 @@ def blocks(language):
 
 
 @pytest.fixture(scope="module")
-def preloaded():
-    """As that of all tests, on one core."""
-    with one_core():
-        process = Preloaded()
-    yield process
-    process.end()
-
-
-@pytest.fixture(scope="module")
 def cells(tmp_path_factory):
     """Where pages keep the cells that they have done: many ask for the same runs and trainings."""
-    return tmp_path_factory.mktemp("cells")
+    place = shared_folder(tmp_path_factory) / "cells"
+    place.mkdir(exist_ok=True)
+    return place
 
 
 @pytest.fixture

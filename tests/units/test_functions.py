@@ -21,6 +21,7 @@ from simshuffle.study.study import Result
 
 TINY = {"world_size": 4, "workload.dataset.num_samples": 160, "epochs": 1}
 LOCAL = {**TINY, "workload.exchange": "local_shuffle", "sweep": {}}
+QUICK = ["--set", "seeds=1", "--set", "world_size=16", "--set", "training.epochs=2"]
 LOGS = Path(__file__).parents[1] / "data" / "calibrate"
 # of each function what a program gives, and the words of the same on the command line
 ASKED = {
@@ -64,10 +65,24 @@ ASKED = {
     ),
     "sizes": ({"scenario": "quickstart", "epoch": 1, "set": TINY}, ["quickstart", "--epoch", "1"]),
     "validate": ({"only": ["testbed"]}, ["--only", "testbed"]),
-    "train_study": ({"study": "quick", "set": {"seeds": 1}}, ["quick", "--set", "seeds=1"]),
+    "train_study": (
+        {"study": "quick", "set": {"seeds": 1, "world_size": 16, "training.epochs": 2}},
+        ["quick", *QUICK],
+    ),
     "tta": (
-        {"study": "quick", "scenario": "quickstart", "scale": "trained", "set_study": {"seeds": 1}},
-        ["quick", "quickstart", "--scale", "trained", "--set-study", "seeds=1"],
+        {
+            "study": "quick",
+            "scenario": "quickstart",
+            "scale": "trained",
+            "set_study": {"seeds": 1, "world_size": 16, "training.epochs": 2},
+        },
+        [
+            "quick",
+            "quickstart",
+            "--scale",
+            "trained",
+            *(w.replace("--set", "--set-study") for w in QUICK),
+        ],
     ),
 }
 FUNCTIONS = {verb.function: verb for verb in own_verbs().values() if verb.function}
