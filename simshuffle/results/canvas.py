@@ -71,16 +71,9 @@ def legend_above(
     place: str = "upper center",
     **look: Any,
 ) -> None:
-    """Set the legend of a figure above its panels, in as few rows as there is width for, and make
-    the figure that much higher.
-
-    Args:
-        figure: from `new_figure`, with its panels; nothing is set if there is nothing to name.
-        handles: what the legend names.
-        title: what stands over it, in two lines at most.
-        place: another one outside of the panels.
-        look: of the legend, as matplotlib names it.
-    """
+    """Set the legend above the panels of a figure from `new_figure`, or at another ``place``
+    outside of them, in as few rows as there is width for, and make the figure that much higher;
+    none without ``handles``. ``title`` has two lines at most; ``look`` is as of matplotlib."""
     title = textwrap.fill(
         title, letters(LETTERS), max_lines=2, placeholder=" ...", break_on_hyphens=False
     )

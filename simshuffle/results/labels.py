@@ -17,15 +17,9 @@ from simshuffle.results.style import SMALL
 
 
 def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
-    """Write the names of points, the most important first, each where it lies on no other; one that
-    finds no place has none.
-
-    Args:
-        figure: laid out as it will be drawn.
-        ax: where the points are.
-        spots: all points: x, y; low and high, the ends of an interval upwards, not a number for
-            none; size in points; text, or ''; colour.
-    """
+    """Write the names of points of a figure that is laid out, the most important first, each where
+    it lies on no other, or not at all. ``spots``: x, y; low and high, the ends of an interval
+    upwards, not a number for none; size in points; text, or ''; colour."""
     point = figure.dpi / 72
     texts: list[Annotation] = []
     wanted: list[Wanted] = []
@@ -113,15 +107,9 @@ def placed(
     room: Box,
     point: float = 1.0,
 ) -> list[Place | None]:
-    """A place for each label inside ``room``, one after the other; None where all are taken.
-
-    Args:
-        wanted: the most important ones first.
-        marks: boxes of all marks, which should not be hidden.
-        lines: boxes of other things that are drawn, which may be.
-        room: where labels may stand.
-        point: a typographic point in the unit of the boxes.
-    """
+    """A place inside ``room`` for each label, the most important first; None where all are taken.
+    Boxes of ``marks`` should not be hidden, those of ``lines`` may be; ``point`` is a typographic
+    point in the unit of the boxes."""
     out: list[Place | None] = []
     taken: list[Box] = []
     leaders: list[Box] = []

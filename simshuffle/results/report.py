@@ -185,16 +185,12 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds.
-
-    With an empty cause they are a rank's own work. With one they are waiting for ranks that were
-    busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`); what
-    gradients in flight add to the backward pass is booked at FW+BW and caused by GE+WU. All
-    rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
-    book there (`booked`). Waiting is listed only where there is any.
-
-    ``in_phases`` are its `phase_seconds`, where they are known.
-    """
+    """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds. With
+    an empty cause they are a rank's own work; with one, waiting for ranks that were busy with it,
+    at the label where it is booked (see `simshuffle.results.waiting.waiting`). What gradients in
+    flight add to the backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add
+    up to its duration, and those of a label to what the authors' timers book there (`booked`).
+    ``in_phases`` are its `phase_seconds`, where they are known."""
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline) if in_phases is None else in_phases
     worked = {

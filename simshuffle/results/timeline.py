@@ -161,15 +161,10 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 def phase_rows(
     epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Rows of exclusive phases, one epoch.
-
-    Args:
-        phases: (k,) names.
-        bounds: (iterations, M, k + 1) s; phase j lasts from bound j to bound j + 1. Phases of no
-            length give no row.
-        nbytes: (iterations, M, k) bytes, or of fewer dimensions where they are alike.
-        final: the rows are what follows the last iteration.
-    """
+    """Rows of exclusive phases of one epoch, those after its last iteration if ``final``.
+    ``bounds`` (iterations, M, phases + 1) are in s: phase j lasts from bound j to bound j + 1, and
+    has no row if that is no time; ``nbytes`` (iterations, M, phases), or fewer dimensions where
+    they are alike."""
     lasts = bounds[..., 1:] > bounds[..., :-1]
     ranks = lasts.shape[1]
     code = np.array([PHASES.index(name) for name in phases], np.int8)

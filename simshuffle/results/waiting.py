@@ -25,24 +25,15 @@ def waiting(
     keys: Sequence[str] = ("run", "epoch"),
     weights: Floats | None = None,
 ) -> pd.DataFrame:
-    """Seconds that ranks wait for one another in an epoch, by where and for what.
-
-    All ranks leave an allreduce together. Until the next one, a rank's own phases and its waiting
-    last as long as those of any other. So what it waits is what the last rank to arrive spent more,
-    label by label; labels in which that one spent less have no part in it. After an allreduce there
-    is nothing but the exchange to wait for.
-
-    Args:
-        phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`, of one or more runs.
-        labels: the phases of each label; those of waiting stand where it is booked.
-        keys: columns that tell epochs apart, the run first.
-        weights: (rows of ``phases``,) how many times each counts, the same for all rows of an
-            iteration; None for once.
-
-    Returns:
-        Columns ``keys``, label, cause, seconds: where it is booked, the label waited for, and the
-        mean over ranks (s); rows of more than 0 s only.
-    """
+    """Seconds that ranks wait for one another in an epoch, by where and for what: columns ``keys``,
+    label (where it is booked), cause (the label waited for), seconds (mean over ranks), rows of
+    more than 0 s only. All ranks leave an allreduce together. Until the next one, a rank's own
+    phases and its waiting last as long as those of any other. So what it waits is what the last
+    rank to arrive spent more, label by label; labels in which that one spent less have no part in
+    it. After an allreduce there is nothing but the exchange to wait for. ``labels`` has the phases
+    of each label, those of waiting where it is booked; ``keys`` tell epochs apart, the run first;
+    ``weights`` (rows of ``phases``,) say how many times each counts, the same for all rows of an
+    iteration; None for once."""
     rows = []
     if weights is not None:
         phases = phases.assign(weight=weights)

@@ -78,11 +78,8 @@ class Cell(Protocol):
         there."""
 
     def run(self, tell: Tell) -> Outcome:
-        """Do it, with one thread. The same cell gives the same outcome wherever it is done.
-
-        Raises:
-            SimshuffleError: it cannot be done; nothing is kept then.
-        """
+        """Do it, with one thread: the same outcome wherever it is done. Where it cannot be done,
+        that is a SimshuffleError, and nothing is kept."""
 
 
 class PlainCell:
@@ -133,13 +130,10 @@ _IMPORT = re.compile(r"^[ \t]*import (\w[\w.]*)", re.MULTILINE)
 
 @cache
 def code_digest(*modules: str) -> str:
-    """SHA-256 over the sources of ``modules`` and of all modules of simshuffle, or of their own
-    package where they are a plugin's, that they import, directly or not.
-
-    Modules are found by their import statements, wherever these stand, without importing them. The
-    data that lies beside modules counts too, such as the catalog. The engine and the list of
-    studies do not: how cells are done and kept decides nothing, and figures hang on them.
-    """
+    """SHA-256 over the sources of ``modules`` and of all that they import of simshuffle, or of
+    their own package where they are a plugin's: found by import statements, wherever these stand,
+    without importing. Data beside modules counts too, such as the catalog. The engine and the list
+    of studies do not: how cells are done and kept decides nothing, and figures hang on them."""
     digest = hashlib.sha256()
     for path in sorted(_closure(modules)):
         own = path.is_relative_to(ROOT)

@@ -22,22 +22,16 @@ _ALONE = threading.Lock()
 
 @dataclass
 class Cluster:
-    """Workers of a Dask cluster. They write outcomes into the store themselves, so it lies on a
-    file system that all of them share.
-
-    A cell whose worker dies is done again by another one, as often as the scheduler allows
-    (``distributed.scheduler.allowed-failures``); then it is lost and the others go on.
-    """
+    """Workers of a Dask cluster, which write outcomes into the store themselves, on a file system
+    that all of them share. A cell whose worker dies is done again by another one, as often as the
+    scheduler allows (``distributed.scheduler.allowed-failures``), and then lost."""
 
     address: str  # of the scheduler, such as 'tcp://10.0.0.1:8786'
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
-        """As for `Executor`; ``store`` is on disk.
-
-        Raises:
-            InputError: no scheduler answers, or a worker's outcome is not in the store.
-        """
+        """As for `Executor`; an InputError if no scheduler answers, or a worker's outcome is not in
+        the store, which is on disk."""
         with self._client() as client:
             ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
             futures = [

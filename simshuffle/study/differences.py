@@ -53,15 +53,10 @@ class Difference:
 def of_tables(
     file: str, schema: Schema, stored: LongTable, again: LongTable, tolerance: float
 ) -> list[Difference]:
-    """What differs between two tables, column by column, but for what was measured with a clock.
-
-    Args:
-        file: by its name in the folder.
-        schema: of both.
-        stored, again: rows stand in the same order; if not, they are told apart by the key.
-        tolerance: numbers that differ by no more, as a share of the larger, are the same, and then
-            also those that differ by `NOTHING`; 0 for equal to the last bit.
-    """
+    """What differs between two tables of one schema, column by column, but for what was measured
+    with a clock. Rows stand in the same order; if not, they are told apart by the key. Numbers that
+    differ by no more than ``tolerance``, as a share of the larger, or by `NOTHING` are the same; 0
+    for equal to the last bit."""
     found = {name: _Column(name) for name, of in schema.columns.items() if not of.measured}
     if len(stored) == len(again) and _same_order(schema.key, stored, again):
         before = 0

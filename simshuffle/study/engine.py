@@ -50,23 +50,10 @@ def run(
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Do a study.
-
-    Cells whose outcome is in ``store`` are not done again, so a study that was stopped goes on, and
-    one that grew does only what is new.
-
-    Args:
-        study: its kind.
-        request: what is asked.
-        executor: who does the cells; this process if None.
-        store: where their outcomes are kept; in memory if None.
-        progress: told of the progress, if given.
-
-    Raises:
-        SimshuffleError: a cell cannot be done, and the study has no result without it. The outcomes
-            of the others are kept.
-        Interrupted: by Ctrl-C or SIGTERM; what is done is kept.
-    """
+    """Do a study; of its cells those whose outcome is not in ``store`` yet, so a study that was
+    stopped goes on. ``executor`` does them, this process if None; ``store`` keeps outcomes, in
+    memory if None. Raises SimshuffleError if a cell cannot be done without which there is no
+    result, and `Interrupted` by Ctrl-C or SIGTERM; what is done is kept."""
     executor, store = executor or Here(), store or Memory()
     outcomes: dict[str, Outcome] = {}
     for stage in study.stages:
@@ -161,11 +148,8 @@ def _do(
 def _gather(
     cells: Mapping[str, Cell], digests: Mapping[str, str], store: Store
 ) -> dict[str, Outcome]:
-    """The outcomes of cells that are done.
-
-    Raises:
-        SimulationError: one is damaged; the same command does it again.
-    """
+    """The outcomes of cells that are done; a SimulationError if one is damaged, which the same
+    command does again."""
     found: dict[str, Outcome] = {}
     damaged = []
     for name, digest in digests.items():
@@ -194,13 +178,9 @@ def _failure(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the result folder ``folder`` for this process: two commands that write to one place at
-    the same time would replace each other's result. What had to be made for it and stays empty is
-    removed at the end.
-
-    Raises:
-        InputError: another process holds it.
-    """
+    """Hold a result folder for this process, for two commands that write to one place would replace
+    each other's result; an InputError if another process holds it. What was made for it and stays
+    empty is removed."""
     new = [place for place in folder.parents if not place.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
@@ -258,12 +238,8 @@ def goes_on(folder: Path, wanted: str) -> bool:
 
 
 def read(study: Study[Any], folder: Path) -> Result:
-    """The result of that study in ``folder``.
-
-    Raises:
-        InputError: it is another kind of result, or a file is missing, damaged, or not as its
-            schema wants it.
-    """
+    """The result of that study in ``folder``; an InputError if it is of another kind, or a file is
+    missing, damaged, or not as its schema wants it."""
     meta = meta_of(folder)
     missing = [name for name in study.files if not (folder / name).is_file()]
     if missing or meta.get("kind") != study.kind:

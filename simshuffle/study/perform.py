@@ -57,13 +57,8 @@ class Performance:
         return self.told or _teller.get()
 
     def result(self) -> tuple[Result, Path | None]:
-        """The result, and its folder if it has one.
-
-        Raises:
-            SimshuffleError: what is asked is not valid, the folder cannot be used, or the study
-                fails.
-            Stopped: some of it is kept.
-        """
+        """The result, and its folder if it has one. Raises SimshuffleError if what is asked is not
+        valid, the folder cannot be used, or the study fails; Stopped if some of it is kept."""
         before = _teller.set(self.teller)
         # the folder is held while something is measured for it
         out = self.options.out if self.verb.measures else None

@@ -53,22 +53,16 @@ def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
 
 
 def study_of(kind: str) -> Study[Any]:
-    """The study that writes result folders of that kind. Its module is imported now.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The study that writes result folders of that kind, whose module is imported now; a KeyError
+    if there is none."""
     module, _, name = kinds()[kind].partition(":")
     study: Study[Any] = getattr(importlib.import_module(module), name or "STUDY")
     return study
 
 
 def read_folder(folder: Path) -> Result:
-    """The result in ``folder``, of whatever study.
-
-    Raises:
-        InputError: it holds none, or a damaged one.
-    """
+    """The result in ``folder``, of whatever study; an InputError if it holds none, or a damaged
+    one."""
     # what reads tables; a list of verbs needs none of it
     from simshuffle.errors import InputError, Problem  # noqa: PLC0415
     from simshuffle.results.folders import meta_of  # noqa: PLC0415

@@ -62,12 +62,9 @@ class Schema:
         return {name: column.meaning for name, column in self.columns.items()}
 
     def check(self, table: pd.DataFrame, source: str, before: int = 0) -> None:
-        """See that ``table`` has these columns, and in them what they may hold; of a table without
-        key it may be the part that follows ``before`` rows.
-
-        Raises:
-            InputError: with every column that is wrong.
-        """
+        """See that ``table`` has these columns, and in them what they may hold; an InputError with
+        every column that is wrong. Of a table without key it may be the part that follows
+        ``before`` rows."""
         names = list(self.columns)
         if list(table.columns) != names:
             given = ", ".join(map(str, table.columns)) or "none"
@@ -88,14 +85,8 @@ class Schema:
     def listing(
         self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
     ) -> RichTable:
-        """Columns of ``table`` as a terminal, a paper and the page show them.
-
-        Args:
-            table: rows of this schema.
-            title: above it.
-            columns: names, in the order in which they are printed.
-            names: how many of them say what a row is; the others are aligned as numbers are.
-        """
+        """Columns of ``table``, rows of this schema, as a terminal, a paper and the page show them;
+        the first ``names`` of them say what a row is, the others are aligned as numbers are."""
         of = [self.columns[name] for name in columns]
         heads = [column.head or name for name, column in zip(columns, of, strict=True)]
         shown = new_table(title, heads[:names], heads[names:])
@@ -112,11 +103,8 @@ class Schema:
         return self.framed([])
 
     def write(self, table: Table, stem: Path) -> Path:
-        """Write ``table`` to ``stem`` with the suffix; returns the path.
-
-        Raises:
-            InputError: as `check`: a study made a table that it did not describe.
-        """
+        """Write ``table`` to ``stem`` with the suffix; returns the path. An InputError as of
+        `check`: a study made a table that it did not describe."""
         path = stem.with_name(stem.name + self.suffix)
         if self.suffix == ".csv":
             whole = table.whole() if isinstance(table, LongTable) else table
@@ -140,11 +128,8 @@ class Schema:
 
     def read(self, stem: Path) -> Table:
         """The table at ``stem``, with its numbers to the last bit; an empty text stays one. A long
-        one without key is checked piece by piece, and not loaded.
-
-        Raises:
-            InputError: it is missing, cannot be read, or is not as `check` wants it.
-        """
+        one without key is checked piece by piece, and not loaded. An InputError if it cannot be
+        read, or is not as `check` wants it."""
         path = stem.with_name(stem.name + self.suffix)
         try:
             if self.suffix == ".csv":

@@ -49,11 +49,9 @@ class Memory:
 @dataclass(frozen=True)
 class Disk:
     """A folder of outcomes that outlives the process, and that several processes may use at once.
-
     ``ROOT/ab/abcd....json`` holds the values of an outcome, the SHA-256 of its tables and files,
-    and its own; the tables and files lie in the folder ``ROOT/ab/abcd....`` beside it. The JSON
-    comes last, so what it names is there.
-    """
+    and its own; these lie in the folder ``ROOT/ab/abcd....``. The JSON comes last, so what it names
+    is there."""
 
     root: Path
 

@@ -215,12 +215,8 @@ class Result:
         return LazyTables({**stored, **self.derived})
 
     def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
-        """Write the result folder, with its figures if ``draw``; nothing is left half-written,
-        whatever happens. Returns the folder.
-
-        Raises:
-            InputError: the folder holds something, and it is no result or ``replace`` is False.
-        """
+        """Write the result folder, with its figures if ``draw``, whole or not at all; returns it.
+        An InputError if it holds something, and that is no result or ``replace`` is False."""
 
         def fill(draft: Path) -> None:
             self._fill(draft)
@@ -251,12 +247,8 @@ class Result:
             shutil.copyfile(path, folder / INPUTS / name)
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
-        """Draw the figures into ``folder``, which is made if need be; returns their paths.
-
-        Args:
-            folder: of the figures.
-            name: of the figure, where there is only one; that of the study if it is ''.
-        """
+        """Draw the figures into ``folder``, which is made if need be; returns their paths. ``name``
+        is that of the file, where there is only one figure; that of the study if it is ''."""
         # matplotlib, where it is drawn
         from simshuffle.results import canvas, paper  # noqa: PLC0415
 
@@ -271,11 +263,8 @@ class Result:
         return paths
 
     def figure(self, name: str = "") -> Figure:
-        """The figure of that name, drawn now; the only one if none is named.
-
-        Raises:
-            InputError: there is no such figure, or several and none is named.
-        """
+        """The figure of that name, drawn now; the only one if none is named. An InputError if there
+        is no such figure, or several and none is named."""
         # matplotlib, where it is drawn
         from simshuffle.results import paper  # noqa: PLC0415
 
@@ -288,11 +277,7 @@ class Result:
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table of that name, of those that are stored and those that follow.
-
-        Raises:
-            InputError: there is no such table.
-        """
+        """The table of that name, stored or derived; an InputError if there is none."""
         if name not in self.all_tables:
             remedy = f"There are {', '.join(self.all_tables)}."
             raise InputError(Problem("name", "no such table", repr(name), remedy), "table")

@@ -232,11 +232,8 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
 
 def bound_seconds(links: Links, flows: Flows, nbytes: Floats) -> float:
     """Least time (s) for these bytes on these routes, in whatever order: that of the link which
-    needs longest for its ``nbytes`` (links,).
-
-    To the bytes over the capacity comes the smallest latency of the routes over that link, during
-    which it is idle.
-    """
+    needs longest for its ``nbytes`` (links,), and before it, while that is idle, the smallest
+    latency of the routes over it."""
     busy = nbytes / links.capacity
     slowest = int(np.argmax(busy))
     crossing = np.zeros(len(flows), bool)

@@ -91,18 +91,10 @@ class Job:
 
 
 def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Request[list[Job]]:
-    """What is asked for.
-
-    Args:
-        options: what is compared. A model has the settings of the scenario's network if that is of
-            its kind, else the default ones.
-        sized: scenarios without sweep, one for each world size; () for those of the options.
-
-    Raises:
-        InputError: a name is not known, or the jitter is no share below 1.
-        ScenarioError: a scenario exchanges nothing, or none of the patterns can be made for its
-            world size.
-    """
+    """What is asked for. A model has the settings of the scenario's network if that is of its kind,
+    else the default ones. ``sized`` are scenarios without sweep, one for each world size; () for
+    those of the options. Raises InputError if a routing is not known, and ScenarioError if a
+    scenario exchanges nothing, or no pattern can be made for its world size."""
     _check_names(options)
     options = replace(
         options,
@@ -148,11 +140,8 @@ def _check_names(options: CongestionOptions) -> None:
 
 def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:
     """The ranks of a scenario by the name of the routing between them: each a kind with keys, such
-    as ``ecmp:queue_pairs=4``; none for that of the cluster, or of its topology.
-
-    Raises:
-        InputError: a routing is not known, or not for this network.
-    """
+    as ``ecmp:queue_pairs=4``; none for that of the cluster, or of its topology. An InputError if
+    one is not known, or not for this network."""
     own = routing(scenario.cluster)
     if not routings:
         return {own.short(): Place.of(scenario)}
@@ -202,10 +191,7 @@ def _for_packets(
     every: list[Variant], scenario: Scenario, options: CongestionOptions
 ) -> set[Variant]:
     """What the packet model is run for: what is judged; everything if nothing can be, or if there
-    is no other model.
-
-    An all-to-all only if a packet for each of its messages is allowed.
-    """
+    is no other model. An all-to-all only if a packet for each of its messages is allowed."""
     alone = options.network == ("packet",)
     wanted = set(every) if alone else compared(every) or set(every)
     least = scenario.world_size * (scenario.world_size - 1)
@@ -251,11 +237,7 @@ def scenarios(
     reference: Scenario | str | Path, values: Mapping[str, Any], world_sizes: Sequence[int]
 ) -> list[Scenario]:
     """The scenario for each world size, smallest first: those given, else those of its sweep, else
-    its own. No other key is swept.
-
-    Raises:
-        ScenarioError: the scenario, or one of its world sizes, is not valid.
-    """
+    its own; no other key is swept. A ScenarioError if one is not valid."""
     # a size that is given must not fail because the scenario's own does not fit to other values
     first = {"world_size": world_sizes[0]} if world_sizes else {}
     loaded = scenario_of(reference, {**values, **first})

@@ -125,11 +125,7 @@ def partners(
     pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator, importance: Floats
 ) -> Ints:
     """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a
-    rank's own number if it stays alone.
-
-    Raises:
-        ValueError: the pattern cannot be made for that many ranks, or is none that goes in steps.
-    """
+    rank's own number if it stays alone. A ValueError if xor is given no power of two of ranks."""
     count = fabric.world_size
     if needs_power_of_two(pattern, count):
         raise ValueError(f"xor needs a power of two of ranks; got {count}")

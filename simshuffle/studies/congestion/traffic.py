@@ -53,10 +53,8 @@ class Samples:
         return self.scenario.workload.dataset.stored.spread == 0 and self.jitter == 0
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
-        """(count, M) bytes of the samples of each rank, drawn from the data set's law.
-
-        The samples of a shortened set are the first of the full one, or parts of them.
-        """
+        """(count, M) bytes of the samples of each rank, drawn from the data set's law; those of a
+        shortened set are the first of the full one, or parts of them."""
         ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
         drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * ranks)
         nbytes = drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
@@ -67,23 +65,17 @@ class Samples:
 
     def jittered(self, jitter: float) -> Samples:
         """These samples, each larger or smaller by up to a share ``jitter`` of its size, drawn by
-        the seed, where the data set's law has them differ less than that (standard deviation over
-        mean).
-
-        The packets of equal messages that begin together go in step and never meet in a queue, as
-        on no real machine.
-        """
+        the seed, where the data set's law has them differ less (standard deviation over mean):
+        packets of equal messages that begin together go in step and never meet in a queue, as on no
+        real machine."""
         if self.scenario.workload.dataset.stored.spread >= jitter:
             return self
         return replace(self, jitter=jitter)
 
     def shortened(self, packets: int, mtu: float) -> Samples:
         """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``
-        bytes carry them.
-
-        `FEWEST` samples of a rank and those of two iterations are kept. If they are too many
-        packets still, all are cut alike.
-        """
+        bytes carry them, at least `FEWEST` of a rank and those of two iterations; if they are too
+        many packets still, all are cut alike."""
         each = self.mean * self.scenario.world_size / mtu
         if self.count * each <= packets:
             return self
@@ -97,11 +89,7 @@ class Samples:
 
 def samples(scenario: Scenario) -> Samples:
     """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the
-    scenario's exchange.
-
-    Raises:
-        ScenarioError: nothing is exchanged, or there is nobody to exchange with.
-    """
+    scenario's exchange; a ScenarioError if there is nothing, or nobody to exchange with."""
     workload, ranks = scenario.workload, scenario.world_size
     fraction = workload.exchange.fraction or 0.0
     quota = epoch_quota(fraction, workload.dataset.num_samples, ranks, 1)
@@ -125,18 +113,9 @@ def samples(scenario: Scenario) -> Samples:
 class Fabric:
     """The links that messages between the ranks can use, and no others: models are faster without
     those of idle hosts. A routing that looks at what it sent before begins anew with every
-    exchange.
-
-    Args:
-        resources: where routes come from.
-
-    Attributes:
-        resources: as given.
-        links: with their latencies and names, in the order of ``resources.links``.
-        tiers: (links,) kind of each.
-        all_pairs: every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops)
-            routes, by sender, the next rank first.
-    """
+    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``; ``all_pairs``
+    is every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops) routes, by
+    sender, the next rank first."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
@@ -223,18 +202,9 @@ def exchange(
     rng: np.random.Generator,
     importance: Floats,
 ) -> Traffic:
-    """The flows of a variant on a network.
-
-    Args:
-        variant, fabric: these.
-        nbytes: (samples, M) bytes of the samples that each rank sends, in this order.
-        iteration: (samples,) iteration of each of them; not decreasing.
-        rng: draws permutations and pairings.
-        importance: (M,) importance of each rank.
-
-    Raises:
-        ValueError: the pattern cannot be made for that many ranks.
-    """
+    """The flows of a variant on a network: (samples, M) bytes of the samples that each rank sends,
+    in this order, and the iteration (samples,) of each, not decreasing; ``rng`` draws permutations
+    and pairings; (M,) importance of each rank. A ValueError as of `partners`."""
     if variant.pattern == "all_to_all":
         src, _, routes = fabric.all_pairs
         share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]

@@ -82,13 +82,10 @@ class Ablation:
 
 
 def request(options: AblationOptions) -> Request[Ablation]:
-    """What is asked for. The sweep of the scenario is not followed. An exchange without
-    ``exchange_fraction`` has that of the scenario.
-
-    Raises:
-        InputError: an exchange is not valid, or sends no fraction of the shards; they send
-            different fractions; a key is not known; or there is nothing to switch.
-    """
+    """What is asked for. The sweep of the scenario is not followed; an exchange without
+    ``exchange_fraction`` has that of the scenario. An InputError if an exchange is not valid, or
+    sends no fraction of the shards, or not the same; if a key is not known; or there is nothing to
+    switch."""
     scenario = scenario_of(options.scenario, options.set)
     ends = {"--start": options.start, "--end": options.end}
     first, last = (_exchanging(scenario, option, of) for option, of in ends.items())

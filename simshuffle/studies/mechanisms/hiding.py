@@ -39,12 +39,8 @@ class Hiding:
 
 
 def request(options: HidingOptions) -> Request[Hiding]:
-    """What is asked for: Q* for every world size and variant. The sweep of the scenario is not
-    followed.
-
-    Raises:
-        InputError: a name is not known, or a world size does not fit.
-    """
+    """What is asked for: Q* for every world size and variant, without the scenario's sweep; an
+    InputError if a world size does not fit, or `OWN` has nothing to exchange."""
     scenario = scenario_of(options.scenario, options.set)
     variants, sized = _variants(scenario, options.variant), _sized(scenario, options.world_size)
     document, files = stored(sized)
@@ -55,11 +51,8 @@ def request(options: HidingOptions) -> Request[Hiding]:
 
 def _sized(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
     """The scenario for each world size, smallest first: those given, or all of `SIZES` that fit the
-    machine and the data set, or where none does, the scenario's own.
-
-    Raises:
-        ScenarioError: a world size does not fit, or is 1.
-    """
+    machine and the data set, or where none does, its own. A ScenarioError if one does not fit, or
+    is 1."""
     wanted = sorted(set(world_sizes))
     if not wanted:
         most = min(

@@ -101,23 +101,13 @@ class SearchCell(NetworkCell):
 
 
 def largest(added: Callable[[int], float], tolerance: float, most: int) -> tuple[int, bool]:
-    """The largest number up to ``most`` that adds no more than ``tolerance`` while no smaller one
-    that was tried adds more.
-
-    What is added is about in proportion to the number, so the search goes on where the line through
-    what is known reaches the tolerance; every third step halves what is left, so that it ends soon
-    whatever is added. In the end the number is known to be hidden and the next one not to be, and
-    twice that one is tried too. Were hiding not monotone, a border is found all the same, below
-    everything that is known not to be hidden.
-
-    Args:
-        added: what a number from 1 on adds, of which 0 adds nothing.
-        tolerance: what counts as nothing.
-        most: at least 1.
-
-    Returns:
-        The number, and whether all that was tried agrees: less is hidden, and more is not.
-    """
+    """The largest number up to ``most`` (at least 1) that adds no more than ``tolerance`` while no
+    smaller one that was tried adds more, and whether all that was tried agrees: less is hidden, and
+    more is not. What is added is about in proportion to the number, so the search goes on where the
+    line through what is known reaches the tolerance; every third step halves what is left, so that
+    it ends soon whatever is added. In the end the number is known to be hidden and the next one not
+    to be, and twice that one is tried too. Were hiding not monotone, a border is found all the
+    same, below everything that is known not to be hidden."""
     known = {0: 0.0}
     low, high, number = 0, most + 1, min(FIRST, most)
     while high - low > 1:

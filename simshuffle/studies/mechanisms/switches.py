@@ -64,11 +64,9 @@ def flat(exchange: Any) -> Values:
 def made(
     values: Mapping[str, Any], exchange_fraction: float
 ) -> tuple[ImportanceExchange | None, list[Problem]]:
-    """The exchange of these values, and what is wrong with them; None if anything is.
-
-    It is of one class for all: partial local shuffle is importance exchange with random samples,
-    and importance pair the same with another schedule.
-    """
+    """The exchange of these values, None if it cannot be, and what is wrong with it. One class does
+    for all: partial local shuffle is importance exchange with random samples, and importance pair
+    the same with another schedule."""
     schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
     raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction}
     raw |= {"schedule": schedule, **{key: values[key] for key in OWN}}
@@ -93,12 +91,8 @@ def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
 def corners(
     switches: Sequence[Switch], start: Values, exchange_fraction: float
 ) -> dict[State, ImportanceExchange]:
-    """The exchange of every combination of positions that there can be.
-
-    Raises:
-        InputError: there are more than `MOST` switches, or none; or no order of them leads from the
-            start to the end.
-    """
+    """The exchange of every combination of positions that there can be; an InputError if there are
+    more than `MOST` switches, or none, or no order of them leads from the start to the end."""
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
         raise refused("--end", rule, "no difference", "Name another, or use --also.")
@@ -121,11 +115,7 @@ def corners(
 
 
 def assigned(option: str, given: Sequence[str], start: Values) -> None:
-    """See that keys given on the command line are those of an exchange.
-
-    Raises:
-        InputError: some are not.
-    """
+    """See that keys given on the command line are those of an exchange; an InputError if not."""
     unknown = [
         Problem(f"{option} {key}", "is not a key of an exchange", key, nearest(key, list(start)))
         for key in given
@@ -138,11 +128,8 @@ def assigned(option: str, given: Sequence[str], start: Values) -> None:
 def with_also(
     switches: list[Switch], also: Sequence[tuple[str, Any]], start: Values
 ) -> list[Switch]:
-    """``switches`` and those asked for besides, in `ORDER`.
-
-    Raises:
-        InputError: a key is unknown, is a switch already, or has that value from the start.
-    """
+    """``switches`` and those asked for besides, in `ORDER`; an InputError if a key is unknown, is a
+    switch already, or has that value from the start."""
     assigned("--also", [key for key, _ in also], start)
     known = [*(switch.key for switch in switches), *(key for key, _ in also)]
     problems = []
@@ -203,16 +190,11 @@ def _on(of: State, number: int) -> State:
 
 def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
     """The weights of all steps on the orders of switching that there can be, from all off to all
-    on.
-
-    An order is possible if each state on its way is in ``feasible``. The mean over such orders is
-    the Shapley value of games under precedence constraints (Faigle and Kern, Int. J. Game Theory
-    21, 1992, 249-266); without constraints it is that of Shapley.
-
-    Returns:
-        For each (state, switch that is turned on in it) the share of the orders that take this
-        step; without those of share 0. Empty if no order is possible.
-    """
+    on: for each (state, switch that is turned on in it) the share of the orders that take this
+    step, without those of share 0; empty if no order is possible. An order is possible if each
+    state on its way is in ``feasible``. The mean over such orders is the Shapley value of games
+    under precedence constraints (Faigle and Kern, Int. J. Game Theory 21, 1992, 249-266); without
+    constraints it is that of Shapley."""
     known = sorted(set(feasible), key=sum)
     before = dict.fromkeys(known, 0)  # orders from the start to a state
     after = dict.fromkeys(known, 0)  # orders from a state to the end

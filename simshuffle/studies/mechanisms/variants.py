@@ -94,10 +94,7 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
     """The host work that costs anything, by key, and `HOST_WORK` for all of it; empty if there is
-    none.
-
-    With ``small``, what costs less than that share of the costliest is left out.
-    """
+    none. What costs less than a share ``small`` of the costliest is left out."""
     charged = _costs(scenario)
     costs = {key: value for key, value in charged.items() if value > small * max(charged.values())}
     parts: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}

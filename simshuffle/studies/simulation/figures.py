@@ -45,17 +45,12 @@ def breakdown_chart(
     about: str = "",
     bars: Sequence[tuple[str, int]] | None = None,
 ) -> Chart:
-    """The breakdown of epochs of runs.
-
-    Args:
-        table: from `simshuffle.results.report.breakdown`.
-        epochs: run, epoch, world_size, exchange_total_s, exchange_exposed_s of the same runs.
-        labels: 'cause' for waiting in the colour of what is waited for, hatched; 'paper' for the
-            authors' booking, where waiting counts where it happens.
-        half: half the 95 % interval of an epoch (s), by run and epoch; drawn at the end of the bar.
-        about: what that is the interval of.
-        bars: runs and their epochs; the last one of every run if they are not given.
-    """
+    """The breakdown of epochs of runs, from `simshuffle.results.report.breakdown`, and run, epoch,
+    world_size, exchange_total_s, exchange_exposed_s of the same runs. ``labels`` are 'cause' for
+    waiting in the colour of what is waited for, hatched, or 'paper' for the authors' booking, where
+    waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and
+    epoch, of what ``about`` says; ``bars`` are runs and their epochs, the last one of every run if
+    not given."""
     parts = report.shown(table, labels)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)

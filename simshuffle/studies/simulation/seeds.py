@@ -67,17 +67,11 @@ LEVEL = 0.95  # of the intervals
 
 
 def summary(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Mean and 95 % interval of every measure over the seeds: one row for each combination of the
-    keys, epoch and measure.
-
-    mean ± t s / √n, with the sample's standard deviation s over n seeds and the 97.5th percentile t
-    of Student's distribution of n − 1 degrees of freedom (Student, 'The probable error of a mean',
-    Biometrika 6, 1908). The seeds are taken as independent draws from a normal distribution.
-
-    Args:
-        table: the keys, epoch, seed, and the measures.
-        keys: columns that are the same for all seeds, beside the epoch: label and axes of a sweep.
-    """
+    """Mean and 95 % interval of every measure over the seeds: a row for each combination of
+    ``keys`` (label and axes of a sweep), epoch and measure. mean ± t s / √n, with the sample's
+    standard deviation s over n seeds and the 97.5th percentile t of Student's distribution of n − 1
+    degrees of freedom (Student, 'The probable error of a mean', Biometrika 6, 1908). The seeds are
+    taken as independent draws from a normal distribution."""
     keys = [*keys, "epoch"]
     measures = [name for name in table.columns if name not in {*keys, *NOT_MEASURED}]
     groups = table.groupby(keys, sort=False, dropna=False, observed=True)[measures]
@@ -115,12 +109,8 @@ def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
 
 
 def lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Samples, iterations of a rank and samples/s of every epoch, means over seeds.
-
-    Args:
-        epochs: a row for each epoch and seed, with ``epoch_s`` and ``samples_per_s``.
-        keys: columns that tell rows apart, among them run and epoch.
-    """
+    """Samples, iterations of a rank and samples/s of every epoch, means over seeds; ``keys`` tell
+    rows apart, among them run and epoch."""
     table = epochs.assign(run=epochs["run"].astype(str), samples=samples_of(epochs))
     return table.groupby(keys, sort=False)[["samples", "iterations", "samples_per_s"]].mean()
 

@@ -75,15 +75,9 @@ class Runs:
 
 def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     """The study that simulates all runs of the scenarios, and what is asked of it. Of one seed,
-    nothing speaks of seeds.
-
-    Raises:
-        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
-            too many packets.
-        TopologyError: a routing or hosts that a run names are not known for its network.
-        InputError: that is no number of seeds, a scenario sweeps the seed itself, or there is no
-            such ``timeline``.
-    """
+    nothing speaks of seeds. Raises ScenarioError if two runs have the same name, a value of a sweep
+    is not valid, or a run has too many packets; TopologyError if a routing or hosts are not known
+    for its network; InputError if a scenario sweeps the seed itself, or has too many."""
     scenarios, seeds = scenarios_of(options.scenario, options.set), options.seeds
     runs = all_runs(scenarios)
     check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
@@ -281,12 +275,9 @@ def _summary(result: Result) -> pd.DataFrame:
 
 
 class SimulationResult(Result):
-    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`. Of several
-    seeds each has a column ``seed`` after the run.
-
-    ``meta`` has versions, fingerprint, and for each run its hosts, storage per host, staging time
-    and samples/s; of several seeds these two are means.
-    """
+    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`, of several
+    seeds with a column ``seed`` after the run. ``meta`` has for each run its hosts, storage per
+    host, staging time and samples/s; of several seeds these two are means."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it: all that a terminal shows."""

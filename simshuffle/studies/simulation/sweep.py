@@ -66,12 +66,9 @@ class Sweep:
 
 
 def request(options: SweepOptions) -> Request[Sweep]:
-    """What is asked. The scenario's own sweep is followed too, but for keys that ``over`` names.
-
-    Raises:
-        InputError: the axes make no grid, a value or a combination is not valid, that is no number
-            of seeds, or there is no such measure.
-    """
+    """What is asked. The scenario's own sweep is followed too, but for keys that ``over`` names. An
+    InputError if the axes make no grid, a value or a combination is not valid, those are too many
+    seeds, or there is no such measure."""
     if problems := measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
     scenario, over = _base(options), options.over
@@ -150,16 +147,10 @@ def _check_label(label: str, known: set[str]) -> None:
 
 
 def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
-    """A run of each combination, by its name.
-
-    Thousands of scenarios take long to check, so each value is checked once, by itself, where all
-    of them are valid by themselves. A combination that is not valid then fails where it is
-    simulated, and the others go on.
-
-    Raises:
-        InputError: a value is not valid; or one is not valid by itself, and neither is a
-            combination.
-    """
+    """A run of each combination, by its name. Thousands of scenarios take long to check, so each
+    value is checked once, by itself, where all of them are valid by themselves. A combination that
+    is not valid then fails where it is simulated, and the others go on. An InputError if a value is
+    valid neither by itself nor in a combination."""
     base = sweep.base.to_dict()
     values = _resolved(sweep)
     cells: dict[str, Cell] = {}

@@ -48,16 +48,10 @@ def sweep_chart(
     samples: Iterable[float] = (),
     ideal: bool = False,
 ) -> Chart:
-    """A measure of the last epoch, mean and 95 % interval over seeds.
-
-    Args:
-        summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
-        axes: of the sweep, in their order.
-        measure: one of the summary.
-        samples: how many an epoch of each run has; nothing where that is not known.
-        ideal: with a dotted line from the first point of each, for half the time with twice the
-            value; both axes are logarithmic then.
-    """
+    """A measure of the last epoch, mean and 95 % interval over seeds, from the summary of a sweep
+    and its axes in their order; ``samples`` of an epoch of each run, as far as known. With
+    ``ideal`` a dotted line from the first point of each, for half the time with twice the value;
+    both axes are logarithmic then."""
     table = summary[summary["measure"] == measure]
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]

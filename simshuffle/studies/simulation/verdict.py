@@ -77,12 +77,9 @@ def verdict(result: Result) -> list[str]:
 
 
 def compared(epochs: pd.DataFrame, half: pd.Series[float] | None) -> list[Compared]:
-    """The last epoch of every run, like with like, by number of ranks.
-
-    Args:
-        epochs: means over seeds: run, world_size, epoch, epoch_s, samples_per_s.
-        half: half the interval of an epoch (s) by run and epoch; None if there is none.
-    """
+    """The last epoch of every run, like with like, by number of ranks, from means over seeds (run,
+    world_size, epoch, epoch_s, samples_per_s), and half the interval of an epoch (s) by run and
+    epoch, if there is one."""
     last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     last = last.drop_duplicates("run", keep="last")
     places = pd.MultiIndex.from_frame(last[["run", "epoch"]])
@@ -246,13 +243,8 @@ def _before(of: Compared, epochs: pd.DataFrame) -> Iterator[str]:
 
 
 def rests_on(epochs: pd.DataFrame, seeds: int, routings: Sequence[str]) -> str:
-    """What the numbers rest on, and what is not in them.
-
-    Args:
-        epochs: run, world_size, epoch, exchange_fraction, samples_per_s, epoch_s, epoch_high_s.
-        seeds: of each run.
-        routings: that runs use.
-    """
+    """What the numbers rest on, and what is not in them: of epochs with as many seeds, whose runs
+    use these routings."""
     last = epochs.groupby(epochs["run"].astype(str), sort=False)["epoch"].max()
     parts = [f"the last of {last.max()} epochs" if last.max() > 1 else "one epoch"]
     parts.append("one seed (--seeds gives intervals)" if seeds == 1 else f"{seeds} seeds")

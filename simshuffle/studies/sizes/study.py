@@ -99,10 +99,8 @@ class SizesCell(PlainCell):
 
 
 def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
-    """Bytes of every rank.
-
-    Sent and received are those of samples that leave their rank: (steps, M) samples of the plan.
-    """
+    """Bytes of every rank; sent and received are those of samples that leave their rank: (steps, M)
+    of the plan."""
     moving, ranks = plan.exchange.moving, plan.exchange.world_size
     moved = nbytes[plan.exchange.sample[moving]]
     # a column of the plan is a rank that sends; its target receives
@@ -120,11 +118,8 @@ def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
 
 
 def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str, SizesCell]]:
-    """What is asked: an epoch of every run of the scenario's sweep; the last one if None.
-
-    Raises:
-        InputError: a run has no such epoch, or is not valid.
-    """
+    """What is asked: an epoch of every run of the scenario's sweep; the last one if None. An
+    InputError if a run has no such epoch, or is not valid."""
     cells = {}
     for name, single in scenario.runs().items():
         number = single.epochs if epoch is None else epoch
