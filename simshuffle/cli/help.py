@@ -146,7 +146,7 @@ def _read(field: Field, given: Any) -> Any:
         InputError: they are none that it takes.
     """
     option = field.option
-    if option.choices and given is not None and given not in option.choices:
+    if option.choices and not option.many and given not in (None, *option.choices):
         rule, remedy = (
             f"must be {' or '.join(option.choices)}",
             "Write one of them, or leave it out.",

@@ -41,7 +41,40 @@ class Outcome:
     lost: str = ""
 
 
-class Cell(Protocol):
+class PlainCell(Protocol):
+    """The properties that most cells leave as they are."""
+
+    @property
+    def cost(self) -> float:
+        """Expected s of one core, roughly. Costly cells begin first; the estimate of the time that
+        is left rests on it."""
+        return 1.0
+
+    @property
+    def timed_as(self) -> str:
+        """Its kind, of which all take about as many times longer than by their costs."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
+    @property
+    def memory(self) -> float:
+        """Expected bytes of a process that does it, beside what it shares with others that do such
+        cells."""
+        return SMALL_MEMORY
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Names of the tables and files without which a stored outcome does not do."""
+        return frozenset()
+
+    @staticmethod
+    def make_ready() -> None:
+        """Load, in this process, what all such cells compute with and their modules do not load
+        by themselves; the second time it does nothing. Processes that are forked for cells find it
+        there."""
+        return  # without it the method were abstract
+
+
+class Cell(PlainCell, Protocol):
     """A piece of work that can be pickled, such as a frozen dataclass, and that needs none of the
     others of its stage. It prints nothing and writes no files."""
 
@@ -53,61 +86,9 @@ class Cell(Protocol):
     def label(self) -> str:
         """What it is, for people: in the progress, and where it is lost."""
 
-    @property
-    def cost(self) -> float:
-        """Expected s of one core, roughly. Costly cells begin first; the estimate of the time that
-        is left rests on it."""
-
-    @property
-    def timed_as(self) -> str:
-        """Its kind, of which all take about as many times longer than by their costs."""
-
-    @property
-    def memory(self) -> float:
-        """Expected bytes of a process that does it, beside what it shares with others that do such
-        cells."""
-
-    @property
-    def parts(self) -> frozenset[str]:
-        """Names of the tables and files without which a stored outcome does not do."""
-
-    @staticmethod
-    def make_ready() -> None:
-        """Load, in this process, what all such cells compute with and their modules do not load
-        by themselves; the second time it does nothing. Processes that are forked for cells find it
-        there."""
-
     def run(self, tell: Tell) -> Outcome:
         """Do it, with one thread: the same outcome wherever it is done. Where it cannot be done,
         that is a SimshuffleError, and nothing is kept."""
-
-
-class PlainCell:
-    """The properties that most cells leave as they are."""
-
-    @property
-    def cost(self) -> float:
-        """As for `Cell`: 1 s."""
-        return 1.0
-
-    @property
-    def timed_as(self) -> str:
-        """As for `Cell`: its class."""
-        return f"{type(self).__module__}.{type(self).__qualname__}"
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`: that of a small process."""
-        return SMALL_MEMORY
-
-    @property
-    def parts(self) -> frozenset[str]:
-        """As for `Cell`: none."""
-        return frozenset()
-
-    @staticmethod
-    def make_ready() -> None:
-        """As for `Cell`: nothing."""
 
 
 def digest_of(cell: Cell) -> str:

@@ -166,6 +166,13 @@ class Schema:
 REMEDY = "Give a folder that simshuffle wrote and nobody changed, or make the result again."
 
 
+def misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
+    """Files of a result that do not fit the others; ``fits`` says whether each does."""
+    for path, fit in fits.items():
+        if not fit:
+            yield Problem(path, "must fit the other files of the result", "others", REMEDY)
+
+
 def _sample(values: pd.Series[Any]) -> str:
     texts = ", ".join(repr(value) for value in values.head(3).tolist())
     return f"{texts}, ..." if len(values) > 3 else texts or "no rows"

@@ -19,7 +19,7 @@ from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.congestion.patterns import PATTERNS, Variant
+from simshuffle.studies.congestion.patterns import FIXED, Variant
 from simshuffle.studies.congestion.traffic import (
     Fabric,
     Samples,
@@ -134,7 +134,7 @@ class TrafficCell(PlainCell):
         """As for `Cell`: runs that agree in what decides the outcome need not be repeated, such as
         those of another seed where nothing is drawn."""
         first = first_samples(self.variant.batching, self.samples.iteration).tobytes()
-        drawn = PATTERNS[self.variant.pattern].random or not self.samples.alike
+        drawn = self.variant.pattern not in FIXED or not self.samples.alike
         return [
             self.place.digest,
             *self.samples.key,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem, ScenarioError, refuse
+from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.network import Packet
 from simshuffle.network.models import MODELS
 from simshuffle.plan.wiring import routing
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.spec.library import by_kind, nearest
+from simshuffle.spec.library import by_kind
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import (
     PATTERNS,
@@ -95,7 +95,6 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
     else the default ones. ``sized`` are scenarios without sweep, one for each world size; () for
     those of the options. Raises InputError if a routing is not known, and ScenarioError if a
     scenario exchanges nothing, or no pattern can be made for its world size."""
-    _check_names(options)
     options = replace(
         options,
         pattern=tuple(name for name in PATTERNS if name in (options.pattern or PATTERNS)),
@@ -103,9 +102,6 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
         routing=tuple(dict.fromkeys(options.routing)),
     )
     sized = sized or scenarios(options.scenario, options.set, options.world_size)
-    if not 0.0 <= options.jitter < 1.0:
-        rule = "must be 0 or more and below 1"
-        refuse("--jitter", rule, str(options.jitter), "Try 0.1.", COMMAND_LINE)
     jitter = options.jitter if "packet" in options.network else 0.0
     jobs = [
         job
@@ -121,21 +117,6 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
     }
     text, files = stored(sized)
     return Request(sized[0].name, jobs, {"scenario.yaml": text}, asked, files)
-
-
-def _check_names(options: CongestionOptions) -> None:
-    """See that all patterns and network models are known; an InputError if one is not."""
-    problems = [
-        Problem(option, f"no such {what}", repr(name), nearest(name, list(known)))
-        for option, what, names, known in (
-            ("--pattern", "pattern", options.pattern, PATTERNS),
-            ("--network", "network model", options.network, MODELS),
-        )
-        for name in names
-        if name not in known
-    ]
-    if problems:
-        raise InputError(problems, COMMAND_LINE)
 
 
 def routed(scenario: Scenario, routings: Sequence[str]) -> dict[str, Place]:

@@ -91,34 +91,25 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
                 yield int(ranks[i]), int(ranks[j])
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """An exchange pattern."""
-
-    # of each rank's message, (M,) for all steps or (steps, M) for each; None where all messages go
-    # at once
-    receivers: Callable[[Steps], NDArray[np.integer]] | None
-    random: bool = True  # whether chance decides more than the sizes of the samples
-
-
-PATTERNS = {
+FIXED = ("all_to_all", "linear_shift", "xor")  # in which only the sizes of samples are drawn
+PATTERNS: dict[str, Callable[[Steps], NDArray[np.integer]] | None] = {
     # every rank's bytes cut equally over all other ranks, all messages at once
-    "all_to_all": Pattern(None, random=False),
+    "all_to_all": None,
     # for every message a fresh random permutation of the ranks in which none keeps its own
-    "random_permutations": Pattern(
-        lambda of: np.array([_permutation(of) for _ in range(of.count)])
-    ),
+    "random_permutations": lambda of: np.array([_permutation(of) for _ in range(of.count)]),
     # message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1
-    "linear_shift": Pattern(lambda of: (of.ranks + of.distances) % len(of.ranks), random=False),
+    "linear_shift": lambda of: (of.ranks + of.distances) % len(of.ranks),
     # message k goes to rank r xor s_k, spread likewise; M must be a power of two
-    "xor": Pattern(lambda of: of.ranks ^ of.distances, random=False),
+    "xor": lambda of: of.ranks ^ of.distances,
     # one partner for the epoch: a random matching of the ranks
-    "pairing_random": Pattern(lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks))),
+    "pairing_random": lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks)),
     # the rank of i-th lowest importance with that of i-th highest
-    "pairing_importance": Pattern(lambda of: sorted_pairs(of.importance, of.ranks)),
+    "pairing_importance": lambda of: sorted_pairs(of.importance, of.ranks),
     # at random on the same leaf switch; those left over with the nearest
-    "pairing_topology": Pattern(_by_topology),
+    "pairing_topology": _by_topology,
 }
+"""Receivers of each rank's message, (M,) for all steps or (steps, M) for each; None where all
+messages go at once."""
 
 
 def partners(
@@ -129,9 +120,9 @@ def partners(
     count = fabric.world_size
     if needs_power_of_two(pattern, count):
         raise ValueError(f"xor needs a power of two of ranks; got {count}")
-    receivers = PATTERNS[pattern].receivers if pattern in PATTERNS else None
+    receivers = PATTERNS[pattern]
     if receivers is None:
-        raise ValueError(f"no pattern in steps: {pattern!r}; known: {', '.join(PATTERNS)}")
+        raise ValueError(f"{pattern} does not go in steps")
     found = receivers(Steps(steps, fabric, rng, importance))
     return np.broadcast_to(found.astype(np.int32), (steps, count))
 

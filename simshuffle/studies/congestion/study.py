@@ -27,7 +27,7 @@ from simshuffle.studies.congestion.verdict import (
     over_routings,
     verdicts,
 )
-from simshuffle.study.schema import LARGEST, REMEDY
+from simshuffle.study.schema import LARGEST, misfits
 from simshuffle.study.study import Derived, Result, Study
 
 SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
@@ -51,7 +51,7 @@ def _verdicts(result: Result) -> pd.DataFrame:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Tables that lack rows which others speak of."""
+    """Tables that lack rows which others speak of; ``times`` needs the first seed of each run."""
     tables = result.tables
     times = tables["times"]
     first = times[times["seed"] == times["seed"].min()]
@@ -59,17 +59,15 @@ def _faults(result: Result) -> Iterator[Problem]:
     links = tables["links"].groupby([*size, *VARIANT[:2], "tier"]).size()
     tiers = tables["tiers"]
     room = tiers.groupby([*size, *VARIANT[:2], "tier"])["links"].min()
-    agree = {
-        "times.csv": len(times) > 0 and _same(times, first, [*size, *run]),
-        "sets.csv": _same(tables["sets"], times, size),
-        "tiers.parquet": _same(tiers, times, [*size, *run, "seed"]),
-        "links.parquet": _same(tables["links"], times, [*size, *VARIANT[:2]])
-        and bool((links <= room.reindex(links.index)).all()),
-    }
-    for path, whole in agree.items():
-        if not whole:
-            rule = "must have rows for the same runs as times.csv, and the first seed of each"
-            yield Problem(path, rule, f"{len(tables[path.partition('.')[0]])} rows", REMEDY)
+    return misfits(
+        {
+            "times.csv": len(times) > 0 and _same(times, first, [*size, *run]),
+            "sets.csv": _same(tables["sets"], times, size),
+            "tiers.parquet": _same(tiers, times, [*size, *run, "seed"]),
+            "links.parquet": _same(tables["links"], times, [*size, *VARIANT[:2]])
+            and bool((links <= room.reindex(links.index)).all()),
+        }
+    )
 
 
 def _same(table: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:

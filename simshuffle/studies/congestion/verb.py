@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.scenario.options import ROUTINGS, ScenarioName, Set
-from simshuffle.study.options import CellOptions, Option, words
+from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ class CongestionOptions(CellOptions):
             "NAME",
             "A pattern. Default: all.",
             many=True,
-            complete=words(place="simshuffle.studies.congestion.patterns:PATTERNS"),
+            choices=(
+                *("all_to_all", "random_permutations", "linear_shift", "xor"),
+                *("pairing_random", "pairing_importance", "pairing_topology"),
+            ),
         ),
     ] = ()
     network: Annotated[
@@ -38,7 +41,7 @@ class CongestionOptions(CellOptions):
             "MODEL",
             "analytic, fluid or packet. Default: fluid and packet.",
             many=True,
-            complete=words("analytic", "fluid", "packet"),
+            choices=("analytic", "fluid", "packet"),
         ),
     ] = ()
     routing: Annotated[
@@ -60,16 +63,15 @@ class CongestionOptions(CellOptions):
     jitter: Annotated[
         float,
         Option(
-            "SHARE", "Where packet is run and sizes are alike, they differ by up to this share."
+            "SHARE",
+            "Where packet is run and sizes are alike, they differ by up to this share.",
+            low=0.0,
+            high=0.99,
         ),
     ] = 0.1
     world_size: Annotated[
         tuple[int, ...],
-        Option(
-            "M",
-            "Ranks. Default: the sweep's, or the scenario's.",
-            many=True,
-        ),
+        Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True),
     ] = ()
     set: Set = field(default_factory=dict)
 

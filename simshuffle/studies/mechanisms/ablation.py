@@ -45,7 +45,7 @@ from simshuffle.studies.mechanisms.tables import (
 from simshuffle.studies.mechanisms.variants import WarmCell, prepared
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import REMEDY
+from simshuffle.study.schema import misfits
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -206,30 +206,17 @@ def _faults(result: Result) -> Iterator[Problem]:
     switches = set(result.tables["switches"]["switch"])
     words, seeds = set(runs["state"]), set(runs["seed"])
     states = {state(word) for word in words if len(word) == len(switches) and set(word) <= {*"01"}}
-    rules = {
-        "ends": (
-            "must have a row for the start and one for the end",
-            set(ends["place"]) == {*BASES},
-        ),
-        "switches": (
-            f"must name one switch or more, and none {ALL!r}",
-            bool(switches - {ALL}) and ALL not in switches,
-        ),
-        "runs": (
-            "must lead from the start to the end, with all labels and seeds of every state",
-            len(states) == len(words)
+    labels = alone.groupby(["key", "value", "base", "seed"]).size()
+    return misfits(
+        {
+            "ends.csv": set(ends["place"]) == {*BASES},
+            "switches.csv": bool(switches) and ALL not in switches,
+            "runs.csv": len(states) == len(words)
             and bool(on_the_way(states))
             and len(runs) == len(words) * len(seeds) * len(LABELS),
-        ),
-        "alone": (
-            "must have all labels of every run, and no seed that runs.csv lacks",
-            set(alone["seed"]) <= seeds
-            and (alone.groupby(["key", "value", "base", "seed"]).size() == len(LABELS)).all(),
-        ),
-    }
-    for name, (rule, holds) in rules.items():
-        if not holds:
-            yield Problem(f"{name}.csv", rule, f"{len(result.tables[name])} rows", REMEDY)
+            "alone.csv": set(alone["seed"]) <= seeds and bool((labels == len(LABELS)).all()),
+        }
+    )
 
 
 STUDY: Study[Ablation] = Study(

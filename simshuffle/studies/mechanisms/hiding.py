@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simshuffle.errors import InputError, Problem, ScenarioError
+from simshuffle.errors import Problem, ScenarioError, refuse
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.spec.library import nearest
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.mechanisms.search import SearchCell
@@ -20,7 +19,7 @@ from simshuffle.studies.mechanisms.tables import HIDING
 from simshuffle.studies.mechanisms.variants import OWN, VARIANTS, WIRE, WarmCell, prepared, without
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import REMEDY
+from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -67,26 +66,14 @@ def _sized(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
 
 
 def _variants(scenario: Scenario, names: Sequence[str]) -> list[str]:
-    """The names of variants, in the order of `VARIANTS`; all of these if none is given.
-
-    Raises:
-        InputError: a name is not known, or it is `OWN` and the scenario exchanges no fraction of
-            the shards.
-    """
-    known, rule = [*VARIANTS, OWN], "no such variant of the exchange"
-    problems = [
-        Problem("--variant", rule, repr(name), nearest(name, known))
-        for name in names
-        if name not in known
-    ]
+    """The names of variants, in the order of `VARIANTS`; all of these if none is given. An
+    InputError if it is `OWN` and the scenario exchanges no fraction of the shards."""
     exchange = scenario.workload.exchange
     if OWN in names and not isinstance(exchange, SendingStrategy):
         rule = "the scenario must exchange a fraction of the samples"
         remedy = "Set workload.exchange to one that does."
-        problems.append(Problem("--variant", rule, exchange.kind, remedy))
-    if problems:
-        raise InputError(problems, COMMAND_LINE)
-    return [name for name in known if name in (names or VARIANTS)]
+        refuse("--variant", rule, exchange.kind, remedy, COMMAND_LINE)
+    return [name for name in (*VARIANTS, OWN) if name in (names or VARIANTS)]
 
 
 def _baselines(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
@@ -122,18 +109,18 @@ def _collect(of: Hiding, outcomes: Outcomes) -> Tables:
 def _faults(result: Result) -> Iterator[Problem]:
     limits, points = result.tables["limits"], result.tables["points"]
     size = limits["way"].nunique() * limits["world_size"].nunique()
-    if not len(limits) == size > 0:
-        rule = "must have a row for every way at every world size"
-        yield Problem("limits.csv", rule, f"{len(limits)} rows", REMEDY)
-    if not ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all():
-        rule = "must name a tier of cables where the wire is the bottleneck, and nowhere else"
-        yield Problem("limits.csv", rule, ", ".join(map(repr, limits["tier"])), REMEDY)
+    # a tier of cables is named where the wire is the bottleneck, and nowhere else
+    named = ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all()
     keys = ["way", "world_size", "samples"]
     whole = points[points["removed"] == ""].set_index(keys).index
     ended = limits[limits["over_s"].notna()]
-    if not ended.assign(samples=ended["samples"] + 1).set_index(keys).index.isin(whole).all():
-        rule = "must have a row with one sample more than each limit, and nothing removed"
-        yield Problem("points.csv", rule, f"{len(points)} rows", REMEDY)
+    one_more = ended.assign(samples=ended["samples"] + 1).set_index(keys).index
+    return misfits(
+        {
+            "limits.csv": len(limits) == size > 0 and bool(named),
+            "points.csv": bool(one_more.isin(whole).all()),
+        }
+    )
 
 
 STUDY: Study[Hiding] = Study(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,29 +20,9 @@ if TYPE_CHECKING:
     from simshuffle.scenario.scenario import Scenario
 
 
-def read_seeds(text: str) -> int:
-    """The number of seeds that a command line names.
-
-    Raises:
-        InputError: it is no whole number.
-    """
-    if not re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()):
-        raise _refused("must be a whole number from 1 on", repr(text), "For example --seeds 5.")
-    return int(text)
-
-
 def check_seeds(seeds: int, runs: int, swept: bool) -> None:
-    """See that each of ``runs`` can have so many seeds.
-
-    Args:
-        seeds: how many.
-        runs: how many there are with one seed each.
-        swept: whether the seed is a key that is swept.
-
-    Raises:
-        InputError: ``seeds`` is no whole number from 1 on, the seed is swept too, or that makes too
-            many runs.
-    """
+    """See that each of ``runs`` can have so many seeds; an InputError if that is no whole number
+    from 1 on, the seed is ``swept`` too, or it makes too many runs."""
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
         raise _refused("must be a whole number from 1 on", repr(seeds), "For example --seeds 5.")
     if swept and seeds > 1:

@@ -40,7 +40,7 @@ from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import REMEDY
+from simshuffle.study.schema import misfits
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -225,27 +225,23 @@ def _compared(result: Result) -> Tables:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    epochs = _epochs_in(result, "epochs")
+    """Tables of other runs and epochs than epochs.csv, an epoch with other labels than the rest,
+    and other numbers of seeds than ``meta.json`` says."""
+    epochs, fits = _epochs_in(result, "epochs"), {}
     for name, schema in result.study.stored.items():
         nothing = name == "timeline" and timeline_of(result.meta) == "none"
-        if _epochs_in(result, name) != (set() if nothing else epochs):
-            rule = "must be of the runs and epochs of epochs.csv"
-            yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
-    if {run for run, *_ in epochs} != set(result.meta["runs"]):
-        yield Problem("meta.json: runs", "must be those of epochs.csv", "others", REMEDY)
+        there = _epochs_in(result, name)
+        fits[f"{name}{schema.suffix}"] = there == (set() if nothing else epochs)
+    fits["meta.json: runs"] = {run for run, *_ in epochs} == set(result.meta["runs"])
     breakdown = result.tables["breakdown"]
     keys = report.keys_of(breakdown)
     own = breakdown[breakdown["cause"] == ""].groupby(keys, observed=True)["label"]
-    if own.apply(tuple).nunique() != 1:
-        rule = "must have the same labels with an empty cause for every epoch"
-        yield Problem("breakdown.csv", rule, "different ones", REMEDY)
-    if "seed" not in result.tables["epochs"]:
-        return
-    seeds = result.meta.get("seeds", 0)
-    there = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
-    if seeds < 2 or (there != seeds).any():
-        rule = "must be the number of seeds of every epoch in epochs.csv, at least 2"
-        yield Problem("meta.json: seeds", rule, str(seeds), REMEDY)
+    fits["breakdown.csv"] &= own.apply(tuple).nunique() == 1
+    if "seed" in result.tables["epochs"]:
+        seeds = result.meta.get("seeds", 0)
+        of_epoch = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
+        fits["meta.json: seeds"] = seeds > 1 and bool((of_epoch == seeds).all())
+    return misfits(fits)
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
