@@ -19,8 +19,8 @@ from simshuffle.errors import InputError
 from simshuffle.results import report
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.seeds import means
 from simshuffle.studies.simulation.study import STUDY, SimulationResult, request
+from simshuffle.studies.simulation.tables import means
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder

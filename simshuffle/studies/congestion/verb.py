@@ -78,20 +78,19 @@ class CongestionOptions(CellOptions):
 
 def request(options: CongestionOptions) -> tuple[Study[Any], Request[Any]]:
     """Every pattern over every network, with every seed."""
-    from simshuffle.studies.congestion import compare  # noqa: PLC0415 - what computes
-    from simshuffle.studies.congestion.study import STUDY  # noqa: PLC0415
+    from simshuffle.studies.congestion import study  # noqa: PLC0415 - what computes
 
-    return STUDY, compare.request(options)
+    return study.STUDY, study.request(options)
 
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
     from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
-    from simshuffle.studies.congestion import compare  # noqa: PLC0415
+    from simshuffle.studies.congestion import study  # noqa: PLC0415
 
     path, kept = folder / "scenario.yaml", meta["settings"]
-    values = {name: kept[stored_as] for name, stored_as in compare.SETTINGS.items()}
-    return compare.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
+    values = {name: kept[stored_as] for name, stored_as in study.SETTINGS.items()}
+    return study.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
 
 
 VERBS = (

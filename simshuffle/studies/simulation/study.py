@@ -26,16 +26,17 @@ from simshuffle.sim.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.seeds import (
+from simshuffle.studies.simulation.tables import (
+    STORED,
+    STORED_OVER_SEEDS,
+    SUMMARY_OVER_SEEDS,
     Means,
     check_seeds,
     lengths,
     means,
     measures,
-    seeds_from,
     summary,
 )
-from simshuffle.studies.simulation.tables import STORED, STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
@@ -68,7 +69,7 @@ class Runs:
         """The name of each cell, its run, and of several seeds the seed, which is a column of its
         tables then. The seeds of a run are one after another."""
         for run, single in self.scenarios.items():
-            for number in seeds_from(single, self.seeds):
+            for number in range(single.seed, single.seed + self.seeds):
                 seed = {"seed": number} if self.seeds > 1 else {}
                 yield f"{run} {combination_name(seed)}".rstrip(), run, seed
 

@@ -21,25 +21,22 @@ from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.sim.cell import RunCell, reported
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.simulation import text, verdict
-from simshuffle.studies.simulation.seeds import (
-    check_seeds,
-    lengths,
-    mean_epochs,
-    measures,
-    over_seeds,
-    samples_of,
-    seeds_from,
-    summary,
-)
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import (
     SUMMARY,
     SWEEP,
     Axis,
     axis_columns,
+    check_seeds,
     label_column,
+    lengths,
+    mean_epochs,
     measure_name,
     measure_problems,
+    measures,
+    over_seeds,
+    samples_of,
+    summary,
 )
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
@@ -83,7 +80,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     combinations = [outermost_first(values) for values in grid(axes, options.zip)]
     check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
-        drawn = seeds_from(base, options.seeds)
+        drawn = range(base.seed, base.seed + options.seeds)
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
     numbers = frozenset(
         name

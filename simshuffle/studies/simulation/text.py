@@ -13,8 +13,7 @@ from simshuffle.results.console import new_table
 from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.seeds import Means
-from simshuffle.studies.simulation.tables import STORED
+from simshuffle.studies.simulation.tables import STORED, Means
 from simshuffle.study.study import Result, Tables
 
 READING = 0.2

@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.results import report
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.seeds import means
+from simshuffle.studies.simulation.tables import means
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
