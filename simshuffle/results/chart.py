@@ -175,8 +175,7 @@ def key(name: str, kind: Kind = "line") -> Mark:
 
 
 def rule(look: Look | str, **places: float) -> Mark:
-    """A line through the whole panel, at ``x`` or ``y``; a band from ``x`` to ``x2``, or ``y`` to
-    ``y2``."""
+    """A line through the whole panel, at ``x`` or ``y``; a band up to ``x2`` or ``y2``."""
     kind: Kind = "rule" if len(places) == 1 else "band"
     if isinstance(look, Look):
         return Mark(kind, pd.DataFrame([places]), look=look)

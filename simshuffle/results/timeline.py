@@ -199,8 +199,7 @@ def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) 
 def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
 ) -> Floats:
-    """Seconds that each rank is in certain phases of every iteration: (iterations, M); arguments as
-    of `seconds_by_iteration`."""
+    """(iterations, M) s that each rank is in certain phases; as of `seconds_by_iteration`."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     codes = [PHASES.index(name) for name in phases]
     out = np.zeros((iterations + 1) * world_size)

@@ -1,9 +1,7 @@
-"""What ranks wait for: the waiting at allreduces and barriers, by what the last rank was busy with.
-
-The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes of wait
-states in large-scale parallel applications", ICPP 2010: a wait is caused by what the rank that
-comes last did more than the one that waits, since they last were together.
-"""
+"""What ranks wait for, at allreduces and barriers. The idea is that of the delay analysis of D.
+Böhme et al., "Identifying the root causes of wait states in large-scale parallel applications",
+ICPP 2010: a wait is caused by what the rank that comes last did more than the one that waits, since
+they last were together."""
 
 from __future__ import annotations
 
@@ -61,18 +59,11 @@ def _by_epoch(
 def wait_causes(
     phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[str], Ints64]:
-    """What each wait of an epoch is mostly for: the label that has the largest part in what its
-    rank waits in that iteration, see `waiting`.
-
-    Args:
-        phases: of one epoch of one run, with all its ranks.
-        labels: the phases of each label.
-
-    Returns:
-        (rows,) the label, '' for rows that are no waiting; and (rows,) the rank that comes last, -1
-        where that is not known, or is the one that waits: after an allreduce there is only the
-        exchange to wait for, and a barrier has a latency.
-    """
+    """What each wait of an epoch, with all its ranks, is mostly for: (rows,) the label that has the
+    largest part in what its rank waits in that iteration (see `waiting`), '' for rows that are no
+    waiting; and (rows,) the rank that comes last, -1 where that is not known, or is the one that
+    waits: after an allreduce there is only the exchange to wait for, and a barrier has a
+    latency."""
     of, names = _waits(phases, labels), list(labels)
     rank = phases["rank"].to_numpy()
     mostly = of.share.argmax(axis=2)[of.step, rank]
@@ -164,8 +155,7 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
 def _steps(
     iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """(rows,) the iteration of each phase: the first for what goes before it, and one more for what
-    follows the last."""
+    """(rows,) the iteration of each phase, the nearest; one more for what follows the last."""
     before = phase == PHASES.index("importance")
     return np.where(iteration > 0, iteration, np.where(before, 1, iteration.max() + 1))
 

@@ -46,8 +46,8 @@ class PlainCell(Protocol):
 
     @property
     def cost(self) -> float:
-        """Expected s of one core, roughly. Costly cells begin first; the estimate of the time that
-        is left rests on it."""
+        """Expected s of one core, roughly: costly cells begin first, and the time left rests on
+        it."""
         return 1.0
 
     @property
@@ -57,8 +57,7 @@ class PlainCell(Protocol):
 
     @property
     def memory(self) -> float:
-        """Expected bytes of a process that does it, beside what it shares with others that do such
-        cells."""
+        """Expected bytes of a process that does it, beside what such cells share."""
         return SMALL_MEMORY
 
     @property
@@ -68,9 +67,8 @@ class PlainCell(Protocol):
 
     @staticmethod
     def make_ready() -> None:
-        """Load, in this process, what all such cells compute with and their modules do not load
-        by themselves; the second time it does nothing. Processes that are forked for cells find it
-        there."""
+        """Load what all such cells compute with and their modules do not load by themselves;
+        processes that are forked for cells find it there. The second time it does nothing."""
         return  # without it the method were abstract
 
 
@@ -92,8 +90,8 @@ class Cell(PlainCell, Protocol):
 
 
 def digest_of(cell: Cell) -> str:
-    """32 hexadecimal digits that stand for the cell: its key, its kind, and the code that decides
-    what it gives."""
+    """32 hexadecimal digits for the cell: its key, its kind, and the code that decides its
+    outcome."""
     kind = type(cell)
     text = json.dumps(
         [kind.__module__, kind.__qualname__, code_digest(kind.__module__), cell.key],
@@ -151,8 +149,8 @@ def _imported(path: Path) -> tuple[str, ...]:
 
 @cache
 def _files(name: str) -> tuple[Path, ...]:
-    """The file of a module and those of the packages around it, but for those that decide nothing;
-    none if there is no such module."""
+    """The files of a module and the packages around it; none of what decides nothing, or is
+    none."""
     package, *parts = name.split(".")
     root = ROOT if package == PACKAGE else _folder(package)
     if not parts or root is None or (root == ROOT and parts[0] == "study"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from distributed import Client, as_completed
 from distributed.scheduler import KilledWorker
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import Watch
@@ -49,11 +49,10 @@ class Cluster:
     def _client(self) -> Client:
         try:
             return Client(self.address, timeout=PATIENCE, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError):
             rule = "must be the address of a Dask scheduler that answers"
             remedy = "Start one with 'dask scheduler', and workers with 'dask worker'."
-            problem = Problem("--scheduler", rule, self.address, remedy)
-            raise InputError(problem, COMMAND_LINE) from error
+            refuse("--scheduler", rule, self.address, remedy, COMMAND_LINE)
 
     def _note(self, digest: str, cell: Cell, future: object, store: Store) -> None:
         error = future.exception()  # type: ignore[attr-defined]
@@ -66,8 +65,7 @@ class Cluster:
         elif not store.has(digest, cell.parts):
             root = str(store.root) if isinstance(store, Disk) else ""
             rule = "must lie on a file system that the workers share"
-            problem = Problem("--out", rule, root, "Name a folder on it.")
-            raise InputError(problem, COMMAND_LINE)
+            refuse("--out", rule, root, "Name a folder on it.", COMMAND_LINE)
 
 
 def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:

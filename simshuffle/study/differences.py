@@ -110,8 +110,7 @@ def of_files(file: str, stored: bytes | None, again: bytes | None) -> list[Diffe
 
 
 class _Column:
-    """What was found in a column so far: in how many rows, and what `Difference` says of the worst
-    one, from its absolute difference on."""
+    """What was found in a column so far: in how many rows, and of the worst one a `Difference`."""
 
     def __init__(self, name: str) -> None:
         self.name, self.rows, self._most = name, 0, -1.0
@@ -146,8 +145,7 @@ class _Column:
 
 
 def _called(schema: Schema, row: pd.Series[Any], number: int) -> str:
-    """How a row is called: by its key, or by its number and what stands before the first number
-    that is not whole."""
+    """A row's key, or its number and what stands before the first number that is not whole."""
     kinds = [of.kind for of in schema.columns.values()]
     leading = [*schema.columns][: kinds.index("real") if "real" in kinds else len(kinds)]
     words = [] if schema.key else [f"row {number + 1}"]

@@ -19,13 +19,14 @@ from typing import IO, Any, NotRequired, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
+from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError, refuse
+from simshuffle.results.columns import MOST
 from simshuffle.results.folders import meta_of
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, usable_cores
 from simshuffle.study.long_table import LazyTables, Table
-from simshuffle.study.schema import LARGEST, MOST, REMEDY
+from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.server import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Lost, Memory, Store
@@ -79,8 +80,7 @@ def _unfinished(
     cells: Mapping[str, Cell],
     store: Store,
 ) -> Result | None:
-    """The result as far as it is there, when the stage of ``cells`` was stopped; None if nothing
-    is."""
+    """The result as far as it is there, when the stage of ``cells`` was stopped, if anything is."""
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     kept = {n: digest for n, digest in digests.items() if store.has(digest, cells[n].parts)}
     if kept or outcomes:
@@ -148,8 +148,7 @@ def _do(
 def _gather(
     cells: Mapping[str, Cell], digests: Mapping[str, str], store: Store
 ) -> dict[str, Outcome]:
-    """The outcomes of cells that are done; a SimulationError if one is damaged, which the same
-    command does again."""
+    """The outcomes of cells that are done; a SimulationError if one is damaged, and removed."""
     found: dict[str, Outcome] = {}
     damaged = []
     for name, digest in digests.items():
@@ -187,11 +186,8 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         with path.open("w") as lock:
             if not _claimed(lock, path):
-                rule, remedy = (
-                    "another process is at work in it",
-                    "Wait until it has ended, or stop it.",
-                )
-                raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
+                rule, remedy = "another process is at work in it", "Wait until it has ended."
+                refuse("--out", rule, str(folder), remedy, "result folder")
             try:
                 yield
             finally:
@@ -211,8 +207,7 @@ def _claimed(lock: IO[str], path: Path) -> bool:
 
 
 def existing(study: Study[V], folder: Path, wanted: str) -> Result | None:
-    """The result in ``folder`` if it is complete, whole, and has the fingerprint ``wanted``; None
-    otherwise."""
+    """The result in ``folder`` if it is whole and has the fingerprint ``wanted``; else None."""
     meta = meta_of(folder)
     if (meta.get("kind"), meta.get("fingerprint")) != (study.kind, wanted) or not _whole(meta):
         return None
@@ -245,9 +240,8 @@ def read(study: Study[Any], folder: Path) -> Result:
     if missing or meta.get("kind") != study.kind:
         what = f"no {', '.join(missing)}" if missing else f"kind {meta.get('kind')!r}"
         rule = f"must be the result of 'simshuffle {study.verb or study.kind}'"
-        raise InputError(Problem("", rule, what, REMEDY), str(folder))
-    problems = _faults(study, meta)
-    if problems:
+        refuse("", rule, what, REMEDY, str(folder))
+    if problems := _faults(study, meta):
         raise InputError(problems, str(folder))
     tables: dict[str, Table] = {}
     schemas = study.schemas(meta)

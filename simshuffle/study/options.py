@@ -192,8 +192,7 @@ def _problems(field: Field, made: Options) -> Iterator[Problem]:
 
 
 def as_asked(error: InputError, source: str) -> InputError:
-    """An error of the command line in the words of ``source``, as of `filled`: a function has
-    arguments, and no options."""
+    """An error of the command line in the words of ``source``: a function has no options."""
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
     problems = [

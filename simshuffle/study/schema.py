@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from rich.table import Table as RichTable
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.results.columns import (
     LARGEST,
-    MOST,
     Column,
-    Kind,
     amount,
     count,
     flag,
@@ -29,21 +27,7 @@ from simshuffle.results.columns import (
 from simshuffle.results.console import new_table
 from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
-__all__ = [
-    "LARGEST",
-    "MOST",
-    "Column",
-    "Kind",
-    "Schema",
-    "amount",
-    "count",
-    "flag",
-    "real",
-    "share",
-    "spent",
-    "text",
-    "unit_of",
-]
+__all__ = ["LARGEST", "Column", "amount", "count", "flag", "real", "share", "spent", "text"]
 UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
 
@@ -68,8 +52,7 @@ class Schema:
         names = list(self.columns)
         if list(table.columns) != names:
             given = ", ".join(map(str, table.columns)) or "none"
-            problem = Problem(source, f"must have the columns {', '.join(names)}", given, REMEDY)
-            raise InputError(problem, source)
+            refuse(source, f"must have the columns {', '.join(names)}", given, REMEDY, source)
         faults = {name: self.columns[name].fault(table[name], before) for name in names}
         problems = [
             Problem(f"{source}: {name}", fault, _sample(table[name]), REMEDY)
@@ -144,8 +127,8 @@ class Schema:
         except InputError:
             raise
         except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
-            problem = Problem(path.name, "cannot be read", str(error).partition("\n")[0], REMEDY)
-            raise InputError(problem, str(path.parent)) from None
+            why = str(error).partition("\n")[0]
+            refuse(path.name, "cannot be read", why, REMEDY, str(path.parent))
         self.check(table, path.name)
         return table
 

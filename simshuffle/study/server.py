@@ -147,8 +147,8 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    """Let ``handler`` handle those signals; only the main thread, which gets them, may ask for
-    that."""
+    """Let ``handler`` handle those signals; does nothing but in the main thread, which gets
+    them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

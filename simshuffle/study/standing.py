@@ -45,8 +45,7 @@ Shown = Callable[[str], AbstractContextManager[Progress | None]]
 
 @contextmanager
 def share_shown(noun: str, shown: Shown) -> Iterator[Callable[[float], None] | None]:
-    """Tells the share done of a single thing that is no cell, called ``noun``; None if nothing is
-    shown."""
+    """Tells the share done of something that is no cell, called ``noun``; None if nobody looks."""
     begun = monotonic()
     with shown(noun) as tell:
 

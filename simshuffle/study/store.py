@@ -145,8 +145,8 @@ Store = Memory | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
-    """Write ``path``: those bytes, or the same file as another one; a copy of it where the file
-    system has no links."""
+    """Write ``path``: those bytes, or another file's, by a link or, where there are none, a
+    copy."""
     if isinstance(content, bytes):
         path.write_bytes(content)
         return

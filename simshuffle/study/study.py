@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.console import captioned, html, terminal_text
 from simshuffle.results.folders import write_folder
 from simshuffle.results.style import signed
@@ -166,8 +166,7 @@ def fingerprint(study: Study[V], request: Request[V]) -> str:
 
 
 def code(study: Study[Any]) -> str:
-    """What stands for the code that decides the results of a study; ``meta.json`` has the first
-    twelve digits."""
+    """What stands for the code that decides a study's results; ``meta.json`` has its beginning."""
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
@@ -273,19 +272,18 @@ class Result:
             (name,) = figures
         if name not in figures:
             remedy = f"There are {', '.join(figures)}." if figures else "There are none."
-            raise InputError(Problem("name", "no such figure", repr(name), remedy), "figure")
+            refuse("name", "no such figure", repr(name), remedy, "figure")
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
         """The table of that name, stored or derived; an InputError if there is none."""
         if name not in self.all_tables:
-            remedy = f"There are {', '.join(self.all_tables)}."
-            raise InputError(Problem("name", "no such table", repr(name), remedy), "table")
+            there = f"There are {', '.join(self.all_tables)}."
+            refuse("name", "no such table", repr(name), there, "table")
         return self.all_tables[name]
 
     def verdict(self) -> list[str]:
-        """The answer in a few sentences, the last of which says what it rests on; none if the study
-        gives no verdict."""
+        """The answer in a few sentences, if there is one; the last says what it rests on."""
         return [] if self.study.verdict is None else list(self.study.verdict(self))
 
     def parts(self) -> list[str | Table]:
@@ -299,8 +297,7 @@ class Result:
         return list((self.study.exported or self.study.parts)(self))
 
     def exported(self) -> list[str | Table]:
-        """What goes to LaTeX and Markdown: `listings`, the first table with the verdict in its
-        caption."""
+        """For LaTeX and Markdown: `listings`, with the verdict in the first table's caption."""
         return captioned(self.listings(), self.verdict())
 
     def as_json(self) -> Any:

@@ -1,6 +1,5 @@
 """Exchange patterns and their variants: who sends to whom in each step, how many samples travel
-together, and whether all ranks wait for each other. Every variant moves the same bytes: those of
-the samples that each rank sends in one epoch."""
+together, and whether all ranks wait for each other. All move the same bytes."""
 
 from __future__ import annotations
 
@@ -43,16 +42,15 @@ class Steps:
 
 
 def distances(steps: int, most: int) -> NDArray[np.int64]:
-    """(steps,) numbers from 1 to ``most``: all of them in turn, as often as they fit whole, and the
-    rest spread evenly."""
+    """(steps,) numbers from 1 to ``most``, all in turn as often as they fit; the rest spread
+    evenly."""
     rounds, rest = divmod(steps, most)
     spread = 1 + (2 * np.arange(rest) + 1) * most // (2 * max(rest, 1))
     return np.concatenate([np.tile(np.arange(1, most + 1), rounds), spread])
 
 
 def _permutation(of: Steps) -> NDArray[np.int64]:
-    """A random permutation without a fixed point, all of them alike: one that has any is drawn
-    again."""
+    """A random permutation without a fixed point, all of them alike."""
     while True:
         drawn = of.rng.permutation(len(of.ranks))
         if not np.any(drawn == of.ranks):
@@ -60,8 +58,7 @@ def _permutation(of: Steps) -> NDArray[np.int64]:
 
 
 def _by_topology(of: Steps) -> Ints:
-    """Random pairs on each leaf switch; those left over, one a switch at most, in pairs by
-    distance, the nearest first."""
+    """Random pairs on each leaf switch; of those left over the nearest."""
     fabric, rng, count = of.fabric, of.rng, of.fabric.world_size
     order = rng.permutation(count)
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
@@ -75,8 +72,7 @@ def _by_topology(of: Steps) -> Ints:
 
 
 def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next,
-    ...; each takes the first it finds."""
+    """Pairs of ``ranks``, those of the fewest links first; each takes the first it finds."""
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     routes = fabric.resources.afresh().message(src, dst)[0]
     hops = (routes >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
@@ -145,8 +141,7 @@ class Variant:
 
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
-    """The variants of ``patterns`` that make sense: barriers only between messages, all-to-all only
-    at once."""
+    """The variants that make sense: barriers between messages, all-to-all at once."""
     several = [(of, barrier) for of in BATCHINGS[:2] for barrier in (True, False)]
     return [
         Variant(pattern, *how)

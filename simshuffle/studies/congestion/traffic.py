@@ -1,6 +1,5 @@
 """What the ranks send in one epoch, the network between them as the patterns see it, and the flows
-of a variant: messages over routes, in steps, with barriers or without. No host work, only the
-network."""
+of a variant: messages over routes, in steps, with barriers or without. No host work."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Samples:
 
     @property
     def mean(self) -> float:
-        """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange
-        says."""
+        """Mean bytes of a sample as it is sent, decoded or as stored."""
         workload = self.scenario.workload
         schedule = workload.exchange.exchange_schedule
         assert schedule is not None  # noqa: S101 - see `samples`
@@ -95,15 +93,12 @@ def samples(scenario: Scenario) -> Samples:
     quota = epoch_quota(fraction, workload.dataset.num_samples, ranks, 1)
     if ranks < 2:
         rule = "must be at least 2 for an exchange"
-        problem = Problem("world_size", rule, str(ranks), "Use more ranks.")
-        raise ScenarioError(problem, scenario.name)
+        raise ScenarioError(Problem("world_size", rule, str(ranks), "Use more."), scenario.name)
     each = fraction * workload.dataset.num_samples / ranks
     if quota == 0:
         rule = f"must exchange samples between the {ranks} ranks"
         given = f"{workload.exchange.kind}, {each:.2g} samples of each"
-        remedy = (
-            "Write for example --set workload.exchange=partial_local_shuffle:exchange_fraction=0.1."
-        )
+        remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
         raise ScenarioError(Problem("workload.exchange", rule, given, remedy), scenario.name)
     rate = fraction * workload.local_batch_size
     iteration = spread_over_iterations(quota, rate, workload.iterations(ranks))
@@ -159,8 +154,7 @@ class Fabric:
         return self.resources.world_size
 
     def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
-        """Links of messages between ranks, the first that are sent: (n, longest) int32, padded
-        with -1."""
+        """Links of messages, the first that are sent: (n, longest) int32, padded with -1."""
         return self._renumbered(self.resources.afresh().message(src, dst)[0])
 
     @property
@@ -218,8 +212,7 @@ def exchange(
 
 
 def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Number of the first sample of each message, (messages,), given the iteration (samples,) of
-    each sample."""
+    """(messages,) the first sample of each, given the iteration (samples,) of every sample."""
     if batching == "sample":
         return np.arange(len(iteration))
     if batching == "iteration":
@@ -228,8 +221,7 @@ def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray
 
 
 def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
-    """Messages of ``sizes`` (steps, senders) bytes, one after the other on each sender, and with
-    barriers on all of them."""
+    """(steps, senders) bytes, one after the other on each sender; with barriers on all of them."""
     steps, senders = sizes.shape
     messages = steps * senders
     number = np.arange(messages, dtype=np.int32)

@@ -1,5 +1,4 @@
-"""What ``simshuffle study congestion`` is asked: which patterns, over which networks, on how many
-ranks."""
+"""What ``simshuffle study congestion`` is asked: patterns, networks, ranks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
@@ -27,7 +27,6 @@ from simshuffle.studies.mechanisms.switches import (
     made,
     on_the_way,
     position,
-    refused,
     state,
     with_also,
     within,
@@ -71,8 +70,7 @@ class Ablation:
     seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """Every simulation: its table, the first columns of its rows there, the last of which is
-        the seed, and its exchange."""
+        """Every simulation: table, first columns of its rows, the last its seed, and exchange."""
         for seed in range(self.start.seed, self.start.seed + self.seeds):
             for of, exchange in self.states.items():
                 yield "runs", (word(of), seed), exchange
@@ -93,7 +91,8 @@ def request(options: AblationOptions) -> Request[Ablation]:
     fraction = before.exchange_fraction
     if fraction != after.exchange_fraction:
         rule = f"must exchange as much as the start, {fraction:g}"
-        raise refused("--end", rule, f"{after.exchange_fraction:g}", "Give both the same.")
+        less, remedy = f"{after.exchange_fraction:g}", "Give both the same."
+        refuse("--end", rule, less, remedy, COMMAND_LINE)
     values = flat(before)
     switches = with_also(differences(values, flat(after)), options.also, values)
     states = corners(switches, values, fraction)
@@ -127,11 +126,8 @@ def _sending(scenario: Scenario, option: str) -> SendingStrategy:
         or scenario.world_size < 2
     ):
         rule = "must exchange a fraction of the samples between two ranks or more"
-        remedy = (
-            "Name partial_local_shuffle, importance_exchange or importance_pair, with"
-            " exchange_fraction above 0."
-        )
-        raise refused(option, rule, scenario.label(), remedy)
+        remedy = "Name one that has exchange_fraction, and give that above 0."
+        refuse(option, rule, scenario.label(), remedy, COMMAND_LINE)
     return exchange
 
 

@@ -48,14 +48,11 @@ if TYPE_CHECKING:
 
 
 FIRST, STRIDE = 4, 16
-"""Samples of a rank that are tried first, and how many times as many may be tried next as are known
-to be hidden."""
+"""Samples of a rank that are tried first, and how many times as many as are hidden next."""
 SMALL = 0.25
-"""Host work of less than this share of the costliest is not removed by itself, for the costliest
-saves more."""
+"""Host work of less than this share of the costliest, which saves more, is not removed alone."""
 ALONE = 0.1
-"""Where the best removal saves less than this share of what is added, no mechanism ends the hiding
-by itself."""
+"""Where the best removal saves less than this share of what is added, none ends it by itself."""
 TOGETHER = "none by itself"
 
 
@@ -137,8 +134,7 @@ def largest(added: Callable[[int], float], tolerance: float, most: int) -> tuple
 
 
 def _next(known: Mapping[int, float], tolerance: float, low: int, high: int, most: int) -> int:
-    """The number to try next, between ``low``, which is hidden, and ``high``, which is not, or is
-    one more than the most."""
+    """The number to try next, between one that is hidden and one that is not, or too many."""
     if high > most:
         reached = low * tolerance / known[low] if low and known[low] > 0 else STRIDE * low
         return min(max(2 * low, min(int(reached), STRIDE * low), 1), most)
@@ -149,8 +145,7 @@ def _next(known: Mapping[int, float], tolerance: float, low: int, high: int, mos
 
 
 def _most(cell: SearchCell) -> int:
-    """The most samples that a rank can exchange: all of the smallest shard, or as many as the SSD
-    has room for."""
+    """The most samples that a rank can exchange: all of the smallest shard, or what fits an SSD."""
     low, high = 1, cell.scenario.workload.dataset.num_samples // cell.scenario.world_size
     middle = high  # try all first
     while low < high:
@@ -184,8 +179,7 @@ class _Points:
     def _at(
         self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
     ) -> _Point:
-        """The simulation of so many, without the mechanism that is ``removed`` by the values
-        ``changes``."""
+        """The simulation of so many; the values ``changes`` remove the mechanism ``removed``."""
         cell, key = self._cell, (samples, removed)
         if key not in self._known:
             timeline = warm_epoch(exchanging(cell.scenario, cell.variant, samples, changes or {}))
@@ -216,8 +210,7 @@ class _Points:
         return seconds(warm_epoch(alone))[WHOLE]
 
     def bottleneck(self, samples: int | None) -> dict[str, Any]:
-        """What costs most of what ``samples`` add: the columns of `limits` that say so; all empty
-        for None."""
+        """What costs most of what ``samples`` add, in columns of `limits`; empty for None."""
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
         scenario = exchanging(self._cell.scenario, self._cell.variant, samples, {})

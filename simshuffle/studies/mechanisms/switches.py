@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import ImportanceExchange
 from simshuffle.results.report import WHOLE
 from simshuffle.spec.library import nearest, read_value
@@ -20,8 +20,7 @@ from simshuffle.studies.mechanisms.tables import ALL, CHANGES, CONTRIBUTIONS
 from simshuffle.study.options import COMMAND_LINE
 
 Values = dict[str, Any]
-"""An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as
-text, what is not set as None."""
+"""An exchange by keys of its schedule and `OWN`; quantities as text, what is not set as None."""
 
 OWN = ("selection", "lagging")  # keys of an exchange that are not of its schedule
 ORDER = (
@@ -95,11 +94,11 @@ def corners(
     more than `MOST` switches, or none, or no order of them leads from the start to the end."""
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
-        raise refused("--end", rule, "no difference", "Name another, or use --also.")
+        refuse("--end", rule, "no difference", "Name another, or use --also.", COMMAND_LINE)
     if len(switches) > MOST:
         named = ", ".join(switch.key for switch in switches)
         rule = f"must differ from the start in {MOST} keys at most"
-        raise refused("--end", rule, named, "Set some of them alike.")
+        refuse("--end", rule, named, "Set some of them alike.", COMMAND_LINE)
     tried = {
         state: made(position(switches, start, state), exchange_fraction)
         for state in product((False, True), repeat=len(switches))
@@ -110,7 +109,7 @@ def corners(
         raise InputError(within("--end", tried[whole][1]), COMMAND_LINE)
     if not on_the_way(out):
         rule = "must be reached from the start by one switch at a time"
-        raise refused("--end", rule, "each order meets an exchange that cannot be")
+        refuse("--end", rule, "each order meets an exchange that cannot be", "", COMMAND_LINE)
     return out
 
 
@@ -146,11 +145,6 @@ def with_also(
     more = [Switch(key, start[key], value) for key, value in also]
     place = list(dict.fromkeys([*ORDER, *start]))
     return sorted([*switches, *more], key=lambda switch: place.index(switch.key))
-
-
-def refused(option: str, rule: str, given: str, remedy: str = "") -> InputError:
-    """What is wrong with an option."""
-    return InputError(Problem(option, rule, given, remedy), COMMAND_LINE)
 
 
 def within(option: str, problems: Sequence[Problem]) -> list[Problem]:
@@ -218,8 +212,7 @@ def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
 
 
 def shapley(values: Mapping[State, Floats]) -> list[Floats]:
-    """The Shapley value of each switch; ``values`` are those of the feasible states, arrays of one
-    shape."""
+    """The Shapley value of each switch, from those of the feasible states, of one shape."""
     count = len(next(iter(values)))
     out = [np.zeros_like(next(iter(values.values()))) for _ in range(count)]
     for (of, number), weight in on_the_way(values).items():
@@ -228,8 +221,7 @@ def shapley(values: Mapping[State, Floats]) -> list[Floats]:
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The contribution of every switch to every label, from the tables of those names: columns
-    `CONTRIBUTIONS`."""
+    """What every switch adds to every label, from those tables: columns `CONTRIBUTIONS`."""
     keys = [str(key) for key in switches["switch"]]
     start, end = (False,) * len(keys), (True,) * len(keys)
     of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
@@ -246,8 +238,7 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
-    """Every value that was simulated alone, against the base it was set in: columns `CHANGES`, from
-    the tables of those names."""
+    """Every value that was simulated alone, against its base: columns `CHANGES`."""
     count = len(switches)
     base_of = {"start": "0" * count, "end": "1" * count}
     before = runs.set_index(["state", "label", "seed"])["seconds"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, get_args
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import report
@@ -89,7 +89,7 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
     if kept not in get_args(Kept):
         rule, remedy = f"must be one of {', '.join(get_args(Kept))}", "Write one of them."
-        raise InputError(Problem("--timeline", rule, repr(kept)[:60], remedy), COMMAND_LINE)
+        refuse("--timeline", rule, repr(kept)[:60], remedy, COMMAND_LINE)
     given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
     text, files = stored(scenarios)
@@ -191,8 +191,8 @@ def timeline_of(meta: Meta) -> Kept:
 
 
 def _as_json(result: Result) -> Any:
-    """The rows of the epochs table, each with its rows of the breakdown; of several seeds, the
-    summary too."""
+    """The rows of the epochs, each with its rows of the breakdown; of several seeds, the
+    summary."""
     table = result.tables["breakdown"]
     if labels_of(result.meta) == "paper":
         table = report.booked(table)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results.chart import Chart
@@ -96,8 +96,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
 
 
 def _base(options: SweepOptions) -> Scenario:
-    """The scenario, which may lack what every run gets from ``over``: it has the first values of
-    those keys then."""
+    """The scenario; what it lacks for itself are the first values of keys of ``over``."""
     try:
         return scenario_of(options.scenario, options.set)
     except InputError as error:
@@ -136,8 +135,7 @@ def _check_label(label: str, known: set[str]) -> None:
         label.format(**dict.fromkeys(known, 0))
     except (KeyError, ValueError, IndexError, AttributeError):
         rule = f"may name only {', '.join(sorted(known))} in braces"
-        problem = Problem("--label", rule, repr(label), "For example --label 'M={world_size}'.")
-        raise InputError(problem, COMMAND_LINE) from None
+        refuse("--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE)
 
 
 # -------------------------------------------------------------------------------- the combinations

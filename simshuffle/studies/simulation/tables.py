@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results import report
 from simshuffle.results.report import EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
@@ -53,8 +53,7 @@ STORED_OVER_SEEDS = {name: _seeded(schema) for name, schema in STORED.items()}
 
 
 def label_column(label: str, waiting: bool = False) -> str:
-    """The column of a label of the breakdown: 'GE+WU' becomes 'ge_wu_s', and waiting for it
-    'wait_ge_wu_s'."""
+    """The column of a label: 'GE+WU' becomes 'ge_wu_s', and waiting for it 'wait_ge_wu_s'."""
     plain = f"{label.lower().replace('/', '').replace('+', '_')}_s"
     return f"wait_{plain}" if waiting else plain
 
@@ -129,8 +128,7 @@ def measure_problems(measure: str, where: str = "--measure") -> list[Problem]:
 
 
 def measure_name(measure: str) -> str:
-    """What stands beside the axis: 'allreduce_exposed_s/iterations' becomes 'allreduce exposed per
-    iteration (s)'."""
+    """'allreduce_exposed_s/iterations' becomes 'allreduce exposed per iteration (s)'."""
     name, _, per = measure.partition("/")
     if name == WHOLE_EPOCH:
         return f"time per {PER.get(per, 'epoch')} (s)"
@@ -143,18 +141,16 @@ def measure_name(measure: str) -> str:
 def check_seeds(seeds: int, runs: int, swept: bool) -> None:
     """See that each of ``runs`` can have so many seeds; an InputError if that is no whole number
     from 1 on, the seed is ``swept`` too, or it makes too many runs."""
+    source = "command line"
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise _refused("must be a whole number from 1 on", repr(seeds), "For example --seeds 5.")
+        refuse("--seeds", "must be a whole number from 1 on", repr(seeds)[:60], "Try 5.", source)
     if swept and seeds > 1:
-        raise _refused("is not needed where seed is swept", str(seeds), "Drop one.")
+        refuse("--seeds", "is not needed where seed is swept", str(seeds), "Drop one.", source)
     if seeds > 1 and seeds * runs > MOST_COMBINATIONS:
         rule = f"must make at most {MOST_COMBINATIONS} runs"
         most = max(1, MOST_COMBINATIONS // runs)
-        raise _refused(rule, f"{seeds} for each of {runs}", f"Give at most {most}.")
-
-
-def _refused(rule: str, given: str, remedy: str) -> InputError:
-    return InputError(Problem("--seeds", rule, given[:60], remedy), "command line")
+        given = f"{seeds} for each of {runs}"[:60]
+        refuse("--seeds", rule, given, f"Give at most {most}.", source)
 
 
 LEVEL = 0.95  # of the intervals
@@ -203,8 +199,8 @@ def measures(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
 
 
 def lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Samples, iterations of a rank and samples/s of every epoch, means over seeds; ``keys`` tell
-    rows apart, among them run and epoch."""
+    """Samples, iterations and samples/s of every epoch, means over seeds; ``keys`` tell rows
+    apart."""
     table = epochs.assign(run=epochs["run"].astype(str), samples=samples_of(epochs))
     return table.groupby(keys, sort=False)[["samples", "iterations", "samples_per_s"]].mean()
 

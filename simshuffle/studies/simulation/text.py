@@ -113,8 +113,7 @@ def labels_table(of: Means) -> Table:
 def _table(
     title: str, lead: Mapping[str, Sequence[str]], values: Mapping[str, Sequence[float]]
 ) -> Table:
-    """Columns by name: those that say what a row is, texts up to the epoch; and seconds, without
-    columns that have none."""
+    """Texts up to the epoch, which say what a row is; and seconds, where there are any."""
     shown = {**lead, **{head: [*map(number, of)] for head, of in values.items() if any(of)}}
     names = [*lead][: [*lead].index("epoch")]
     table = new_table(title, names, [head for head in shown if head not in names])

@@ -30,8 +30,7 @@ def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
 
 
 def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
-    """Ranks in each range of bytes; the bytes of a range are those of its middle. A run in which no
-    rank has any has no line."""
+    """Ranks in each range of bytes, at its middle; a run without any has no line."""
     ranks = ranks[ranks.groupby("run", sort=False)[column].transform("max") > 0]
     power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)
     power = min(power, len(PREFIXES) - 1)
