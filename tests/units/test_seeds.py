@@ -311,9 +311,7 @@ def test_what_is_no_number_of_seeds_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([verb, "quickstart", *SMALL, "--seeds", text]) == 2
-    said = capsys.readouterr().err
-    assert "--seeds" in said
-    assert text in said
+    assert "--seeds" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -350,5 +348,5 @@ def test_a_folder_without_all_its_seeds_is_refused(
         meta = json.loads((other / "meta.json").read_text())
         meta["seeds"] = 4 if damage == "another number" else 1
         (other / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(InputError, match=r"meta\.json: seeds: must be the number of seeds"):
+    with pytest.raises(InputError, match=r"meta\.json: seeds: must fit the other files"):
         read_folder(other)
