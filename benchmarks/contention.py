@@ -11,7 +11,7 @@ import sys
 from simshuffle.network import Fluid
 from simshuffle.network.contention import self_contention
 from simshuffle.studies.congestion.cell import TrafficCell, fabric_of, traffic_of
-from simshuffle.studies.congestion.compare import request
+from simshuffle.studies.congestion.study import request
 from simshuffle.studies.congestion.verb import CongestionOptions
 
 

@@ -18,10 +18,11 @@ from simshuffle.cli.schema_files import schema
 from simshuffle.cli.schema_records import Json, alternatives
 from simshuffle.layers import layer_list
 from simshuffle.layers.shipped import FAMILIES
+from simshuffle.results.columns import MOST
 from simshuffle.study.functions import PROGRESS, docstring, type_of
 from simshuffle.study.options import Argument, Field, fields_of
 from simshuffle.study.registry import kinds_of, own_verbs, study_of, verbs
-from simshuffle.study.schema import LARGEST, MOST, Column, unit_of
+from simshuffle.study.schema import LARGEST, Column, unit_of
 from simshuffle.study.verb import Verb
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,7 +9,6 @@ from typing import Any
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
 from simshuffle.studies.calibrate import study as calibration
 from simshuffle.studies.calibrate.verb import CalibrationOptions
-from simshuffle.studies.congestion import compare
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
@@ -94,7 +93,7 @@ def _congestion(place: Path) -> tuple[Study[Any], Request[Any]]:
     options = CongestionOptions(
         scenario=scenario, pattern=patterns, seeds=2, packet_seeds=1, packets=200
     )
-    return congestion.STUDY, compare.request(options)
+    return congestion.STUDY, congestion.request(options)
 
 
 def _calibration(place: Path) -> tuple[Study[Any], Request[Any]]:

@@ -140,9 +140,19 @@ def option_of(field: Field) -> Parameter:
 
 
 def _read(field: Field, given: Any) -> Any:
-    """What the words of an option say, or raise InputError."""
-    read = field.option.read
-    return given if read is None or given in (None, []) else read(given)
+    """What the words of an option say.
+
+    Raises:
+        InputError: they are none that it takes.
+    """
+    option = field.option
+    if option.choices and not option.many and given not in (None, *option.choices):
+        rule, remedy = (
+            f"must be {' or '.join(option.choices)}",
+            "Write one of them, or leave it out.",
+        )
+        refuse(field.flag, rule, repr(given), remedy, COMMAND_LINE)
+    return given if option.read is None or given in (None, []) else option.read(given)
 
 
 def _labelled(parameters: list[Any]) -> list[Any]:

@@ -20,11 +20,17 @@ from simshuffle.results.style import COLOURS, line_height
 from simshuffle.results.timeline import Timeline
 from simshuffle.studies.mechanisms.tables import NAMES as WAYS
 from simshuffle.studies.simulation.figures import ROW_INCHES, WHISKER, breakdown_chart, in_lines
-from simshuffle.studies.simulation.seeds import Means, means, measures, samples_of, summary
 from simshuffle.studies.simulation.study import labels_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES, sweep_chart
 from simshuffle.studies.simulation.tables import Axis as Swept
-from simshuffle.studies.simulation.tables import label_column
+from simshuffle.studies.simulation.tables import (
+    Means,
+    label_column,
+    means,
+    measures,
+    samples_of,
+    summary,
+)
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 

@@ -16,7 +16,7 @@ from simshuffle.presentation.page_vega import TIP, named, number
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.figures import ROW_INCHES
-from simshuffle.studies.simulation.seeds import Means
+from simshuffle.studies.simulation.tables import Means
 
 MOST_BARS = 48
 SOURCES = {

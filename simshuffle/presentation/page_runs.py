@@ -22,10 +22,9 @@ from simshuffle.spec.arrays import Floats
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.seeds import Means, samples_of
 from simshuffle.studies.simulation.study import labels_of, means_of, timeline_of
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
-from simshuffle.studies.simulation.tables import WHOLE_EPOCH
+from simshuffle.studies.simulation.tables import WHOLE_EPOCH, Means, samples_of
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.study.study import Result
 

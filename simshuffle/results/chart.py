@@ -1,12 +1,9 @@
 """What a figure is: data, marks, axes, looks and a caption, declared once and drawn twice: for
 paper by `simshuffle.results.paper` (matplotlib), for a browser by
-`simshuffle.presentation.page_vega` (Vega-Lite).
-
-Why no library does it: one Vega-Lite specification for both, with vl-convert for paper, gives a PDF
-that differs from call to call, a width that grows with the letters beside the axes (a column has a
-fixed one), and no .pgf. plotnine and seaborn.objects have no hatching and no page, and bring
-packages of their own. So the declaration is our own and thin: rows of tables that are ready to be
-drawn, and a few marks that both renderers know."""
+`simshuffle.presentation.page_vega` (Vega-Lite). No library does both: vl-convert's PDF of a
+Vega-Lite specification differs from call to call, its width grows with the letters beside the axes,
+and it has no .pgf; plotnine and seaborn.objects have no hatching and no page. So the declaration is
+our own and thin."""
 
 from __future__ import annotations
 
@@ -178,8 +175,7 @@ def key(name: str, kind: Kind = "line") -> Mark:
 
 
 def rule(look: Look | str, **places: float) -> Mark:
-    """A line through the whole panel, at ``x`` or ``y``; a band from ``x`` to ``x2``, or ``y`` to
-    ``y2``."""
+    """A line through the whole panel, at ``x`` or ``y``; a band up to ``x2`` or ``y2``."""
     kind: Kind = "rule" if len(places) == 1 else "band"
     if isinstance(look, Look):
         return Mark(kind, pd.DataFrame([places]), look=look)

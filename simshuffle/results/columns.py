@@ -39,8 +39,7 @@ class Column:
     look: Look = ""
 
     def cell(self, value: Any) -> str:
-        """A value as a terminal shows it; '' where it is missing. What is text already, such as a
-        mean with its interval, stays as it is."""
+        """A value as a terminal shows it; '' where it is missing. What is text already stays."""
         if pd.isna(value):
             return ""
         if callable(self.look):
@@ -57,8 +56,8 @@ class Column:
         return f"{value:{look or ('.0f' if self.kind == 'count' else '.3g')}}"
 
     def fault(self, values: pd.Series[Any], before: int = 0) -> str:
-        """What is wrong with ``values``, a column as it was read, or the part of it that follows
-        ``before`` rows; '' if nothing is."""
+        """What is wrong with a column, or the part of it after ``before`` rows; '' if nothing
+        is."""
         missing = values.isna()
         if missing.any() and not self.empty:
             return f"is empty in row {before + int(missing.argmax()) + 1}"

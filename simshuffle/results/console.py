@@ -20,8 +20,7 @@ LEAST_NAME = 11  # characters of a line of a name, if there is room for no more
 def new_table(
     title: str | None = None, names: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> Table:
-    """An empty table with these columns; more may be added. Where it is too wide, names go on in
-    a second line; numbers never do."""
+    """An empty table with these columns. Where it is too wide, names fold; numbers never do."""
     table = Table(
         title=title,
         title_justify="left",

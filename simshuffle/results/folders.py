@@ -29,13 +29,9 @@ _INPUT = re.compile(r"[0-9a-f]{16}(\.[^.]*)?")  # names of the files in `INPUTS`
 
 
 def check_place(folder: Path, *, replace: bool, known: Collection[str] = ()) -> None:
-    """See that a result can be written to ``folder``: a new or empty one, or with ``replace`` one
-    that holds a result and nothing else. ``known`` are names of files and folders that the result
-    has, beside those that every result may have.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """See that a result can be written to ``folder``, an InputError if not: a new or empty one, or
+    with ``replace`` one that holds a result and nothing else. ``known`` are names of files and
+    folders in it beside those that every result may have."""
     try:
         rule, remedy = _taken(folder, replace, known) or _unwritable(folder) or ("", "")
     except (OSError, ValueError) as error:
@@ -151,14 +147,8 @@ def write_folder(
     known: Collection[str] = (),
 ) -> Path:
     """Let ``fill`` write into a temporary folder beside ``folder``, then rename it; returns
-    ``folder``.
-
-    What was in ``folder`` stays until the new one is complete, and comes back if the renaming
-    fails.
-
-    Raises:
-        InputError: as `check_place`.
-    """
+    ``folder``. What was there stays until the new one is complete, and comes back if the renaming
+    fails. An InputError as of `check_place`."""
     check_place(folder, replace=replace, known=known)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with room_for(folder, folder.parent) as room:

@@ -17,9 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from simshuffle.results.canvas import legend_above, new_figure
+from simshuffle.results.canvas import label_points, legend_above, new_figure
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, Ramp, round_values, ticks
-from simshuffle.results.labels import label_points
 from simshuffle.results.style import SMALL, STYLE, letters
 
 MANY = 2000  # marks of a kind, beyond which they are a picture inside the figure

@@ -123,8 +123,7 @@ def weights(timeline: Timeline) -> Floats | None:
 
 
 def lasting(timeline: Timeline) -> pd.Series[float]:
-    """(rows of the phases,) s that each is in sums over an epoch: how long it lasts, as often as it
-    counts by `weights`."""
+    """(rows of the phases,) s that each is in sums over an epoch, as often as `weights` say."""
     seconds = timeline.phases["end_s"] - timeline.phases["start_s"]
     weight = weights(timeline)
     return seconds if weight is None else seconds * weight
@@ -176,8 +175,7 @@ def breakdown(timeline: Timeline) -> pd.DataFrame:
 
 
 def listed(table: pd.DataFrame) -> pd.DataFrame:
-    """The breakdown from `all_labels`, or several of them below one another, without IMPT, if no
-    run has any."""
+    """Breakdowns from `all_labels`, below one another, without IMPT if no run has any."""
     measures = table["label"] == "IMPT"
     if table.loc[measures, "seconds"].any():
         return table
@@ -185,16 +183,12 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds.
-
-    With an empty cause they are a rank's own work. With one they are waiting for ranks that were
-    busy with it, at the label where it is booked (see `simshuffle.results.waiting.waiting`); what
-    gradients in flight add to the backward pass is booked at FW+BW and caused by GE+WU. All
-    rows of an epoch add up to its duration, and all rows of a label to what the authors' timers
-    book there (`booked`). Waiting is listed only where there is any.
-
-    ``in_phases`` are its `phase_seconds`, where they are known.
-    """
+    """Seconds of an epoch by label, mean over ranks: columns `keys_of`, label, cause, seconds. With
+    an empty cause they are a rank's own work; with one, waiting for ranks that were busy with it,
+    at the label where it is booked (see `simshuffle.results.waiting.waiting`). What gradients in
+    flight add to the backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add
+    up to its duration, and those of a label to what the authors' timers book there (`booked`).
+    ``in_phases`` are its `phase_seconds`, where they are known."""
     keys = keys_of(timeline.phases)
     seconds = phase_seconds(timeline) if in_phases is None else in_phases
     worked = {
@@ -221,8 +215,7 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
 
 
 def hidden(epochs: Any, name: str) -> Any:
-    """Seconds of 'exchange' or 'allreduce' behind other work, of a row or of all rows of
-    `epochs`."""
+    """Seconds of 'exchange' or 'allreduce' behind other work, of one or all rows of `epochs`."""
     if name == "exchange":
         return epochs["exchange_total_s"] - epochs["exchange_exposed_s"]
     return epochs[f"{name}_hidden_s"]
@@ -233,8 +226,7 @@ Booking = Literal["cause", "paper"]
 
 
 def shown(table: pd.DataFrame, labels: Booking) -> pd.DataFrame:
-    """The breakdown as tables and figures show it: columns as of `by_cause`; booked as in the
-    papers nothing is called waiting."""
+    """The breakdown as it is shown, as of `by_cause`; booked as in papers, nothing is waiting."""
     return by_cause(table) if labels == "cause" else booked(table).assign(waiting=False)
 
 
@@ -296,8 +288,7 @@ SPREAD = 8  # ranks of the sample that lie evenly, beside the extreme ones
 
 
 def seconds_by_rank(phases: pd.DataFrame) -> Floats:
-    """Seconds in each phase, (iterations + 1, M, phases), from the phases table of one epoch of one
-    run."""
+    """Seconds in each phase, (iterations + 1, M, phases), from the phases of one epoch."""
     iterations, ranks = int(phases["iteration"].max()) + 1, int(phases["rank"].max()) + 1
     # row-major in (iteration, rank, phase)
     place = phases["iteration"].to_numpy(np.int64) * ranks
@@ -311,8 +302,7 @@ def seconds_by_rank(phases: pd.DataFrame) -> Floats:
 
 
 def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
-    """A row for each phase in each iteration of one epoch of one run: columns `ITERATION_COLUMNS`;
-    ``seconds`` are from `seconds_by_rank`."""
+    """The means of an epoch, from `seconds_by_rank`: columns `ITERATION_COLUMNS`."""
     mean, least, most = seconds.mean(axis=1), seconds.min(axis=1), seconds.max(axis=1)
     iteration, phase = np.nonzero(most > 0)
     first = phases.iloc[[0] * len(iteration)]
@@ -331,8 +321,7 @@ def iterations(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
 
 def sample(seconds: Floats) -> list[int]:
     """Ranks that stand for all of an epoch, given its `seconds_by_rank`: `SPREAD` that lie evenly,
-    from 0 on; and those that computed least and most, and waited for others least and most. Of
-    equal ones it is the first."""
+    from 0 on; and the first of those that computed, or waited for others, least and most."""
     of_phase = dict(zip(PHASES, seconds.sum(axis=0).T, strict=True))
     computing = sum(of_phase[name] for name in (*COMPUTING, SLOWDOWN))
     waiting = sum(of_phase[name] for name in PHASES if name.startswith("wait_"))

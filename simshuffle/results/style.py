@@ -115,8 +115,7 @@ class _Parameters(Mapping[str, Any]):
 
 
 STYLE: Any = _Parameters()
-"""What every figure is made and kept with, ``matplotlib.rc_context(STYLE)``: the parameters of the
-style that figures are made in now."""
+"""What every figure is made and kept with now: ``matplotlib.rc_context(STYLE)``."""
 
 
 def signed(name: str, fingerprints: Sequence[str]) -> str:
@@ -134,7 +133,6 @@ _METADATA = {".png": ("Software", "Description"), ".pdf": ("CreationDate", "Subj
 
 
 def metadata(suffix: str, about: str) -> dict[str, Any]:
-    """Of a file with that suffix, .png, .pdf or .svg, which says ``about`` of itself, and not when
-    it was made."""
+    """Of a .png, .pdf or .svg, which says ``about`` of itself, and not when it was made."""
     made, said = _METADATA.get(suffix, ("Date", "Description"))
     return {made: None, **({said: about} if about else {})}

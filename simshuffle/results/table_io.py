@@ -21,11 +21,7 @@ def json_text(values: Any) -> str:
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A table with its numbers to the last bit; ``options`` as of pandas.
-
-    Raises:
-        OSError, ValueError: the file cannot be read.
-    """
+    """A table with its numbers to the last bit; ``options`` and errors as of pandas."""
     # the default of pandas 3, where naming it is deprecated
     exact: dict[str, Any] = (
         {} if int(pd.__version__.partition(".")[0]) >= 3 else {"float_precision": "round_trip"}

@@ -161,15 +161,10 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
 def phase_rows(
     epoch: int, phases: list[str], bounds: Floats, nbytes: Floats, final: bool = False
 ) -> dict[str, NDArray[Any]]:
-    """Rows of exclusive phases, one epoch.
-
-    Args:
-        phases: (k,) names.
-        bounds: (iterations, M, k + 1) s; phase j lasts from bound j to bound j + 1. Phases of no
-            length give no row.
-        nbytes: (iterations, M, k) bytes, or of fewer dimensions where they are alike.
-        final: the rows are what follows the last iteration.
-    """
+    """Rows of exclusive phases of one epoch, those after its last iteration if ``final``.
+    ``bounds`` (iterations, M, phases + 1) are in s: phase j lasts from bound j to bound j + 1, and
+    has no row if that is no time; ``nbytes`` (iterations, M, phases), or fewer dimensions where
+    they are alike."""
     lasts = bounds[..., 1:] > bounds[..., :-1]
     ranks = lasts.shape[1]
     code = np.array([PHASES.index(name) for name in phases], np.int8)
@@ -204,8 +199,7 @@ def seconds_by_iteration(parts: list[dict[str, NDArray[Any]]], world_size: int) 
 def seconds_in(
     parts: list[dict[str, NDArray[Any]]], world_size: int, phases: Sequence[str]
 ) -> Floats:
-    """Seconds that each rank is in certain phases of every iteration: (iterations, M); arguments as
-    of `seconds_by_iteration`."""
+    """(iterations, M) s that each rank is in certain phases; as of `seconds_by_iteration`."""
     iterations = max(int(part["iteration"].max(initial=0)) for part in parts)
     codes = [PHASES.index(name) for name in phases]
     out = np.zeros((iterations + 1) * world_size)

@@ -1,9 +1,7 @@
-"""What ranks wait for: the waiting at allreduces and barriers, by what the last rank was busy with.
-
-The idea is that of the delay analysis of D. Böhme et al., "Identifying the root causes of wait
-states in large-scale parallel applications", ICPP 2010: a wait is caused by what the rank that
-comes last did more than the one that waits, since they last were together.
-"""
+"""What ranks wait for, at allreduces and barriers. The idea is that of the delay analysis of D.
+Böhme et al., "Identifying the root causes of wait states in large-scale parallel applications",
+ICPP 2010: a wait is caused by what the rank that comes last did more than the one that waits, since
+they last were together."""
 
 from __future__ import annotations
 
@@ -25,24 +23,15 @@ def waiting(
     keys: Sequence[str] = ("run", "epoch"),
     weights: Floats | None = None,
 ) -> pd.DataFrame:
-    """Seconds that ranks wait for one another in an epoch, by where and for what.
-
-    All ranks leave an allreduce together. Until the next one, a rank's own phases and its waiting
-    last as long as those of any other. So what it waits is what the last rank to arrive spent more,
-    label by label; labels in which that one spent less have no part in it. After an allreduce there
-    is nothing but the exchange to wait for.
-
-    Args:
-        phases: columns `simshuffle.results.timeline.PHASE_COLUMNS`, of one or more runs.
-        labels: the phases of each label; those of waiting stand where it is booked.
-        keys: columns that tell epochs apart, the run first.
-        weights: (rows of ``phases``,) how many times each counts, the same for all rows of an
-            iteration; None for once.
-
-    Returns:
-        Columns ``keys``, label, cause, seconds: where it is booked, the label waited for, and the
-        mean over ranks (s); rows of more than 0 s only.
-    """
+    """Seconds that ranks wait for one another in an epoch, by where and for what: columns ``keys``,
+    label (where it is booked), cause (the label waited for), seconds (mean over ranks), rows of
+    more than 0 s only. All ranks leave an allreduce together. Until the next one, a rank's own
+    phases and its waiting last as long as those of any other. So what it waits is what the last
+    rank to arrive spent more, label by label; labels in which that one spent less have no part in
+    it. After an allreduce there is nothing but the exchange to wait for. ``labels`` has the phases
+    of each label, those of waiting where it is booked; ``keys`` tell epochs apart, the run first;
+    ``weights`` (rows of ``phases``,) say how many times each counts, the same for all rows of an
+    iteration; None for once."""
     rows = []
     if weights is not None:
         phases = phases.assign(weight=weights)
@@ -70,18 +59,11 @@ def _by_epoch(
 def wait_causes(
     phases: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[str], Ints64]:
-    """What each wait of an epoch is mostly for: the label that has the largest part in what its
-    rank waits in that iteration, see `waiting`.
-
-    Args:
-        phases: of one epoch of one run, with all its ranks.
-        labels: the phases of each label.
-
-    Returns:
-        (rows,) the label, '' for rows that are no waiting; and (rows,) the rank that comes last, -1
-        where that is not known, or is the one that waits: after an allreduce there is only the
-        exchange to wait for, and a barrier has a latency.
-    """
+    """What each wait of an epoch, with all its ranks, is mostly for: (rows,) the label that has the
+    largest part in what its rank waits in that iteration (see `waiting`), '' for rows that are no
+    waiting; and (rows,) the rank that comes last, -1 where that is not known, or is the one that
+    waits: after an allreduce there is only the exchange to wait for, and a barrier has a
+    latency."""
     of, names = _waits(phases, labels), list(labels)
     rank = phases["rank"].to_numpy()
     mostly = of.share.argmax(axis=2)[of.step, rank]
@@ -173,8 +155,7 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
 def _steps(
     iteration: NDArray[np.integer[Any]], phase: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
-    """(rows,) the iteration of each phase: the first for what goes before it, and one more for what
-    follows the last."""
+    """(rows,) the iteration of each phase, the nearest; one more for what follows the last."""
     before = phase == PHASES.index("importance")
     return np.where(iteration > 0, iteration, np.where(before, 1, iteration.max() + 1))
 

@@ -41,7 +41,38 @@ class Outcome:
     lost: str = ""
 
 
-class Cell(Protocol):
+class PlainCell(Protocol):
+    """The properties that most cells leave as they are."""
+
+    @property
+    def cost(self) -> float:
+        """Expected s of one core, roughly: costly cells begin first, and the time left rests on
+        it."""
+        return 1.0
+
+    @property
+    def timed_as(self) -> str:
+        """Its kind, of which all take about as many times longer than by their costs."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
+
+    @property
+    def memory(self) -> float:
+        """Expected bytes of a process that does it, beside what such cells share."""
+        return SMALL_MEMORY
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Names of the tables and files without which a stored outcome does not do."""
+        return frozenset()
+
+    @staticmethod
+    def make_ready() -> None:
+        """Load what all such cells compute with and their modules do not load by themselves;
+        processes that are forked for cells find it there. The second time it does nothing."""
+        return  # without it the method were abstract
+
+
+class Cell(PlainCell, Protocol):
     """A piece of work that can be pickled, such as a frozen dataclass, and that needs none of the
     others of its stage. It prints nothing and writes no files."""
 
@@ -53,69 +84,14 @@ class Cell(Protocol):
     def label(self) -> str:
         """What it is, for people: in the progress, and where it is lost."""
 
-    @property
-    def cost(self) -> float:
-        """Expected s of one core, roughly. Costly cells begin first; the estimate of the time that
-        is left rests on it."""
-
-    @property
-    def timed_as(self) -> str:
-        """Its kind, of which all take about as many times longer than by their costs."""
-
-    @property
-    def memory(self) -> float:
-        """Expected bytes of a process that does it, beside what it shares with others that do such
-        cells."""
-
-    @property
-    def parts(self) -> frozenset[str]:
-        """Names of the tables and files without which a stored outcome does not do."""
-
-    @staticmethod
-    def make_ready() -> None:
-        """Load, in this process, what all such cells compute with and their modules do not load
-        by themselves; the second time it does nothing. Processes that are forked for cells find it
-        there."""
-
     def run(self, tell: Tell) -> Outcome:
-        """Do it, with one thread. The same cell gives the same outcome wherever it is done.
-
-        Raises:
-            SimshuffleError: it cannot be done; nothing is kept then.
-        """
-
-
-class PlainCell:
-    """The properties that most cells leave as they are."""
-
-    @property
-    def cost(self) -> float:
-        """As for `Cell`: 1 s."""
-        return 1.0
-
-    @property
-    def timed_as(self) -> str:
-        """As for `Cell`: its class."""
-        return f"{type(self).__module__}.{type(self).__qualname__}"
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`: that of a small process."""
-        return SMALL_MEMORY
-
-    @property
-    def parts(self) -> frozenset[str]:
-        """As for `Cell`: none."""
-        return frozenset()
-
-    @staticmethod
-    def make_ready() -> None:
-        """As for `Cell`: nothing."""
+        """Do it, with one thread: the same outcome wherever it is done. Where it cannot be done,
+        that is a SimshuffleError, and nothing is kept."""
 
 
 def digest_of(cell: Cell) -> str:
-    """32 hexadecimal digits that stand for the cell: its key, its kind, and the code that decides
-    what it gives."""
+    """32 hexadecimal digits for the cell: its key, its kind, and the code that decides its
+    outcome."""
     kind = type(cell)
     text = json.dumps(
         [kind.__module__, kind.__qualname__, code_digest(kind.__module__), cell.key],
@@ -133,13 +109,10 @@ _IMPORT = re.compile(r"^[ \t]*import (\w[\w.]*)", re.MULTILINE)
 
 @cache
 def code_digest(*modules: str) -> str:
-    """SHA-256 over the sources of ``modules`` and of all modules of simshuffle, or of their own
-    package where they are a plugin's, that they import, directly or not.
-
-    Modules are found by their import statements, wherever these stand, without importing them. The
-    data that lies beside modules counts too, such as the catalog. The engine and the list of
-    studies do not: how cells are done and kept decides nothing, and figures hang on them.
-    """
+    """SHA-256 over the sources of ``modules`` and of all that they import of simshuffle, or of
+    their own package where they are a plugin's: found by import statements, wherever these stand,
+    without importing. Data beside modules counts too, such as the catalog. The engine and the list
+    of studies do not: how cells are done and kept decides nothing, and figures hang on them."""
     digest = hashlib.sha256()
     for path in sorted(_closure(modules)):
         own = path.is_relative_to(ROOT)
@@ -176,8 +149,8 @@ def _imported(path: Path) -> tuple[str, ...]:
 
 @cache
 def _files(name: str) -> tuple[Path, ...]:
-    """The file of a module and those of the packages around it, but for those that decide nothing;
-    none if there is no such module."""
+    """The files of a module and the packages around it; none of what decides nothing, or is
+    none."""
     package, *parts = name.split(".")
     root = ROOT if package == PACKAGE else _folder(package)
     if not parts or root is None or (root == ROOT and parts[0] == "study"):

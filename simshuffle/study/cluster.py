@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from distributed import Client, as_completed
 from distributed.scheduler import KilledWorker
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.standing import Watch
@@ -22,22 +22,16 @@ _ALONE = threading.Lock()
 
 @dataclass
 class Cluster:
-    """Workers of a Dask cluster. They write outcomes into the store themselves, so it lies on a
-    file system that all of them share.
-
-    A cell whose worker dies is done again by another one, as often as the scheduler allows
-    (``distributed.scheduler.allowed-failures``); then it is lost and the others go on.
-    """
+    """Workers of a Dask cluster, which write outcomes into the store themselves, on a file system
+    that all of them share. A cell whose worker dies is done again by another one, as often as the
+    scheduler allows (``distributed.scheduler.allowed-failures``), and then lost."""
 
     address: str  # of the scheduler, such as 'tcp://10.0.0.1:8786'
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
-        """As for `Executor`; ``store`` is on disk.
-
-        Raises:
-            InputError: no scheduler answers, or a worker's outcome is not in the store.
-        """
+        """As for `Executor`; an InputError if no scheduler answers, or a worker's outcome is not in
+        the store, which is on disk."""
         with self._client() as client:
             ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
             futures = [
@@ -55,11 +49,10 @@ class Cluster:
     def _client(self) -> Client:
         try:
             return Client(self.address, timeout=PATIENCE, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError):
             rule = "must be the address of a Dask scheduler that answers"
             remedy = "Start one with 'dask scheduler', and workers with 'dask worker'."
-            problem = Problem("--scheduler", rule, self.address, remedy)
-            raise InputError(problem, COMMAND_LINE) from error
+            refuse("--scheduler", rule, self.address, remedy, COMMAND_LINE)
 
     def _note(self, digest: str, cell: Cell, future: object, store: Store) -> None:
         error = future.exception()  # type: ignore[attr-defined]
@@ -72,8 +65,7 @@ class Cluster:
         elif not store.has(digest, cell.parts):
             root = str(store.root) if isinstance(store, Disk) else ""
             rule = "must lie on a file system that the workers share"
-            problem = Problem("--out", rule, root, "Name a folder on it.")
-            raise InputError(problem, COMMAND_LINE)
+            refuse("--out", rule, root, "Name a folder on it.", COMMAND_LINE)
 
 
 def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:

@@ -53,15 +53,10 @@ class Difference:
 def of_tables(
     file: str, schema: Schema, stored: LongTable, again: LongTable, tolerance: float
 ) -> list[Difference]:
-    """What differs between two tables, column by column, but for what was measured with a clock.
-
-    Args:
-        file: by its name in the folder.
-        schema: of both.
-        stored, again: rows stand in the same order; if not, they are told apart by the key.
-        tolerance: numbers that differ by no more, as a share of the larger, are the same, and then
-            also those that differ by `NOTHING`; 0 for equal to the last bit.
-    """
+    """What differs between two tables of one schema, column by column, but for what was measured
+    with a clock. Rows stand in the same order; if not, they are told apart by the key. Numbers that
+    differ by no more than ``tolerance``, as a share of the larger, or by `NOTHING` are the same; 0
+    for equal to the last bit."""
     found = {name: _Column(name) for name, of in schema.columns.items() if not of.measured}
     if len(stored) == len(again) and _same_order(schema.key, stored, again):
         before = 0
@@ -115,8 +110,7 @@ def of_files(file: str, stored: bytes | None, again: bytes | None) -> list[Diffe
 
 
 class _Column:
-    """What was found in a column so far: in how many rows, and what `Difference` says of the worst
-    one, from its absolute difference on."""
+    """What was found in a column so far: in how many rows, and of the worst one a `Difference`."""
 
     def __init__(self, name: str) -> None:
         self.name, self.rows, self._most = name, 0, -1.0
@@ -151,8 +145,7 @@ class _Column:
 
 
 def _called(schema: Schema, row: pd.Series[Any], number: int) -> str:
-    """How a row is called: by its key, or by its number and what stands before the first number
-    that is not whole."""
+    """A row's key, or its number and what stands before the first number that is not whole."""
     kinds = [of.kind for of in schema.columns.values()]
     leading = [*schema.columns][: kinds.index("real") if "real" in kinds else len(kinds)]
     words = [] if schema.key else [f"row {number + 1}"]

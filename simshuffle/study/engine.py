@@ -19,13 +19,14 @@ from typing import IO, Any, NotRequired, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError
+from simshuffle.errors import InputError, Problem, SimshuffleError, SimulationError, refuse
+from simshuffle.results.columns import MOST
 from simshuffle.results.folders import meta_of
 from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, Here, usable_cores
 from simshuffle.study.long_table import LazyTables, Table
-from simshuffle.study.schema import LARGEST, MOST, REMEDY
+from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.server import handled, interrupt
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Lost, Memory, Store
@@ -50,23 +51,10 @@ def run(
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Do a study.
-
-    Cells whose outcome is in ``store`` are not done again, so a study that was stopped goes on, and
-    one that grew does only what is new.
-
-    Args:
-        study: its kind.
-        request: what is asked.
-        executor: who does the cells; this process if None.
-        store: where their outcomes are kept; in memory if None.
-        progress: told of the progress, if given.
-
-    Raises:
-        SimshuffleError: a cell cannot be done, and the study has no result without it. The outcomes
-            of the others are kept.
-        Interrupted: by Ctrl-C or SIGTERM; what is done is kept.
-    """
+    """Do a study; of its cells those whose outcome is not in ``store`` yet, so a study that was
+    stopped goes on. ``executor`` does them, this process if None; ``store`` keeps outcomes, in
+    memory if None. Raises SimshuffleError if a cell cannot be done without which there is no
+    result, and `Interrupted` by Ctrl-C or SIGTERM; what is done is kept."""
     executor, store = executor or Here(), store or Memory()
     outcomes: dict[str, Outcome] = {}
     for stage in study.stages:
@@ -92,8 +80,7 @@ def _unfinished(
     cells: Mapping[str, Cell],
     store: Store,
 ) -> Result | None:
-    """The result as far as it is there, when the stage of ``cells`` was stopped; None if nothing
-    is."""
+    """The result as far as it is there, when the stage of ``cells`` was stopped, if anything is."""
     digests = {name: digest_of(cell) for name, cell in cells.items()}
     kept = {n: digest for n, digest in digests.items() if store.has(digest, cells[n].parts)}
     if kept or outcomes:
@@ -161,11 +148,7 @@ def _do(
 def _gather(
     cells: Mapping[str, Cell], digests: Mapping[str, str], store: Store
 ) -> dict[str, Outcome]:
-    """The outcomes of cells that are done.
-
-    Raises:
-        SimulationError: one is damaged; the same command does it again.
-    """
+    """The outcomes of cells that are done; a SimulationError if one is damaged, and removed."""
     found: dict[str, Outcome] = {}
     damaged = []
     for name, digest in digests.items():
@@ -194,24 +177,17 @@ def _failure(lost: Mapping[str, Lost], total: int) -> SimshuffleError:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the result folder ``folder`` for this process: two commands that write to one place at
-    the same time would replace each other's result. What had to be made for it and stays empty is
-    removed at the end.
-
-    Raises:
-        InputError: another process holds it.
-    """
+    """Hold a result folder for this process, for two commands that write to one place would replace
+    each other's result; an InputError if another process holds it. What was made for it and stays
+    empty is removed."""
     new = [place for place in folder.parents if not place.exists()]
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.with_name(f".{folder.name}.lock")
     try:
         with path.open("w") as lock:
             if not _claimed(lock, path):
-                rule, remedy = (
-                    "another process is at work in it",
-                    "Wait until it has ended, or stop it.",
-                )
-                raise InputError(Problem("--out", rule, str(folder), remedy), "result folder")
+                rule, remedy = "another process is at work in it", "Wait until it has ended."
+                refuse("--out", rule, str(folder), remedy, "result folder")
             try:
                 yield
             finally:
@@ -231,8 +207,7 @@ def _claimed(lock: IO[str], path: Path) -> bool:
 
 
 def existing(study: Study[V], folder: Path, wanted: str) -> Result | None:
-    """The result in ``folder`` if it is complete, whole, and has the fingerprint ``wanted``; None
-    otherwise."""
+    """The result in ``folder`` if it is whole and has the fingerprint ``wanted``; else None."""
     meta = meta_of(folder)
     if (meta.get("kind"), meta.get("fingerprint")) != (study.kind, wanted) or not _whole(meta):
         return None
@@ -258,20 +233,15 @@ def goes_on(folder: Path, wanted: str) -> bool:
 
 
 def read(study: Study[Any], folder: Path) -> Result:
-    """The result of that study in ``folder``.
-
-    Raises:
-        InputError: it is another kind of result, or a file is missing, damaged, or not as its
-            schema wants it.
-    """
+    """The result of that study in ``folder``; an InputError if it is of another kind, or a file is
+    missing, damaged, or not as its schema wants it."""
     meta = meta_of(folder)
     missing = [name for name in study.files if not (folder / name).is_file()]
     if missing or meta.get("kind") != study.kind:
         what = f"no {', '.join(missing)}" if missing else f"kind {meta.get('kind')!r}"
         rule = f"must be the result of 'simshuffle {study.verb or study.kind}'"
-        raise InputError(Problem("", rule, what, REMEDY), str(folder))
-    problems = _faults(study, meta)
-    if problems:
+        refuse("", rule, what, REMEDY, str(folder))
+    if problems := _faults(study, meta):
         raise InputError(problems, str(folder))
     tables: dict[str, Table] = {}
     schemas = study.schemas(meta)

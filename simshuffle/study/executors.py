@@ -33,11 +33,7 @@ class Executor(Protocol):
     """Does cells, and keeps their outcomes in a store."""
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
-        """Do cells, by their digests, in any order.
-
-        Yields:
-            The digest of each when its outcome is in the store or it is in ``lost``.
-        """
+        """Do cells, by their digests, in any order; yields each digest when it is done or lost."""
 
     @property
     def lost(self) -> dict[str, Lost]:
@@ -54,8 +50,7 @@ class Here:
         """As for `Executor`."""
         for digest, cell in cells.items():
             watch.at(digest, 0.0)
-            failure = attempt(cell, digest, store, partial(watch.at, digest))
-            if failure:
+            if failure := attempt(cell, digest, store, partial(watch.at, digest)):
                 self.lost[digest] = failure
             watch.end(digest)
             yield digest
@@ -64,22 +59,16 @@ class Here:
 @dataclass
 class Processes:
     """Processes of this machine, one for each cell, which compute with one thread; costly cells
-    first, and no more at once than the memory allows by their estimates.
-
-    A cell whose process dies is done again, alone, for what it lacked may have been taken by
-    others; if that process dies too, the cell is lost.
-    """
+    first, and no more at once than the memory allows by their estimates. A cell whose process dies
+    is done again, alone, for others may have taken what it lacked; the second time it is lost."""
 
     count: int  # processes at once
     memory: float | None = None  # bytes that cells may take at once; that of the machine if None
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
-        """As for `Executor`.
-
-        Raises:
-            TypeError: the store is in the memory of this process, which the others do not share.
-        """
+        """As for `Executor`; a TypeError if the store is in memory, which processes do not
+        share."""
         if isinstance(store, Memory):
             raise TypeError("processes need a store on disk: simshuffle.study.store.Disk")
         watch.at_once = self.count
@@ -105,8 +94,7 @@ class Processes:
         watch: Watch,
         died: dict[str, int],
     ) -> Iterator[str]:
-        """Do the cells that wait, ``count`` at once; those whose process died go to ``died``, with
-        its exit status."""
+        """Do the cells that wait, ``count`` at once; exit statuses of those that died: ``died``."""
         budget = SPARE_MEMORY * available_memory() if self.memory is None else self.memory
         running: set[str] = set()
         while waiting or running:
@@ -256,12 +244,7 @@ class Workers:
             self._server.wait()
 
     def begin(self, digest: str, cell: Cell, store: Store) -> None:
-        """Begin a cell.
-
-        Raises:
-            Exception: the cell cannot be pickled; what, is up to its parts.
-            Gone: there is no server any more.
-        """
+        """Begin a cell; `Gone` without a server, and whatever is raised if it cannot be pickled."""
         kind, work = cloudpickle.dumps(type(cell)), cloudpickle.dumps((cell, store))
         try:
             self._connection.send(Order(digest, kind, work))
@@ -269,11 +252,7 @@ class Workers:
             raise Gone from error
 
     def news(self, seconds: float) -> Iterator[News]:
-        """What is heard within that time: nothing, or all that there is by then.
-
-        Raises:
-            Gone: there is no server any more.
-        """
+        """What is heard within that time, if anything; `Gone` if there is no server any more."""
         try:
             while self._connection.poll(seconds):
                 yield self._connection.recv()

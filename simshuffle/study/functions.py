@@ -28,8 +28,7 @@ PROGRESS = "progress"  # the argument that no option has: whether bars show how 
 
 
 def function_of(verb: Verb[Any]) -> Callable[..., Result]:
-    """The function of a verb. It writes a folder only where ``out`` names one, and returns the
-    result."""
+    """The function of a verb, which returns the result; it writes a folder only to ``out``."""
     source = f"simshuffle.{verb.function}"
 
     def function(*given: Any, **named: Any) -> Result:

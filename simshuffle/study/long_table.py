@@ -163,8 +163,8 @@ class _Groups:
         self._began = False
 
     def add(self, piece: pd.DataFrame) -> Iterator[pd.DataFrame]:
-        """The groups that are full with these rows; what is left over is held, as a copy, which
-        does not keep the rest of the piece."""
+        """The groups that are full with these rows; the rest is held, as a copy without the
+        piece."""
         while self._rows + len(piece) > ROWS_AT_ONCE:
             room = ROWS_AT_ONCE - self._rows
             group, piece = stacked([*self._held, piece.iloc[:room]]), piece.iloc[room:]
@@ -191,13 +191,10 @@ class Growing:
     def add(self, piece: pd.DataFrame) -> None:
         """Add rows at the end. They are not held, but for a copy of less than `ROWS_AT_ONCE`."""
         for group in self._groups.add(piece):
-            self._write(group)
-
-    def _write(self, group: pd.DataFrame) -> None:
-        if self._folder is None or self._file is None:
-            self._folder = _Folder()
-            self._file = _File(self._folder.path / "table.parquet", lean=True)
-        self._file.write(group)
+            if self._folder is None or self._file is None:
+                self._folder = _Folder()
+                self._file = _File(self._folder.path / "table.parquet", lean=True)
+            self._file.write(group)
 
     def table(self) -> Table:
         """All that was added, of which there was something; to be called once, at the end. The file
@@ -220,9 +217,8 @@ class _Folder:
 
 
 class _File:
-    """A Parquet file that is written group by group. If ``lean``, numbers are written as they are,
-    without a dictionary of those that occur, which takes 20 MB while it is made and saves nothing
-    where few times are equal."""
+    """A Parquet file that is written group by group; if ``lean``, numbers without a dictionary of
+    those that occur, which takes 20 MB and saves nothing where few times are equal."""
 
     def __init__(self, path: Path, *, lean: bool = False) -> None:
         self.path, self._lean = path, lean

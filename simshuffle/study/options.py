@@ -1,11 +1,8 @@
-"""Options: what a study is asked, declared once as a record. The verb with its help and completion,
-the function of Python, its stub and the reference are made from it.
-
-A record is a frozen dataclass that derives from `Options`. Every field is annotated with an
-`Option` or an `Argument`; its type is what a program gives. Where words of the command line are
-something else, `Option.read` makes the one of the other. pydantic checks the types, and is only
-imported when a record is filled, so that the help of all verbs can be listed at once.
-"""
+"""Options: what a study is asked, declared once as a frozen dataclass that derives from `Options`.
+The verb with its help and completion, the function of Python, its stub and the reference are made
+from it. Every field is annotated with an `Option` or an `Argument`; its type is what a program
+gives, and `Option.read` makes it of the words of a command line. pydantic checks types, and is
+imported when a record is filled, so that the help of all verbs is there at once."""
 
 from __future__ import annotations
 
@@ -25,13 +22,9 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 
 
 class Words:
-    """Words of a closed set, which complete one that is begun, and which the help lists.
-
-    Args:
-        words: the words themselves, or
-        place: where they are, as 'module:name': a mapping, a sequence or a function that gives one,
-            or a union whose kinds they are. It is imported when they are wanted.
-    """
+    """Words of a closed set, which complete one that is begun, and which the help lists: ``words``,
+    or those at ``place``, 'module:name', imported when they are wanted: a mapping, a sequence or a
+    function that gives one, or a union whose kinds they are."""
 
     def __init__(self, *words: str, place: str = "") -> None:
         self._words, self._place = words, place
@@ -158,16 +151,9 @@ def fields_of(record: type[Options]) -> tuple[Field, ...]:
 
 
 def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> OptionsT:
-    """The record with those values, checked.
-
-    Args:
-        record: what to fill.
-        values: by the names of fields.
-        source: who gives them: `COMMAND_LINE`, or the name of a function.
-
-    Raises:
-        InputError: with all values that are not of their types, out of range, or no choice.
-    """
+    """The record with those values, by the names of fields; an InputError with all that are not of
+    their types, out of range, or no choice. ``source`` is who gives them: `COMMAND_LINE`, or the
+    name of a function."""
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see above
 
     fields = {field.name: field for field in fields_of(record)}
@@ -206,12 +192,7 @@ def _problems(field: Field, made: Options) -> Iterator[Problem]:
 
 
 def as_asked(error: InputError, source: str) -> InputError:
-    """The error in the words of who asked: a function has arguments, and no options.
-
-    Args:
-        error: as the command line has it.
-        source: as of `filled`.
-    """
+    """An error of the command line in the words of ``source``: a function has no options."""
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
     problems = [

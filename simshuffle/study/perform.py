@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simshuffle.errors import InputError, Problem, Stopped
+from simshuffle.errors import Stopped, refuse
 from simshuffle.results.folders import check_place
 from simshuffle.study import engine
 from simshuffle.study.cell import digest_of
@@ -57,13 +57,8 @@ class Performance:
         return self.told or _teller.get()
 
     def result(self) -> tuple[Result, Path | None]:
-        """The result, and its folder if it has one.
-
-        Raises:
-            SimshuffleError: what is asked is not valid, the folder cannot be used, or the study
-                fails.
-            Stopped: some of it is kept.
-        """
+        """The result, and its folder if it has one. Raises SimshuffleError if what is asked is not
+        valid, the folder cannot be used, or the study fails; Stopped if some of it is kept."""
         before = _teller.set(self.teller)
         # the folder is held while something is measured for it
         out = self.options.out if self.verb.measures else None
@@ -144,13 +139,11 @@ class Performance:
             from simshuffle.study.cluster import Cluster  # noqa: PLC0415 - an extra
         except ImportError:
             rule, remedy = "needs the package distributed", "pip install 'simshuffle[cluster]'"
-            problem = Problem("--scheduler", rule, self.options.scheduler, remedy)
-            raise InputError(problem, COMMAND_LINE) from None
+            refuse("--scheduler", rule, self.options.scheduler, remedy, COMMAND_LINE)
         return Cluster(self.options.scheduler)
 
     def _store(self, study: Study[Any], request: Request[Any], disk: Disk) -> Store:
-        """Where outcomes are kept: on disk, but for a study of a single cell, whose result is its
-        only outcome."""
+        """On disk; in memory for a study of a single cell, whose result is its only outcome."""
         if not study.stages:
             return Memory()
         cells = list(study.stages[0](request.values, {}).values())

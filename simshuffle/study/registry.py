@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simshuffle.errors import refuse
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -17,14 +18,13 @@ if TYPE_CHECKING:
 
 PLUGINS = "simshuffle.studies"
 APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
-"""How to get a plugin that belongs to simshuffle, by the last word of its verb, its function and
-its kind."""
+"""How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
 
 
 @cache
 def own_verbs() -> dict[str, Verb[Any]]:
-    """Every verb of this package that makes a result, by its name. The packages that compute are
-    not imported."""
+    """Every verb of this package that makes a result, by name; nothing that computes is
+    imported."""
     folders = sorted(
         path.parent.name for path in Path(__file__).parents[1].glob("studies/*/verb.py")
     )
@@ -53,24 +53,15 @@ def kinds_of(chosen: Iterable[Verb[Any]]) -> dict[str, str]:
 
 
 def study_of(kind: str) -> Study[Any]:
-    """The study that writes result folders of that kind. Its module is imported now.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """The study that writes result folders of that kind, imported now; a KeyError if none does."""
     module, _, name = kinds()[kind].partition(":")
     study: Study[Any] = getattr(importlib.import_module(module), name or "STUDY")
     return study
 
 
 def read_folder(folder: Path) -> Result:
-    """The result in ``folder``, of whatever study.
-
-    Raises:
-        InputError: it holds none, or a damaged one.
-    """
+    """The result in ``folder``, of any study; an InputError if it holds none, or a damaged one."""
     # what reads tables; a list of verbs needs none of it
-    from simshuffle.errors import InputError, Problem  # noqa: PLC0415
     from simshuffle.results.folders import meta_of  # noqa: PLC0415
     from simshuffle.study import engine  # noqa: PLC0415
 
@@ -78,5 +69,5 @@ def read_folder(folder: Path) -> Result:
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
         remedy = APART.get(str(kind), "Give a folder that simshuffle wrote.")
-        raise InputError(Problem("", rule, repr(kind) if kind else "none", remedy), str(folder))
+        refuse("", rule, repr(kind) if kind else "none", remedy, str(folder))
     return engine.read(study_of(kind), folder)

@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from rich.table import Table as RichTable
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.results.columns import (
     LARGEST,
-    MOST,
     Column,
-    Kind,
     amount,
     count,
     flag,
@@ -29,21 +27,7 @@ from simshuffle.results.columns import (
 from simshuffle.results.console import new_table
 from simshuffle.study.long_table import ROWS_AT_ONCE, LongTable, Part, Table, write_parquet
 
-__all__ = [
-    "LARGEST",
-    "MOST",
-    "Column",
-    "Kind",
-    "Schema",
-    "amount",
-    "count",
-    "flag",
-    "real",
-    "share",
-    "spent",
-    "text",
-    "unit_of",
-]
+__all__ = ["LARGEST", "Column", "amount", "count", "flag", "real", "share", "spent", "text"]
 UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
 
@@ -62,17 +46,13 @@ class Schema:
         return {name: column.meaning for name, column in self.columns.items()}
 
     def check(self, table: pd.DataFrame, source: str, before: int = 0) -> None:
-        """See that ``table`` has these columns, and in them what they may hold; of a table without
-        key it may be the part that follows ``before`` rows.
-
-        Raises:
-            InputError: with every column that is wrong.
-        """
+        """See that ``table`` has these columns, and in them what they may hold; an InputError with
+        every column that is wrong. Of a table without key it may be the part that follows
+        ``before`` rows."""
         names = list(self.columns)
         if list(table.columns) != names:
             given = ", ".join(map(str, table.columns)) or "none"
-            problem = Problem(source, f"must have the columns {', '.join(names)}", given, REMEDY)
-            raise InputError(problem, source)
+            refuse(source, f"must have the columns {', '.join(names)}", given, REMEDY, source)
         faults = {name: self.columns[name].fault(table[name], before) for name in names}
         problems = [
             Problem(f"{source}: {name}", fault, _sample(table[name]), REMEDY)
@@ -88,14 +68,8 @@ class Schema:
     def listing(
         self, table: pd.DataFrame, title: str | None, columns: Sequence[str], names: int = 1
     ) -> RichTable:
-        """Columns of ``table`` as a terminal, a paper and the page show them.
-
-        Args:
-            table: rows of this schema.
-            title: above it.
-            columns: names, in the order in which they are printed.
-            names: how many of them say what a row is; the others are aligned as numbers are.
-        """
+        """Columns of ``table``, rows of this schema, as a terminal, a paper and the page show them;
+        the first ``names`` of them say what a row is, the others are aligned as numbers are."""
         of = [self.columns[name] for name in columns]
         heads = [column.head or name for name, column in zip(columns, of, strict=True)]
         shown = new_table(title, heads[:names], heads[names:])
@@ -112,11 +86,8 @@ class Schema:
         return self.framed([])
 
     def write(self, table: Table, stem: Path) -> Path:
-        """Write ``table`` to ``stem`` with the suffix; returns the path.
-
-        Raises:
-            InputError: as `check`: a study made a table that it did not describe.
-        """
+        """Write ``table`` to ``stem`` with the suffix; returns the path. An InputError as of
+        `check`: a study made a table that it did not describe."""
         path = stem.with_name(stem.name + self.suffix)
         if self.suffix == ".csv":
             whole = table.whole() if isinstance(table, LongTable) else table
@@ -140,11 +111,8 @@ class Schema:
 
     def read(self, stem: Path) -> Table:
         """The table at ``stem``, with its numbers to the last bit; an empty text stays one. A long
-        one without key is checked piece by piece, and not loaded.
-
-        Raises:
-            InputError: it is missing, cannot be read, or is not as `check` wants it.
-        """
+        one without key is checked piece by piece, and not loaded. An InputError if it cannot be
+        read, or is not as `check` wants it."""
         path = stem.with_name(stem.name + self.suffix)
         try:
             if self.suffix == ".csv":
@@ -159,8 +127,8 @@ class Schema:
         except InputError:
             raise
         except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
-            problem = Problem(path.name, "cannot be read", str(error).partition("\n")[0], REMEDY)
-            raise InputError(problem, str(path.parent)) from None
+            why = str(error).partition("\n")[0]
+            refuse(path.name, "cannot be read", why, REMEDY, str(path.parent))
         self.check(table, path.name)
         return table
 
@@ -179,6 +147,13 @@ class Schema:
 
 
 REMEDY = "Give a folder that simshuffle wrote and nobody changed, or make the result again."
+
+
+def misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:
+    """Files of a result that do not fit the others; ``fits`` says whether each does."""
+    for path, fit in fits.items():
+        if not fit:
+            yield Problem(path, "must fit the other files of the result", "others", REMEDY)
 
 
 def _sample(values: pd.Series[Any]) -> str:

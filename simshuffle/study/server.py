@@ -1,9 +1,6 @@
 """The server: a process that loads what cells need, and forks a process for each of them, so that
 what they share is loaded once and is in memory once. It has one thread, so that forking is safe.
-
-Its parent sends an `Order` for each cell, and is sent `News` of them. Where the parent hangs up, or
-has died, the server ends its processes and itself.
-"""
+Where its parent hangs up, or has died, it ends its processes and itself."""
 
 from __future__ import annotations
 
@@ -144,18 +141,14 @@ Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A handler that does what Ctrl-C does.
-
-    Raises:
-        KeyboardInterrupt: always.
-    """
+    """A handler that raises KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 @contextmanager
 def handled(handler: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    """Let ``handler`` handle those signals; only the main thread, which gets them, may ask for
-    that."""
+    """Let ``handler`` handle those signals; does nothing but in the main thread, which gets
+    them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

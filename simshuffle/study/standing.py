@@ -1,10 +1,6 @@
 """Standing: how far a study is and how long it will still take, as bars on a terminal or in a
-notebook, and elsewhere as a line now and then.
-
-How much longer than by their costs cells took on this machine is in a small file in the user's
-cache folder. Nothing rests on it but what is said of times to come. So a file that cannot be read
-or written is none, and of two processes that write at once one is forgotten.
-"""
+notebook, elsewhere as a line now and then. How much longer than by their costs cells took is in a
+file in the user's cache folder; one that cannot be read or written is none."""
 
 from __future__ import annotations
 
@@ -49,8 +45,7 @@ Shown = Callable[[str], AbstractContextManager[Progress | None]]
 
 @contextmanager
 def share_shown(noun: str, shown: Shown) -> Iterator[Callable[[float], None] | None]:
-    """Tells the share done of a single thing that is no cell, called ``noun``; None if nothing is
-    shown."""
+    """Tells the share done of something that is no cell, called ``noun``; None if nobody looks."""
     begun = monotonic()
     with shown(noun) as tell:
 

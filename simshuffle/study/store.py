@@ -49,11 +49,9 @@ class Memory:
 @dataclass(frozen=True)
 class Disk:
     """A folder of outcomes that outlives the process, and that several processes may use at once.
-
     ``ROOT/ab/abcd....json`` holds the values of an outcome, the SHA-256 of its tables and files,
-    and its own; the tables and files lie in the folder ``ROOT/ab/abcd....`` beside it. The JSON
-    comes last, so what it names is there.
-    """
+    and its own; these lie in the folder ``ROOT/ab/abcd....``. The JSON comes last, so what it names
+    is there."""
 
     root: Path
 
@@ -147,8 +145,8 @@ Store = Memory | Disk  # where outcomes are kept
 
 
 def write_file(content: bytes | Path, path: Path) -> None:
-    """Write ``path``: those bytes, or the same file as another one; a copy of it where the file
-    system has no links."""
+    """Write ``path``: those bytes, or another file's, by a link or, where there are none, a
+    copy."""
     if isinstance(content, bytes):
         path.write_bytes(content)
         return

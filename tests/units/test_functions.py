@@ -141,7 +141,7 @@ def test_a_function_hides_no_module():
     [
         ("sweep", {"scenario": "nosuch"}, "nosuch"),
         ("sweep", {"scenario": "quickstart", "seeds": "many"}, "seeds: should be a valid integer"),
-        ("sweep", {"scenario": "quickstart", "seeds": 0}, "For example seeds=5."),
+        ("sweep", {"scenario": "quickstart", "seeds": 0}, "seeds: must be at least 1"),
         ("loader", {"samples": 0}, "samples: must be at least 1"),
         ("hiding", {"scenario": "quickstart", "tolerance": 2}, "tolerance: must be 0 to 1"),
         ("oracle", {"scenario": "paper/oracle", "budget_memory": "much"}, "budget_memory: "),

@@ -136,7 +136,7 @@ def test_a_result_with_a_part_of_the_timeline_is_verified(
     meta = json.loads((folder / "meta.json").read_text())
     meta["timeline"] = {"ranks": "none", "none": "full"}[kind]
     (folder / "meta.json").write_text(json.dumps(meta))
-    with pytest.raises(InputError, match=r"timeline\.parquet: must be of the runs and epochs"):
+    with pytest.raises(InputError, match=r"timeline\.parquet: must fit the other files"):
         simshuffle.read(folder)
     meta["timeline"] = "half"
     (folder / "meta.json").write_text(json.dumps(meta))

@@ -374,17 +374,17 @@ def edited(change):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("runs", edited(lambda t: t.head(0)), ["runs.csv", "lead from the start to the end"]),
-        ("runs", edited(lambda t: t.head(-1)), ["runs.csv", "all labels and seeds"]),
+        ("runs", edited(lambda t: t.head(0)), ["runs.csv", "must fit"]),
+        ("runs", edited(lambda t: t.head(-1)), ["runs.csv", "must fit"]),
         ("runs", edited(lambda t: pd.concat([t, t])), ["runs.csv", "repeat state, seed, label"]),
         ("runs", edited(lambda t: t.assign(state="0")), ["runs.csv", "repeat"]),
         ("runs", edited(lambda t: t.assign(seconds=1e200)), ["runs.csv: seconds", "1e+100"]),
-        ("runs", edited(lambda t: t[t["state"] != "11"]), ["runs.csv", "to the end"]),
-        ("alone", edited(lambda t: t.head(1)), ["alone.csv", "all labels"]),
-        ("alone", edited(lambda t: t.assign(seed=7)), ["alone.csv", "no seed"]),
-        ("ends", edited(lambda t: t.tail(1)), ["ends.csv", "the start"]),
-        ("switches", edited(lambda t: t.head(0)), ["switches.csv", "one switch"]),
-        ("switches", edited(lambda t: t.assign(switch=[ALL, "x"])), ["switches.csv", "'all'"]),
+        ("runs", edited(lambda t: t[t["state"] != "11"]), ["runs.csv", "must fit"]),
+        ("alone", edited(lambda t: t.head(1)), ["alone.csv", "must fit"]),
+        ("alone", edited(lambda t: t.assign(seed=7)), ["alone.csv", "must fit"]),
+        ("ends", edited(lambda t: t.tail(1)), ["ends.csv", "must fit"]),
+        ("switches", edited(lambda t: t.head(0)), ["switches.csv", "must fit"]),
+        ("switches", edited(lambda t: t.assign(switch=[ALL, "x"])), ["switches.csv", "must fit"]),
     ],
 )
 def test_tables_of_an_ablation_that_do_not_fit_are_refused(
@@ -421,11 +421,11 @@ def test_an_ablation_in_which_nothing_takes_time_is_drawn(small_ablation):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("limits", edited(lambda t: t.head(0)), ["limits.csv", "every way"]),
+        ("limits", edited(lambda t: t.head(0)), ["limits.csv", "must fit"]),
         ("limits", edited(lambda t: t.tail(1)), []),
-        ("limits", edited(lambda t: t.head(3)), ["limits.csv", "every way"]),
+        ("limits", edited(lambda t: t.head(3)), ["limits.csv", "must fit"]),
         ("limits", edited(lambda t: t.assign(way="walk")), ["limits.csv: way", "must be one of"]),
-        ("points", edited(lambda t: t.head(1)), ["points.csv", "one sample more"]),
+        ("points", edited(lambda t: t.head(1)), ["points.csv", "must fit"]),
     ],
 )
 def test_tables_of_a_search_that_do_not_fit_are_refused(

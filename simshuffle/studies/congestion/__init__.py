@@ -1,3 +1,1 @@
-"""The comparison of exchange patterns on the same bytes: all-to-all, permutations, shifts,
-pairings; with a verdict.
-"""
+"""The comparison of exchange patterns on the same bytes, with a verdict."""

@@ -19,7 +19,7 @@ from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.congestion.patterns import PATTERNS, Variant
+from simshuffle.studies.congestion.patterns import FIXED, Variant
 from simshuffle.studies.congestion.traffic import (
     Fabric,
     Samples,
@@ -134,7 +134,7 @@ class TrafficCell(PlainCell):
         """As for `Cell`: runs that agree in what decides the outcome need not be repeated, such as
         those of another seed where nothing is drawn."""
         first = first_samples(self.variant.batching, self.samples.iteration).tobytes()
-        drawn = PATTERNS[self.variant.pattern].random or not self.samples.alike
+        drawn = self.variant.pattern not in FIXED or not self.samples.alike
         return [
             self.place.digest,
             *self.samples.key,
@@ -232,11 +232,8 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
 
 def bound_seconds(links: Links, flows: Flows, nbytes: Floats) -> float:
     """Least time (s) for these bytes on these routes, in whatever order: that of the link which
-    needs longest for its ``nbytes`` (links,).
-
-    To the bytes over the capacity comes the smallest latency of the routes over that link, during
-    which it is idle.
-    """
+    needs longest for its ``nbytes`` (links,), and before it, while that is idle, the smallest
+    latency of the routes over it."""
     busy = nbytes / links.capacity
     slowest = int(np.argmax(busy))
     crossing = np.zeros(len(flows), bool)

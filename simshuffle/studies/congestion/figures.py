@@ -48,15 +48,14 @@ BOUNDS = {
 
 
 def times_chart(tables: Tables) -> Chart:
-    """Time against world size, or where there is only one, the times of all variants side by side;
-    of every routing."""
+    """Time against world size; where there is one, all variants side by side."""
     several = tables["sets"]["world_size"].nunique() > 1
     return _scaling(tables) if several else _side_by_side(tables)
 
 
 def shown(tables: Tables) -> tuple[str, str]:
-    """The set of bytes and the model that the figures of one model show: all bytes if any model had
-    them, and fluid before packet."""
+    """The bytes and the model that figures of one model show: full and fluid where there are
+    any."""
     full = "full" if "full" in set(tables["times"]["bytes_set"]) else "short"
     models = set(tables["times"].loc[tables["times"]["bytes_set"] == full, "model"])
     return full, next(model for model in PREFERRED if model in models)
@@ -165,15 +164,14 @@ def _side_by_side(tables: Tables) -> Chart:
 
 
 def _unit(tables: Tables) -> pd.Series:
-    """Time (s) that stands for 1, by set of bytes: at the line rate of the ports; on a single host
-    the longest bound."""
+    """s that stand for 1, by set of bytes: the ports at line rate; on one host the longest
+    bound."""
     sets = tables["sets"].set_index("bytes_set")["injection_s"]
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
 def _variants_of(tables: Tables, title: str) -> Panel:
-    """A row for each variant: for each model the median over seeds, and a line from the lowest to
-    the highest; in units of `_unit`."""
+    """A row for each variant: median, lowest and highest of each model, in units of `_unit`."""
     times = tables["times"].assign(ratio=tables["times"]["time_s"])
     times["ratio"] /= times["bytes_set"].map(_unit(tables))
     names, parts, heads = list[str](), [], []
@@ -206,8 +204,7 @@ def _variants_of(tables: Tables, title: str) -> Panel:
 
 
 def largest(tables: Tables, rows: pd.DataFrame) -> pd.DataFrame:
-    """Those of ``rows`` that are of the largest world size, and of the bytes and the model that
-    `shown` names."""
+    """Those of ``rows`` of the largest world size, and of what `shown` names."""
     bytes_set, model = shown(tables)
     most = tables["times"]["world_size"].max()
     chosen = (rows["world_size"] == most) & (rows["bytes_set"] == bytes_set)
@@ -266,8 +263,7 @@ def _cells(used: pd.DataFrame, rows: list[tuple[str, str, str, bool]], count: in
 
 
 def upwards(tiers: list[str]) -> list[str]:
-    """Tiers of cables in the order in which a message crosses them, up and then down; then all
-    others."""
+    """Tiers of cables as a message crosses them, up and then down; then all others."""
     up: list[str] = []
     at = "host"
     while following := [

@@ -1,6 +1,5 @@
 """Exchange patterns and their variants: who sends to whom in each step, how many samples travel
-together, and whether all ranks wait for each other. Every variant moves the same bytes: those of
-the samples that each rank sends in one epoch."""
+together, and whether all ranks wait for each other. All move the same bytes."""
 
 from __future__ import annotations
 
@@ -43,16 +42,15 @@ class Steps:
 
 
 def distances(steps: int, most: int) -> NDArray[np.int64]:
-    """(steps,) numbers from 1 to ``most``: all of them in turn, as often as they fit whole, and the
-    rest spread evenly."""
+    """(steps,) numbers from 1 to ``most``, all in turn as often as they fit; the rest spread
+    evenly."""
     rounds, rest = divmod(steps, most)
     spread = 1 + (2 * np.arange(rest) + 1) * most // (2 * max(rest, 1))
     return np.concatenate([np.tile(np.arange(1, most + 1), rounds), spread])
 
 
 def _permutation(of: Steps) -> NDArray[np.int64]:
-    """A random permutation without a fixed point, all of them alike: one that has any is drawn
-    again."""
+    """A random permutation without a fixed point, all of them alike."""
     while True:
         drawn = of.rng.permutation(len(of.ranks))
         if not np.any(drawn == of.ranks):
@@ -60,8 +58,7 @@ def _permutation(of: Steps) -> NDArray[np.int64]:
 
 
 def _by_topology(of: Steps) -> Ints:
-    """Random pairs on each leaf switch; those left over, one a switch at most, in pairs by
-    distance, the nearest first."""
+    """Random pairs on each leaf switch; of those left over the nearest."""
     fabric, rng, count = of.fabric, of.rng, of.fabric.world_size
     order = rng.permutation(count)
     order = order[np.argsort(fabric.leaf[order], kind="stable")]
@@ -75,8 +72,7 @@ def _by_topology(of: Steps) -> Ints:
 
 
 def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
-    """Pairs of ``ranks``: as many as can be of those that the fewest links join, then of the next,
-    ...; each takes the first it finds."""
+    """Pairs of ``ranks``, those of the fewest links first; each takes the first it finds."""
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     routes = fabric.resources.afresh().message(src, dst)[0]
     hops = (routes >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
@@ -91,51 +87,38 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
                 yield int(ranks[i]), int(ranks[j])
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """An exchange pattern."""
-
-    # of each rank's message, (M,) for all steps or (steps, M) for each; None where all messages go
-    # at once
-    receivers: Callable[[Steps], NDArray[np.integer]] | None
-    random: bool = True  # whether chance decides more than the sizes of the samples
-
-
-PATTERNS = {
+FIXED = ("all_to_all", "linear_shift", "xor")  # in which only the sizes of samples are drawn
+PATTERNS: dict[str, Callable[[Steps], NDArray[np.integer]] | None] = {
     # every rank's bytes cut equally over all other ranks, all messages at once
-    "all_to_all": Pattern(None, random=False),
+    "all_to_all": None,
     # for every message a fresh random permutation of the ranks in which none keeps its own
-    "random_permutations": Pattern(
-        lambda of: np.array([_permutation(of) for _ in range(of.count)])
-    ),
+    "random_permutations": lambda of: np.array([_permutation(of) for _ in range(of.count)]),
     # message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1
-    "linear_shift": Pattern(lambda of: (of.ranks + of.distances) % len(of.ranks), random=False),
+    "linear_shift": lambda of: (of.ranks + of.distances) % len(of.ranks),
     # message k goes to rank r xor s_k, spread likewise; M must be a power of two
-    "xor": Pattern(lambda of: of.ranks ^ of.distances, random=False),
+    "xor": lambda of: of.ranks ^ of.distances,
     # one partner for the epoch: a random matching of the ranks
-    "pairing_random": Pattern(lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks))),
+    "pairing_random": lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks)),
     # the rank of i-th lowest importance with that of i-th highest
-    "pairing_importance": Pattern(lambda of: sorted_pairs(of.importance, of.ranks)),
+    "pairing_importance": lambda of: sorted_pairs(of.importance, of.ranks),
     # at random on the same leaf switch; those left over with the nearest
-    "pairing_topology": Pattern(_by_topology),
+    "pairing_topology": _by_topology,
 }
+"""Receivers of each rank's message, (M,) for all steps or (steps, M) for each; None where all
+messages go at once."""
 
 
 def partners(
     pattern: str, steps: int, fabric: Fabric, rng: np.random.Generator, importance: Floats
 ) -> Ints:
     """Receiver of each rank's message in every step: (steps, M) int32, a permutation in each row; a
-    rank's own number if it stays alone.
-
-    Raises:
-        ValueError: the pattern cannot be made for that many ranks, or is none that goes in steps.
-    """
+    rank's own number if it stays alone. A ValueError if xor is given no power of two of ranks."""
     count = fabric.world_size
     if needs_power_of_two(pattern, count):
         raise ValueError(f"xor needs a power of two of ranks; got {count}")
-    receivers = PATTERNS[pattern].receivers if pattern in PATTERNS else None
+    receivers = PATTERNS[pattern]
     if receivers is None:
-        raise ValueError(f"no pattern in steps: {pattern!r}; known: {', '.join(PATTERNS)}")
+        raise ValueError(f"{pattern} does not go in steps")
     found = receivers(Steps(steps, fabric, rng, importance))
     return np.broadcast_to(found.astype(np.int32), (steps, count))
 
@@ -158,8 +141,7 @@ class Variant:
 
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
-    """The variants of ``patterns`` that make sense: barriers only between messages, all-to-all only
-    at once."""
+    """The variants that make sense: barriers between messages, all-to-all at once."""
     several = [(of, barrier) for of in BATCHINGS[:2] for barrier in (True, False)]
     return [
         Variant(pattern, *how)

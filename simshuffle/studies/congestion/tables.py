@@ -159,13 +159,11 @@ def routings(tables: Tables) -> list[str]:
 
 def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     """The rows of a table by the values in ``columns``, in the order in which these first occur."""
-    for key, rows in table.groupby(list(columns), sort=False):
-        yield key if isinstance(key, tuple) else (key,), rows
+    yield from table.groupby(list(columns), sort=False)
 
 
 def utilisation(tables: Tables) -> pd.DataFrame:
-    """Utilisation of the links in the first seed: the columns of `links` with barrier, model,
-    time_s and utilisation."""
+    """The links in the first seed, with barrier, model, time_s and utilisation."""
     times = tables["times"]
     first = times[times["seed"] == times["seed"].min()]
     keys = [*SIZE, "pattern", "batching"]
@@ -174,8 +172,7 @@ def utilisation(tables: Tables) -> pd.DataFrame:
 
 
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
-    """The ``count`` links with the highest utilisation of each variant and model, first seed:
-    columns `HOTTEST`."""
+    """The ``count`` busiest links of each variant and model, first seed: columns `HOTTEST`."""
     used = utilisation(tables)
     keys = [*SIZE, *VARIANT, "model"]
     ordered = used.sort_values(["utilisation", "link"], ascending=[False, True], kind="stable")

@@ -1,5 +1,4 @@
-"""A comparison on a terminal: what was moved, times, what decides, and the verdict. Tables fit 80
-columns."""
+"""A comparison on a terminal: what was moved, times, what decides, and the verdict."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ def moved(tables: Tables) -> Iterator[str]:
 
 
 def _times(tables: Tables, name: str) -> Table:
-    """Times of all variants at the largest world size; ``name`` is of the routing, if there are
-    several."""
+    """Times of all variants at the largest world size; ``name`` of one routing of several."""
     times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     own = times[times["model"] == model]
@@ -129,8 +127,7 @@ def verdict(tables: Tables) -> Iterator[str]:
 
 
 def verdict_lines(tables: Tables) -> Iterator[str]:
-    """For each question a line; for each world size the verdict, and below it what each model
-    says."""
+    """For each question and world size the verdict, and what each model says."""
     keys = ["a", "b", "world_size", "routing"]
     cases = dict(groups(tables["comparisons"], *keys))
     several = tables["comparisons"]["routing"].nunique() > 1

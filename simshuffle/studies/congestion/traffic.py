@@ -1,6 +1,5 @@
 """What the ranks send in one epoch, the network between them as the patterns see it, and the flows
-of a variant: messages over routes, in steps, with barriers or without. No host work, only the
-network."""
+of a variant: messages over routes, in steps, with barriers or without. No host work."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Samples:
 
     @property
     def mean(self) -> float:
-        """Mean bytes of a sample as it is sent: decoded, or as stored, as the scenario's exchange
-        says."""
+        """Mean bytes of a sample as it is sent, decoded or as stored."""
         workload = self.scenario.workload
         schedule = workload.exchange.exchange_schedule
         assert schedule is not None  # noqa: S101 - see `samples`
@@ -53,10 +51,8 @@ class Samples:
         return self.scenario.workload.dataset.stored.spread == 0 and self.jitter == 0
 
     def nbytes(self, seed: int) -> NDArray[np.float64]:
-        """(count, M) bytes of the samples of each rank, drawn from the data set's law.
-
-        The samples of a shortened set are the first of the full one, or parts of them.
-        """
+        """(count, M) bytes of the samples of each rank, drawn from the data set's law; those of a
+        shortened set are the first of the full one, or parts of them."""
         ranks, stored = self.scenario.world_size, self.scenario.workload.dataset.stored
         drawn = stored.draw(self.scenario.rng("congestion.sizes", seed), self.count * ranks)
         nbytes = drawn.reshape(self.count, ranks) * (self.mean / stored.mean)
@@ -67,23 +63,17 @@ class Samples:
 
     def jittered(self, jitter: float) -> Samples:
         """These samples, each larger or smaller by up to a share ``jitter`` of its size, drawn by
-        the seed, where the data set's law has them differ less than that (standard deviation over
-        mean).
-
-        The packets of equal messages that begin together go in step and never meet in a queue, as
-        on no real machine.
-        """
+        the seed, where the data set's law has them differ less (standard deviation over mean):
+        packets of equal messages that begin together go in step and never meet in a queue, as on no
+        real machine."""
         if self.scenario.workload.dataset.stored.spread >= jitter:
             return self
         return replace(self, jitter=jitter)
 
     def shortened(self, packets: int, mtu: float) -> Samples:
         """These samples, or so many of the first ones that about ``packets`` packets of ``mtu``
-        bytes carry them.
-
-        `FEWEST` samples of a rank and those of two iterations are kept. If they are too many
-        packets still, all are cut alike.
-        """
+        bytes carry them, at least `FEWEST` of a rank and those of two iterations; if they are too
+        many packets still, all are cut alike."""
         each = self.mean * self.scenario.world_size / mtu
         if self.count * each <= packets:
             return self
@@ -97,25 +87,18 @@ class Samples:
 
 def samples(scenario: Scenario) -> Samples:
     """What one epoch exchanges: Q N / M samples of each rank, made whole, in the pace of the
-    scenario's exchange.
-
-    Raises:
-        ScenarioError: nothing is exchanged, or there is nobody to exchange with.
-    """
+    scenario's exchange; a ScenarioError if there is nothing, or nobody to exchange with."""
     workload, ranks = scenario.workload, scenario.world_size
     fraction = workload.exchange.fraction or 0.0
     quota = epoch_quota(fraction, workload.dataset.num_samples, ranks, 1)
     if ranks < 2:
         rule = "must be at least 2 for an exchange"
-        problem = Problem("world_size", rule, str(ranks), "Use more ranks.")
-        raise ScenarioError(problem, scenario.name)
+        raise ScenarioError(Problem("world_size", rule, str(ranks), "Use more."), scenario.name)
     each = fraction * workload.dataset.num_samples / ranks
     if quota == 0:
         rule = f"must exchange samples between the {ranks} ranks"
         given = f"{workload.exchange.kind}, {each:.2g} samples of each"
-        remedy = (
-            "Write for example --set workload.exchange=partial_local_shuffle:exchange_fraction=0.1."
-        )
+        remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
         raise ScenarioError(Problem("workload.exchange", rule, given, remedy), scenario.name)
     rate = fraction * workload.local_batch_size
     iteration = spread_over_iterations(quota, rate, workload.iterations(ranks))
@@ -125,18 +108,9 @@ def samples(scenario: Scenario) -> Samples:
 class Fabric:
     """The links that messages between the ranks can use, and no others: models are faster without
     those of idle hosts. A routing that looks at what it sent before begins anew with every
-    exchange.
-
-    Args:
-        resources: where routes come from.
-
-    Attributes:
-        resources: as given.
-        links: with their latencies and names, in the order of ``resources.links``.
-        tiers: (links,) kind of each.
-        all_pairs: every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops)
-            routes, by sender, the next rank first.
-    """
+    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``; ``all_pairs``
+    is every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops) routes, by
+    sender, the next rank first."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
@@ -180,8 +154,7 @@ class Fabric:
         return self.resources.world_size
 
     def routes(self, src: NDArray[np.integer], dst: NDArray[np.integer]) -> Ints:
-        """Links of messages between ranks, the first that are sent: (n, longest) int32, padded
-        with -1."""
+        """Links of messages, the first that are sent: (n, longest) int32, padded with -1."""
         return self._renumbered(self.resources.afresh().message(src, dst)[0])
 
     @property
@@ -223,18 +196,9 @@ def exchange(
     rng: np.random.Generator,
     importance: Floats,
 ) -> Traffic:
-    """The flows of a variant on a network.
-
-    Args:
-        variant, fabric: these.
-        nbytes: (samples, M) bytes of the samples that each rank sends, in this order.
-        iteration: (samples,) iteration of each of them; not decreasing.
-        rng: draws permutations and pairings.
-        importance: (M,) importance of each rank.
-
-    Raises:
-        ValueError: the pattern cannot be made for that many ranks.
-    """
+    """The flows of a variant on a network: (samples, M) bytes of the samples that each rank sends,
+    in this order, and the iteration (samples,) of each, not decreasing; ``rng`` draws permutations
+    and pairings; (M,) importance of each rank. A ValueError as of `partners`."""
     if variant.pattern == "all_to_all":
         src, _, routes = fabric.all_pairs
         share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]
@@ -248,8 +212,7 @@ def exchange(
 
 
 def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Number of the first sample of each message, (messages,), given the iteration (samples,) of
-    each sample."""
+    """(messages,) the first sample of each, given the iteration (samples,) of every sample."""
     if batching == "sample":
         return np.arange(len(iteration))
     if batching == "iteration":
@@ -258,8 +221,7 @@ def first_samples(batching: Batching, iteration: NDArray[np.integer]) -> NDArray
 
 
 def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
-    """Messages of ``sizes`` (steps, senders) bytes, one after the other on each sender, and with
-    barriers on all of them."""
+    """(steps, senders) bytes, one after the other on each sender; with barriers on all of them."""
     steps, senders = sizes.shape
     messages = steps * senders
     number = np.arange(messages, dtype=np.int32)

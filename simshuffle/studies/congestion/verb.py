@@ -1,5 +1,4 @@
-"""What ``simshuffle study congestion`` is asked: which patterns, over which networks, on how many
-ranks."""
+"""What ``simshuffle study congestion`` is asked: patterns, networks, ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.scenario.options import ROUTINGS, ScenarioName, Set
-from simshuffle.study.options import CellOptions, Option, words
+from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -29,7 +28,10 @@ class CongestionOptions(CellOptions):
             "NAME",
             "A pattern. Default: all.",
             many=True,
-            complete=words(place="simshuffle.studies.congestion.patterns:PATTERNS"),
+            choices=(
+                *("all_to_all", "random_permutations", "linear_shift", "xor"),
+                *("pairing_random", "pairing_importance", "pairing_topology"),
+            ),
         ),
     ] = ()
     network: Annotated[
@@ -38,7 +40,7 @@ class CongestionOptions(CellOptions):
             "MODEL",
             "analytic, fluid or packet. Default: fluid and packet.",
             many=True,
-            complete=words("analytic", "fluid", "packet"),
+            choices=("analytic", "fluid", "packet"),
         ),
     ] = ()
     routing: Annotated[
@@ -60,36 +62,34 @@ class CongestionOptions(CellOptions):
     jitter: Annotated[
         float,
         Option(
-            "SHARE", "Where packet is run and sizes are alike, they differ by up to this share."
+            "SHARE",
+            "Where packet is run and sizes are alike, they differ by up to this share.",
+            low=0.0,
+            high=0.99,
         ),
     ] = 0.1
     world_size: Annotated[
         tuple[int, ...],
-        Option(
-            "M",
-            "Ranks. Default: the sweep's, or the scenario's.",
-            many=True,
-        ),
+        Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True),
     ] = ()
     set: Set = field(default_factory=dict)
 
 
 def request(options: CongestionOptions) -> tuple[Study[Any], Request[Any]]:
     """Every pattern over every network, with every seed."""
-    from simshuffle.studies.congestion import compare  # noqa: PLC0415 - what computes
-    from simshuffle.studies.congestion.study import STUDY  # noqa: PLC0415
+    from simshuffle.studies.congestion import study  # noqa: PLC0415 - what computes
 
-    return STUDY, compare.request(options)
+    return study.STUDY, study.request(options)
 
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
     from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
-    from simshuffle.studies.congestion import compare  # noqa: PLC0415
+    from simshuffle.studies.congestion import study  # noqa: PLC0415
 
     path, kept = folder / "scenario.yaml", meta["settings"]
-    values = {name: kept[stored_as] for name, stored_as in compare.SETTINGS.items()}
-    return compare.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
+    values = {name: kept[stored_as] for name, stored_as in study.SETTINGS.items()}
+    return study.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
 
 
 VERBS = (

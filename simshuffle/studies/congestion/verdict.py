@@ -1,6 +1,5 @@
 """Which of two ways is faster, by how much, and how far that can be trusted; and what decides:
-barriers, messages or partners, each switched on its own at equal bytes. From the table of times
-alone."""
+barriers, messages or partners, each switched alone at equal bytes. From the table of times."""
 
 from __future__ import annotations
 
@@ -165,8 +164,7 @@ def seconds(times: pd.DataFrame, variant: Variant) -> pd.Series:
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Every question for every world size, routing, set of bytes and model: columns
-    `COMPARISONS`."""
+    """Every question in every case, by every model: columns `COMPARISONS`."""
     rows = []
     judged = times[times["model"].isin(JUDGES)]
     for (world_size, routing, bytes_set), case in groups(judged, *SIZE):
@@ -202,8 +200,7 @@ def _winner(ratio: float) -> str:
 
 
 def verdicts(table: pd.DataFrame) -> pd.DataFrame:
-    """One judgement for each world size, routing and question of the table of `comparisons`:
-    columns `VERDICTS`."""
+    """A judgement of each question in each case of `comparisons`: columns `VERDICTS`."""
     rows = []
     for pair, case in groups(table, *_PAIR):
         verdict, reasons = _judge(case)
@@ -255,8 +252,7 @@ def over_routings(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
-    """Factors on the time, for every world size, routing, set of bytes and model that has all of
-    `CORNERS`: columns `ABLATION`."""
+    """Factors on the time, in every case that has all of `CORNERS`: columns `ABLATION`."""
     rows: list[dict[str, object]] = []
     for values, case in groups(times, *SIZE, "model"):
         wide = case.pivot(index="seed", columns=VARIANT, values="time_s")

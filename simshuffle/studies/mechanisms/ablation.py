@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
@@ -27,7 +27,6 @@ from simshuffle.studies.mechanisms.switches import (
     made,
     on_the_way,
     position,
-    refused,
     state,
     with_also,
     within,
@@ -45,7 +44,7 @@ from simshuffle.studies.mechanisms.tables import (
 from simshuffle.studies.mechanisms.variants import WarmCell, prepared
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import REMEDY
+from simshuffle.study.schema import misfits
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -71,8 +70,7 @@ class Ablation:
     seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """Every simulation: its table, the first columns of its rows there, the last of which is
-        the seed, and its exchange."""
+        """Every simulation: table, first columns of its rows, the last its seed, and exchange."""
         for seed in range(self.start.seed, self.start.seed + self.seeds):
             for of, exchange in self.states.items():
                 yield "runs", (word(of), seed), exchange
@@ -82,13 +80,10 @@ class Ablation:
 
 
 def request(options: AblationOptions) -> Request[Ablation]:
-    """What is asked for. The sweep of the scenario is not followed. An exchange without
-    ``exchange_fraction`` has that of the scenario.
-
-    Raises:
-        InputError: an exchange is not valid, or sends no fraction of the shards; they send
-            different fractions; a key is not known; or there is nothing to switch.
-    """
+    """What is asked for. The sweep of the scenario is not followed; an exchange without
+    ``exchange_fraction`` has that of the scenario. An InputError if an exchange is not valid, or
+    sends no fraction of the shards, or not the same; if a key is not known; or there is nothing to
+    switch."""
     scenario = scenario_of(options.scenario, options.set)
     ends = {"--start": options.start, "--end": options.end}
     first, last = (_exchanging(scenario, option, of) for option, of in ends.items())
@@ -96,7 +91,8 @@ def request(options: AblationOptions) -> Request[Ablation]:
     fraction = before.exchange_fraction
     if fraction != after.exchange_fraction:
         rule = f"must exchange as much as the start, {fraction:g}"
-        raise refused("--end", rule, f"{after.exchange_fraction:g}", "Give both the same.")
+        less, remedy = f"{after.exchange_fraction:g}", "Give both the same."
+        refuse("--end", rule, less, remedy, COMMAND_LINE)
     values = flat(before)
     switches = with_also(differences(values, flat(after)), options.also, values)
     states = corners(switches, values, fraction)
@@ -130,11 +126,8 @@ def _sending(scenario: Scenario, option: str) -> SendingStrategy:
         or scenario.world_size < 2
     ):
         rule = "must exchange a fraction of the samples between two ranks or more"
-        remedy = (
-            "Name partial_local_shuffle, importance_exchange or importance_pair, with"
-            " exchange_fraction above 0."
-        )
-        raise refused(option, rule, scenario.label(), remedy)
+        remedy = "Name one that has exchange_fraction, and give that above 0."
+        refuse(option, rule, scenario.label(), remedy, COMMAND_LINE)
     return exchange
 
 
@@ -209,30 +202,17 @@ def _faults(result: Result) -> Iterator[Problem]:
     switches = set(result.tables["switches"]["switch"])
     words, seeds = set(runs["state"]), set(runs["seed"])
     states = {state(word) for word in words if len(word) == len(switches) and set(word) <= {*"01"}}
-    rules = {
-        "ends": (
-            "must have a row for the start and one for the end",
-            set(ends["place"]) == {*BASES},
-        ),
-        "switches": (
-            f"must name one switch or more, and none {ALL!r}",
-            bool(switches - {ALL}) and ALL not in switches,
-        ),
-        "runs": (
-            "must lead from the start to the end, with all labels and seeds of every state",
-            len(states) == len(words)
+    labels = alone.groupby(["key", "value", "base", "seed"]).size()
+    return misfits(
+        {
+            "ends.csv": set(ends["place"]) == {*BASES},
+            "switches.csv": bool(switches) and ALL not in switches,
+            "runs.csv": len(states) == len(words)
             and bool(on_the_way(states))
             and len(runs) == len(words) * len(seeds) * len(LABELS),
-        ),
-        "alone": (
-            "must have all labels of every run, and no seed that runs.csv lacks",
-            set(alone["seed"]) <= seeds
-            and (alone.groupby(["key", "value", "base", "seed"]).size() == len(LABELS)).all(),
-        ),
-    }
-    for name, (rule, holds) in rules.items():
-        if not holds:
-            yield Problem(f"{name}.csv", rule, f"{len(result.tables[name])} rows", REMEDY)
+            "alone.csv": set(alone["seed"]) <= seeds and bool((labels == len(LABELS)).all()),
+        }
+    )
 
 
 STUDY: Study[Ablation] = Study(

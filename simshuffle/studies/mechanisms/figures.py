@@ -17,12 +17,8 @@ STEP = Look(colour="#555555", width=0.5)
 
 def waterfall_chart(tables: Tables) -> Chart:
     """From the epoch of the start to that of the end, a row for each switch, coloured by the label
-    that most of it is in. Steps are means over orders and seeds; whiskers are the seeds' range. The
-    axis begins above 0, so that small steps are seen.
-
-    Args:
-        tables: all those of an ablation.
-    """
+    that most of it is in, from all tables of an ablation. Steps are means over orders and seeds;
+    whiskers are the seeds' range. The axis begins above 0, so that small steps are seen."""
     rows = _rows(tables)
     ends = rows[rows["look"] == "ends"]
     low = float(rows[["to", "low"]].to_numpy().min())

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import ImportanceExchange
 from simshuffle.results.report import WHOLE
 from simshuffle.spec.library import nearest, read_value
@@ -20,8 +20,7 @@ from simshuffle.studies.mechanisms.tables import ALL, CHANGES, CONTRIBUTIONS
 from simshuffle.study.options import COMMAND_LINE
 
 Values = dict[str, Any]
-"""An exchange by flat keys: those of its schedule, ``selection`` and ``lagging``; quantities as
-text, what is not set as None."""
+"""An exchange by keys of its schedule and `OWN`; quantities as text, what is not set as None."""
 
 OWN = ("selection", "lagging")  # keys of an exchange that are not of its schedule
 ORDER = (
@@ -64,11 +63,9 @@ def flat(exchange: Any) -> Values:
 def made(
     values: Mapping[str, Any], exchange_fraction: float
 ) -> tuple[ImportanceExchange | None, list[Problem]]:
-    """The exchange of these values, and what is wrong with them; None if anything is.
-
-    It is of one class for all: partial local shuffle is importance exchange with random samples,
-    and importance pair the same with another schedule.
-    """
+    """The exchange of these values, None if it cannot be, and what is wrong with it. One class does
+    for all: partial local shuffle is importance exchange with random samples, and importance pair
+    the same with another schedule."""
     schedule = {key: value for key, value in values.items() if key not in OWN and value is not None}
     raw = {"kind": "importance_exchange", "exchange_fraction": exchange_fraction}
     raw |= {"schedule": schedule, **{key: values[key] for key in OWN}}
@@ -93,19 +90,15 @@ def position(switches: Sequence[Switch], start: Values, state: State) -> Values:
 def corners(
     switches: Sequence[Switch], start: Values, exchange_fraction: float
 ) -> dict[State, ImportanceExchange]:
-    """The exchange of every combination of positions that there can be.
-
-    Raises:
-        InputError: there are more than `MOST` switches, or none; or no order of them leads from the
-            start to the end.
-    """
+    """The exchange of every combination of positions that there can be; an InputError if there are
+    more than `MOST` switches, or none, or no order of them leads from the start to the end."""
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
-        raise refused("--end", rule, "no difference", "Name another, or use --also.")
+        refuse("--end", rule, "no difference", "Name another, or use --also.", COMMAND_LINE)
     if len(switches) > MOST:
         named = ", ".join(switch.key for switch in switches)
         rule = f"must differ from the start in {MOST} keys at most"
-        raise refused("--end", rule, named, "Set some of them alike.")
+        refuse("--end", rule, named, "Set some of them alike.", COMMAND_LINE)
     tried = {
         state: made(position(switches, start, state), exchange_fraction)
         for state in product((False, True), repeat=len(switches))
@@ -116,16 +109,12 @@ def corners(
         raise InputError(within("--end", tried[whole][1]), COMMAND_LINE)
     if not on_the_way(out):
         rule = "must be reached from the start by one switch at a time"
-        raise refused("--end", rule, "each order meets an exchange that cannot be")
+        refuse("--end", rule, "each order meets an exchange that cannot be", "", COMMAND_LINE)
     return out
 
 
 def assigned(option: str, given: Sequence[str], start: Values) -> None:
-    """See that keys given on the command line are those of an exchange.
-
-    Raises:
-        InputError: some are not.
-    """
+    """See that keys given on the command line are those of an exchange; an InputError if not."""
     unknown = [
         Problem(f"{option} {key}", "is not a key of an exchange", key, nearest(key, list(start)))
         for key in given
@@ -138,11 +127,8 @@ def assigned(option: str, given: Sequence[str], start: Values) -> None:
 def with_also(
     switches: list[Switch], also: Sequence[tuple[str, Any]], start: Values
 ) -> list[Switch]:
-    """``switches`` and those asked for besides, in `ORDER`.
-
-    Raises:
-        InputError: a key is unknown, is a switch already, or has that value from the start.
-    """
+    """``switches`` and those asked for besides, in `ORDER`; an InputError if a key is unknown, is a
+    switch already, or has that value from the start."""
     assigned("--also", [key for key, _ in also], start)
     known = [*(switch.key for switch in switches), *(key for key, _ in also)]
     problems = []
@@ -159,11 +145,6 @@ def with_also(
     more = [Switch(key, start[key], value) for key, value in also]
     place = list(dict.fromkeys([*ORDER, *start]))
     return sorted([*switches, *more], key=lambda switch: place.index(switch.key))
-
-
-def refused(option: str, rule: str, given: str, remedy: str = "") -> InputError:
-    """What is wrong with an option."""
-    return InputError(Problem(option, rule, given, remedy), COMMAND_LINE)
 
 
 def within(option: str, problems: Sequence[Problem]) -> list[Problem]:
@@ -203,16 +184,11 @@ def _on(of: State, number: int) -> State:
 
 def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
     """The weights of all steps on the orders of switching that there can be, from all off to all
-    on.
-
-    An order is possible if each state on its way is in ``feasible``. The mean over such orders is
-    the Shapley value of games under precedence constraints (Faigle and Kern, Int. J. Game Theory
-    21, 1992, 249-266); without constraints it is that of Shapley.
-
-    Returns:
-        For each (state, switch that is turned on in it) the share of the orders that take this
-        step; without those of share 0. Empty if no order is possible.
-    """
+    on: for each (state, switch that is turned on in it) the share of the orders that take this
+    step, without those of share 0; empty if no order is possible. An order is possible if each
+    state on its way is in ``feasible``. The mean over such orders is the Shapley value of games
+    under precedence constraints (Faigle and Kern, Int. J. Game Theory 21, 1992, 249-266); without
+    constraints it is that of Shapley."""
     known = sorted(set(feasible), key=sum)
     before = dict.fromkeys(known, 0)  # orders from the start to a state
     after = dict.fromkeys(known, 0)  # orders from a state to the end
@@ -236,8 +212,7 @@ def on_the_way(feasible: Collection[State]) -> dict[tuple[State, int], float]:
 
 
 def shapley(values: Mapping[State, Floats]) -> list[Floats]:
-    """The Shapley value of each switch; ``values`` are those of the feasible states, arrays of one
-    shape."""
+    """The Shapley value of each switch, from those of the feasible states, of one shape."""
     count = len(next(iter(values)))
     out = [np.zeros_like(next(iter(values.values()))) for _ in range(count)]
     for (of, number), weight in on_the_way(values).items():
@@ -246,8 +221,7 @@ def shapley(values: Mapping[State, Floats]) -> list[Floats]:
 
 
 def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """The contribution of every switch to every label, from the tables of those names: columns
-    `CONTRIBUTIONS`."""
+    """What every switch adds to every label, from those tables: columns `CONTRIBUTIONS`."""
     keys = [str(key) for key in switches["switch"]]
     start, end = (False,) * len(keys), (True,) * len(keys)
     of_label = {label: _by_state(rows) for label, rows in runs.groupby("label", sort=False)}
@@ -264,8 +238,7 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(switches: pd.DataFrame, runs: pd.DataFrame, alone: pd.DataFrame) -> pd.DataFrame:
-    """Every value that was simulated alone, against the base it was set in: columns `CHANGES`, from
-    the tables of those names."""
+    """Every value that was simulated alone, against its base: columns `CHANGES`."""
     count = len(switches)
     base_of = {"start": "0" * count, "end": "1" * count}
     before = runs.set_index(["state", "label", "seed"])["seconds"]

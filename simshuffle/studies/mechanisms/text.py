@@ -68,8 +68,7 @@ def _range(table: pd.DataFrame) -> pd.Series[str]:
 
 
 def hidden(tables: Tables) -> Iterator[str]:
-    """How much of the samples can be exchanged behind other work on the most ranks, what ends it,
-    and what that rests on."""
+    """How much of the exchange is hidden on the most ranks, what ends it, what it rests on."""
     limits = tables["limits"]
     for row in limits[limits["world_size"] == limits["world_size"].max()].to_dict("records"):
         share = f"{100 * row['exchange_fraction']:.3g} %"
@@ -107,8 +106,7 @@ def _fractions(limits: pd.DataFrame, variants: list[str]) -> Table:
 
 
 def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Table:
-    """A row for each variant and world size: what one sample more adds, and how much less each
-    removal makes it."""
+    """For each variant and size: what one sample more adds, and what each removal saves."""
     removals = [name for name in REMOVALS if name in set(points["removed"])]
     keys = ["way", "world_size", "samples"]
     shares = points.pivot(index=keys, columns="removed", values="added")

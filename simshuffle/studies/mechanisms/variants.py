@@ -31,22 +31,17 @@ VARIANTS: dict[str, tuple[str, str | dict[str, Any], dict[str, Any]]] = {
     "encoded": ("importance_pair", f"{AUTHORS}:payload=encoded,barriers=none", {}),
     "wire": ("partial_local_shuffle", {**FRESH, **dict.fromkeys(WORK, NOTHING)}, INSTANT_WRITES),
 }
-"""Variants of an exchange: the strategy, its schedule, and keys of the scenario.
-
-authors: partial local shuffle as its authors' code does it: a random permutation, a message and a
-barrier for every sample; pair: one partner an epoch, one message and one barrier an iteration;
-encoded: the same without barriers, and files are sent as they are;
-wire: nothing but the network: no host work, no barriers, instant writes; decoded samples, a random
-permutation for every iteration.
-
-Importance is always lagging, for its measurement is no exchange.
-"""
+"""Variants of an exchange: the strategy, its schedule, and keys of the scenario. authors: partial
+local shuffle as its authors' code does it, a random permutation, a message and a barrier for every
+sample; pair: one partner an epoch, one message and one barrier an iteration; encoded: the same
+without barriers, and files are sent as they are; wire: no host work, no barriers, instant writes;
+decoded samples, a random permutation for every iteration. Importance is always lagging, for its
+measurement is no exchange."""
 OWN = "own"  # that of the scenario itself
 BARRIERS, HOST_WORK, WRITES = "barriers", "host work", "storage writes"
 WIRE, WAITING = "wire", "no overlap"
 READS = "storage reads"
-"""Not of the exchange alone: what was received is read like all else, and may drive other samples
-out of the page cache."""
+"""Not of the exchange alone: what was received may drive other samples out of the page cache."""
 
 
 def without(scenario: Scenario) -> Scenario:
@@ -94,10 +89,7 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
     """The host work that costs anything, by key, and `HOST_WORK` for all of it; empty if there is
-    none.
-
-    With ``small``, what costs less than that share of the costliest is left out.
-    """
+    none. What costs less than a share ``small`` of the costliest is left out."""
     charged = _costs(scenario)
     costs = {key: value for key, value in charged.items() if value > small * max(charged.values())}
     parts: dict[str, dict[str, Any]] = {key: {f"{_KEY}.{key}": NOTHING} for key in costs}
@@ -122,16 +114,14 @@ def _costs(scenario: Scenario) -> dict[str, float]:
 
 
 def _weightless(scenario: Scenario) -> dict[str, Any]:
-    """Values that send next to nothing, with all other costs as they are: decoded samples of one
-    byte. Latencies stay."""
+    """Values that send decoded samples of one byte, with all other costs; latencies stay."""
     costs = _costs(scenario)
     kept = {f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")}
     return {f"{_KEY}.payload": "decoded", **kept, "workload.dataset.decoded_size.mean": "1 B"}
 
 
 EPOCHS = 2
-"""Epochs of every run. The first is cold and only planned; the second, which is simulated and
-measured, is like all that follow."""
+"""Epochs of every run: the first, cold, is only planned; the second is like all that follow."""
 
 
 class WarmCell(RunCell):
@@ -153,8 +143,7 @@ def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
 
 
 def seconds(timeline: Timeline) -> dict[str, float]:
-    """Seconds of the second epoch: of the whole, and of each of the papers' labels (mean over
-    ranks; they add up to the whole)."""
+    """Seconds of the second epoch: the whole, and each of the papers' labels, mean over ranks."""
     epochs = report.epochs(timeline)
     parts = report.booked(report.breakdown(timeline))
     parts = parts[parts["epoch"] == EPOCHS]

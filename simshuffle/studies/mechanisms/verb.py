@@ -71,11 +71,7 @@ class HidingOptions(CellOptions):
     scenario: ScenarioName
     world_size: Annotated[
         tuple[int, ...],
-        Option(
-            "M",
-            "Ranks. Default: 64 to 4096, as far as they fit.",
-            many=True,
-        ),
+        Option("M", "Ranks. Default: 64 to 4096, as far as they fit.", many=True),
     ] = ()
     variant: Annotated[
         tuple[str, ...],
@@ -84,7 +80,7 @@ class HidingOptions(CellOptions):
             "authors, pair, encoded, wire, or own. Default: the first four.",
             flag="--variant --way",
             many=True,
-            complete=words("authors", "pair", "encoded", "wire", "own"),
+            choices=("authors", "pair", "encoded", "wire", "own"),
         ),
     ] = ()
     tolerance: Annotated[

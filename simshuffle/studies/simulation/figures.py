@@ -45,17 +45,12 @@ def breakdown_chart(
     about: str = "",
     bars: Sequence[tuple[str, int]] | None = None,
 ) -> Chart:
-    """The breakdown of epochs of runs.
-
-    Args:
-        table: from `simshuffle.results.report.breakdown`.
-        epochs: run, epoch, world_size, exchange_total_s, exchange_exposed_s of the same runs.
-        labels: 'cause' for waiting in the colour of what is waited for, hatched; 'paper' for the
-            authors' booking, where waiting counts where it happens.
-        half: half the 95 % interval of an epoch (s), by run and epoch; drawn at the end of the bar.
-        about: what that is the interval of.
-        bars: runs and their epochs; the last one of every run if they are not given.
-    """
+    """The breakdown of epochs of runs, from `simshuffle.results.report.breakdown`, and run, epoch,
+    world_size, exchange_total_s, exchange_exposed_s of the same runs. ``labels`` are 'cause' for
+    waiting in the colour of what is waited for, hatched, or 'paper' for the authors' booking, where
+    waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and
+    epoch, of what ``about`` says; ``bars`` are runs and their epochs, the last one of every run if
+    not given."""
     parts = report.shown(table, labels)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
@@ -87,8 +82,7 @@ def breakdown_chart(
 def _bars(
     epochs: pd.DataFrame, runs: list[str], bars: Sequence[tuple[str, int]] | None
 ) -> pd.DataFrame:
-    """The epochs that have a bar, in the order of the runs: with ``bar``, their number, and
-    ``name``."""
+    """The epochs that have a bar, in the order of the runs, with their number and ``name``."""
     rows = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     rows = rows[rows["run"].isin(runs)]
     if bars is None:
@@ -105,8 +99,7 @@ def _bars(
 
 
 def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
-    """The pieces of all bars, as they follow one another. Waiting follows the work that it is
-    for."""
+    """The pieces of all bars, one after another; waiting follows the work that it is for."""
     order = {label: place for place, label in enumerate(COLOURS)}
     keys = ["bar", "place", "label", "waiting", "run", "epoch"]
     sums = parts.assign(place=parts["label"].map(order)).groupby(keys)["seconds"].sum()
@@ -142,8 +135,7 @@ def _panels(panels: list[Panel]) -> list[Panel]:
 
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Bars that can share an axis: those over `LONG` times as long as the longest of the others
-    stand apart, in a panel before them."""
+    """Bars that can share an axis: those over `LONG` times as long stand before the others."""
     ordered = sorted(rows["end"])
     for cut in range(len(ordered) - 1, 0, -1):
         if ordered[cut] > LONG * ordered[cut - 1]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, get_args
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import Problem, refuse
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import report
@@ -26,21 +26,22 @@ from simshuffle.sim.cell import TABLES, RunCell, kept_of, reported
 from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
-from simshuffle.studies.simulation.seeds import (
+from simshuffle.studies.simulation.tables import (
+    STORED,
+    STORED_OVER_SEEDS,
+    SUMMARY_OVER_SEEDS,
     Means,
     check_seeds,
     lengths,
     means,
     measures,
-    seeds_from,
     summary,
 )
-from simshuffle.studies.simulation.tables import STORED, STORED_OVER_SEEDS, SUMMARY_OVER_SEEDS
 from simshuffle.studies.simulation.verdict import verdict
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
-from simshuffle.study.schema import REMEDY
+from simshuffle.study.schema import misfits
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
@@ -68,22 +69,16 @@ class Runs:
         """The name of each cell, its run, and of several seeds the seed, which is a column of its
         tables then. The seeds of a run are one after another."""
         for run, single in self.scenarios.items():
-            for number in seeds_from(single, self.seeds):
+            for number in range(single.seed, single.seed + self.seeds):
                 seed = {"seed": number} if self.seeds > 1 else {}
                 yield f"{run} {combination_name(seed)}".rstrip(), run, seed
 
 
 def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     """The study that simulates all runs of the scenarios, and what is asked of it. Of one seed,
-    nothing speaks of seeds.
-
-    Raises:
-        ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
-            too many packets.
-        TopologyError: a routing or hosts that a run names are not known for its network.
-        InputError: that is no number of seeds, a scenario sweeps the seed itself, or there is no
-            such ``timeline``.
-    """
+    nothing speaks of seeds. Raises ScenarioError if two runs have the same name, a value of a sweep
+    is not valid, or a run has too many packets; TopologyError if a routing or hosts are not known
+    for its network; InputError if a scenario sweeps the seed itself, or has too many."""
     scenarios, seeds = scenarios_of(options.scenario, options.set), options.seeds
     runs = all_runs(scenarios)
     check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
@@ -94,7 +89,7 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
     if kept not in get_args(Kept):
         rule, remedy = f"must be one of {', '.join(get_args(Kept))}", "Write one of them."
-        raise InputError(Problem("--timeline", rule, repr(kept)[:60], remedy), COMMAND_LINE)
+        refuse("--timeline", rule, repr(kept)[:60], remedy, COMMAND_LINE)
     given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
     text, files = stored(scenarios)
@@ -196,8 +191,8 @@ def timeline_of(meta: Meta) -> Kept:
 
 
 def _as_json(result: Result) -> Any:
-    """The rows of the epochs table, each with its rows of the breakdown; of several seeds, the
-    summary too."""
+    """The rows of the epochs, each with its rows of the breakdown; of several seeds, the
+    summary."""
     table = result.tables["breakdown"]
     if labels_of(result.meta) == "paper":
         table = report.booked(table)
@@ -231,27 +226,23 @@ def _compared(result: Result) -> Tables:
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    epochs = _epochs_in(result, "epochs")
+    """Tables of other runs and epochs than epochs.csv, an epoch with other labels than the rest,
+    and other numbers of seeds than ``meta.json`` says."""
+    epochs, fits = _epochs_in(result, "epochs"), {}
     for name, schema in result.study.stored.items():
         nothing = name == "timeline" and timeline_of(result.meta) == "none"
-        if _epochs_in(result, name) != (set() if nothing else epochs):
-            rule = "must be of the runs and epochs of epochs.csv"
-            yield Problem(f"{name}{schema.suffix}", rule, "others", REMEDY)
-    if {run for run, *_ in epochs} != set(result.meta["runs"]):
-        yield Problem("meta.json: runs", "must be those of epochs.csv", "others", REMEDY)
+        there = _epochs_in(result, name)
+        fits[f"{name}{schema.suffix}"] = there == (set() if nothing else epochs)
+    fits["meta.json: runs"] = {run for run, *_ in epochs} == set(result.meta["runs"])
     breakdown = result.tables["breakdown"]
     keys = report.keys_of(breakdown)
     own = breakdown[breakdown["cause"] == ""].groupby(keys, observed=True)["label"]
-    if own.apply(tuple).nunique() != 1:
-        rule = "must have the same labels with an empty cause for every epoch"
-        yield Problem("breakdown.csv", rule, "different ones", REMEDY)
-    if "seed" not in result.tables["epochs"]:
-        return
-    seeds = result.meta.get("seeds", 0)
-    there = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
-    if seeds < 2 or (there != seeds).any():
-        rule = "must be the number of seeds of every epoch in epochs.csv, at least 2"
-        yield Problem("meta.json: seeds", rule, str(seeds), REMEDY)
+    fits["breakdown.csv"] &= own.apply(tuple).nunique() == 1
+    if "seed" in result.tables["epochs"]:
+        seeds = result.meta.get("seeds", 0)
+        of_epoch = result.tables["epochs"].groupby(["run", "epoch"])["seed"].nunique()
+        fits["meta.json: seeds"] = seeds > 1 and bool((of_epoch == seeds).all())
+    return misfits(fits)
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
@@ -281,12 +272,9 @@ def _summary(result: Result) -> pd.DataFrame:
 
 
 class SimulationResult(Result):
-    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`. Of several
-    seeds each has a column ``seed`` after the run.
-
-    ``meta`` has versions, fingerprint, and for each run its hosts, storage per host, staging time
-    and samples/s; of several seeds these two are means.
-    """
+    """What a run leaves behind: tables as in `simshuffle.studies.simulation.tables`, of several
+    seeds with a column ``seed`` after the run. ``meta`` has for each run its hosts, storage per
+    host, staging time and samples/s; of several seeds these two are means."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it: all that a terminal shows."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from typing_extensions import TypedDict
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results.chart import Chart
@@ -21,25 +21,22 @@ from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.sim.cell import RunCell, reported
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
 from simshuffle.studies.simulation import text, verdict
-from simshuffle.studies.simulation.seeds import (
-    check_seeds,
-    lengths,
-    mean_epochs,
-    measures,
-    over_seeds,
-    samples_of,
-    seeds_from,
-    summary,
-)
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import (
     SUMMARY,
     SWEEP,
     Axis,
     axis_columns,
+    check_seeds,
     label_column,
+    lengths,
+    mean_epochs,
     measure_name,
     measure_problems,
+    measures,
+    over_seeds,
+    samples_of,
+    summary,
 )
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
@@ -66,12 +63,9 @@ class Sweep:
 
 
 def request(options: SweepOptions) -> Request[Sweep]:
-    """What is asked. The scenario's own sweep is followed too, but for keys that ``over`` names.
-
-    Raises:
-        InputError: the axes make no grid, a value or a combination is not valid, that is no number
-            of seeds, or there is no such measure.
-    """
+    """What is asked. The scenario's own sweep is followed too, but for keys that ``over`` names. An
+    InputError if the axes make no grid, a value or a combination is not valid, those are too many
+    seeds, or there is no such measure."""
     if problems := measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
     scenario, over = _base(options), options.over
@@ -86,7 +80,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
     combinations = [outermost_first(values) for values in grid(axes, options.zip)]
     check_seeds(options.seeds, len(combinations), "seed" in axes)
     if "seed" not in axes:
-        drawn = seeds_from(base, options.seeds)
+        drawn = range(base.seed, base.seed + options.seeds)
         combinations = [{**values, "seed": n} for values in combinations for n in drawn]
     numbers = frozenset(
         name
@@ -102,8 +96,7 @@ def request(options: SweepOptions) -> Request[Sweep]:
 
 
 def _base(options: SweepOptions) -> Scenario:
-    """The scenario, which may lack what every run gets from ``over``: it has the first values of
-    those keys then."""
+    """The scenario; what it lacks for itself are the first values of keys of ``over``."""
     try:
         return scenario_of(options.scenario, options.set)
     except InputError as error:
@@ -142,24 +135,17 @@ def _check_label(label: str, known: set[str]) -> None:
         label.format(**dict.fromkeys(known, 0))
     except (KeyError, ValueError, IndexError, AttributeError):
         rule = f"may name only {', '.join(sorted(known))} in braces"
-        problem = Problem("--label", rule, repr(label), "For example --label 'M={world_size}'.")
-        raise InputError(problem, COMMAND_LINE) from None
+        refuse("--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE)
 
 
 # -------------------------------------------------------------------------------- the combinations
 
 
 def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
-    """A run of each combination, by its name.
-
-    Thousands of scenarios take long to check, so each value is checked once, by itself, where all
-    of them are valid by themselves. A combination that is not valid then fails where it is
-    simulated, and the others go on.
-
-    Raises:
-        InputError: a value is not valid; or one is not valid by itself, and neither is a
-            combination.
-    """
+    """A run of each combination, by its name. Thousands of scenarios take long to check, so each
+    value is checked once, by itself, where all of them are valid by themselves. A combination that
+    is not valid then fails where it is simulated, and the others go on. An InputError if a value is
+    valid neither by itself nor in a combination."""
     base = sweep.base.to_dict()
     values = _resolved(sweep)
     cells: dict[str, Cell] = {}

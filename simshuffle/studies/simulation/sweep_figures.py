@@ -29,11 +29,9 @@ from simshuffle.studies.simulation.text import number
 MARKERS = "osD^vP*X"
 MOST_LINES = 12  # lines of one figure; more cannot be told apart
 NARROW = 0.9
-"""Share of the largest value that the smallest is at least where an axis leaves out 0, so that
-lines can be told apart."""
+"""Share of the largest value that the smallest is at least where an axis leaves out 0."""
 NEAR = 0.01
-"""Share of the axis by which curves are apart at most where they lie on each other: half a
-marker."""
+"""Share of the axis, half a marker, that curves which lie on each other are apart at most."""
 MOSTLY = 0.5  # share of the points from which on a curve lies on another for the most part
 RINGS = 3
 """Curves that are seen as rings around the points of those that lie on them, at most."""
@@ -48,16 +46,10 @@ def sweep_chart(
     samples: Iterable[float] = (),
     ideal: bool = False,
 ) -> Chart:
-    """A measure of the last epoch, mean and 95 % interval over seeds.
-
-    Args:
-        summary: of a sweep: label, its axes, epoch, measure, seeds, mean, low, high.
-        axes: of the sweep, in their order.
-        measure: one of the summary.
-        samples: how many an epoch of each run has; nothing where that is not known.
-        ideal: with a dotted line from the first point of each, for half the time with twice the
-            value; both axes are logarithmic then.
-    """
+    """A measure of the last epoch, mean and 95 % interval over seeds, from the summary of a sweep
+    and its axes in their order; ``samples`` of an epoch of each run, as far as known. With
+    ``ideal`` a dotted line from the first point of each, for half the time with twice the value;
+    both axes are logarithmic then."""
     table = summary[summary["measure"] == measure]
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
@@ -112,8 +104,7 @@ def _seeds(rows: pd.DataFrame) -> str:
 
 
 def _close(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
-    """For each line those drawn after it, and the share of its points at which they lie on each
-    other."""
+    """For each line, of those drawn after it, the share of its points at which they meet."""
     wide = rows.pivot_table("y", "x", "look", sort=False)
     names, values = list(map(str, wide)), wide.to_numpy(float)
     there = ~np.isnan(values)
@@ -133,8 +124,7 @@ def _close(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
 
 
 def _on_each_other(rows: pd.DataFrame, close: dict[str, dict[str, float]]) -> list[str]:
-    """Which curves cannot be told apart, and by how much they differ; and which lie on another for
-    the most part."""
+    """Which curves cannot be told apart, and how far they are; which meet for the most part."""
     said, left = [], list(close)
     while left:
         first, *others = left
@@ -153,8 +143,7 @@ def _on_each_other(rows: pd.DataFrame, close: dict[str, dict[str, float]]) -> li
 
 
 def _across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:
-    """The axis that is drawn from left to right: ranks, else the one with most numbers, else the
-    first one; '' if there is none."""
+    """The axis from left to right: ranks, else that of most numbers, else the first one; or ''."""
     numbers = [axis["name"] for axis in axes if axis["numbers"]]
     if "world_size" in numbers:
         return "world_size"
@@ -173,8 +162,7 @@ def _lines(table: pd.DataFrame, axes: Sequence[Swept], across: str) -> dict[str,
 
 
 def _common(rows: pd.DataFrame, across: str) -> str:
-    """What the labels of a line have in common when the axis from left to right is taken out of
-    them; '' if they differ in more."""
+    """What the labels of a line share beside the axis from left to right; '' if they differ."""
     texts = set()
     for label, value in zip(rows["label"], rows[across] if across else rows["label"], strict=True):
         words = [word for word in label.split() if word not in {f"@{value}", f"{across}={value}"}]

@@ -13,8 +13,7 @@ from simshuffle.results.console import new_table
 from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.seeds import Means
-from simshuffle.studies.simulation.tables import STORED
+from simshuffle.studies.simulation.tables import STORED, Means
 from simshuffle.study.study import Result, Tables
 
 READING = 0.2
@@ -114,8 +113,7 @@ def labels_table(of: Means) -> Table:
 def _table(
     title: str, lead: Mapping[str, Sequence[str]], values: Mapping[str, Sequence[float]]
 ) -> Table:
-    """Columns by name: those that say what a row is, texts up to the epoch; and seconds, without
-    columns that have none."""
+    """Texts up to the epoch, which say what a row is; and seconds, where there are any."""
     shown = {**lead, **{head: [*map(number, of)] for head, of in values.items() if any(of)}}
     names = [*lead][: [*lead].index("epoch")]
     table = new_table(title, names, [head for head in shown if head not in names])

@@ -15,19 +15,13 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Request, Study
 
 
-def _seeds(text: str) -> int:
-    from simshuffle.studies.simulation.seeds import read_seeds  # noqa: PLC0415 - what computes
-
-    return read_seeds(text)
-
-
 def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
     from simshuffle.spec.overrides import read_axis  # noqa: PLC0415 - YAML
 
     return dict(map(read_axis, texts))
 
 
-Seeds = Annotated[int, Option("N", "Seeds of each run, from the scenario's own on.", read=_seeds)]
+Seeds = Annotated[int, Option("N", "Seeds of each run, from the scenario's own on.", low=1)]
 
 
 @dataclass(frozen=True, kw_only=True)

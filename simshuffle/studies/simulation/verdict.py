@@ -12,7 +12,7 @@ import pandas as pd
 
 from simshuffle.results import report
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.simulation.seeds import means
+from simshuffle.studies.simulation.tables import means
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
@@ -77,12 +77,8 @@ def verdict(result: Result) -> list[str]:
 
 
 def compared(epochs: pd.DataFrame, half: pd.Series[float] | None) -> list[Compared]:
-    """The last epoch of every run, like with like, by number of ranks.
-
-    Args:
-        epochs: means over seeds: run, world_size, epoch, epoch_s, samples_per_s.
-        half: half the interval of an epoch (s) by run and epoch; None if there is none.
-    """
+    """The last epoch of every run, like with like, by number of ranks: means over seeds, and half
+    the interval of an epoch (s) by run and epoch, if there is one."""
     last = epochs.assign(run=epochs["run"].astype(str)).sort_values("epoch", kind="stable")
     last = last.drop_duplicates("run", keep="last")
     places = pd.MultiIndex.from_frame(last[["run", "epoch"]])
@@ -143,8 +139,7 @@ def _beside(row: Row, first: Row) -> str:
 
 
 def longer(ratio: float) -> str:
-    """How much longer something takes, at a ratio of 1 or more: '2.3 % longer', '4.4 times as
-    long'."""
+    """A ratio of 1 or more in words: '2.3 % longer', '4.4 times as long'."""
     if ratio >= TIMES:
         return f"{ratio:.2g} times as long" if ratio < 100 else f"{ratio:,.0f} times as long"
     return f"{100 * (ratio - 1):.2g} % longer"
@@ -246,13 +241,7 @@ def _before(of: Compared, epochs: pd.DataFrame) -> Iterator[str]:
 
 
 def rests_on(epochs: pd.DataFrame, seeds: int, routings: Sequence[str]) -> str:
-    """What the numbers rest on, and what is not in them.
-
-    Args:
-        epochs: run, world_size, epoch, exchange_fraction, samples_per_s, epoch_s, epoch_high_s.
-        seeds: of each run.
-        routings: that runs use.
-    """
+    """What the numbers rest on, and what is not in them."""
     last = epochs.groupby(epochs["run"].astype(str), sort=False)["epoch"].max()
     parts = [f"the last of {last.max()} epochs" if last.max() > 1 else "one epoch"]
     parts.append("one seed (--seeds gives intervals)" if seeds == 1 else f"{seeds} seeds")

@@ -13,13 +13,8 @@ PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
-    """A histogram of ranks by their bytes, a panel for each quantity that there is, a line for each
-    run.
-
-    Args:
-        ranks: table `ranks`.
-        quantities: what columns ``NAME_nbytes`` are called, by name.
-    """
+    """A histogram of ranks by their bytes, from the table `ranks`, a line for each run; a panel for
+    each quantity that there is, by the NAME of its column ``NAME_nbytes`` and what it is called."""
     runs = list(dict.fromkeys(ranks["run"]))
     looks = {
         run: Look(run, COLOURS[n % len(COLOURS)], dash=DASHES[n // len(COLOURS) % len(DASHES)])
@@ -35,8 +30,7 @@ def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
 
 
 def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
-    """Ranks in each range of bytes; the bytes of a range are those of its middle. A run in which no
-    rank has any has no line."""
+    """Ranks in each range of bytes, at its middle; a run without any has no line."""
     ranks = ranks[ranks.groupby("run", sort=False)[column].transform("max") > 0]
     power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)
     power = min(power, len(PREFIXES) - 1)

@@ -1,5 +1,5 @@
-"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends in an epoch,
-as the plan of the epoch says it."""
+"""The study behind ``simshuffle study sizes``: what each rank holds, reads and sends, as
+planned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
@@ -99,10 +99,8 @@ class SizesCell(PlainCell):
 
 
 def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
-    """Bytes of every rank.
-
-    Sent and received are those of samples that leave their rank: (steps, M) samples of the plan.
-    """
+    """Bytes of every rank; sent and received: of samples that leave theirs, (steps, M) of the
+    plan."""
     moving, ranks = plan.exchange.moving, plan.exchange.world_size
     moved = nbytes[plan.exchange.sample[moving]]
     # a column of the plan is a rank that sends; its target receives
@@ -120,18 +118,14 @@ def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
 
 
 def request(scenario: Scenario, epoch: int | None = None) -> Request[Mapping[str, SizesCell]]:
-    """What is asked: an epoch of every run of the scenario's sweep; the last one if None.
-
-    Raises:
-        InputError: a run has no such epoch, or is not valid.
-    """
+    """What is asked: an epoch of every run of the scenario's sweep; the last one if None. An
+    InputError if a run has no such epoch, or is not valid."""
     cells = {}
     for name, single in scenario.runs().items():
         number = single.epochs if epoch is None else epoch
         if number > single.epochs:
             rule = f"must be at most {single.epochs}, the epochs of {name}"
-            problem = Problem("--epoch", rule, str(number), f"Add --set epochs={number}.")
-            raise InputError(problem, COMMAND_LINE)
+            refuse("--epoch", rule, str(number), f"Add --set epochs={number}.", COMMAND_LINE)
         cells[name] = SizesCell(name, single.to_dict(), number)
     document, files = stored([scenario])
     return Request(scenario.name, cells, {"scenario.yaml": document}, {"epoch": epoch}, files)
