@@ -260,6 +260,6 @@ def probe(
 ) -> None:
     """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and
     print it as a fragment that a scenario includes."""
-    from simshuffle.cli.sample_costs import probe as measure
+    from simshuffle.probe import probe as measure
 
     typer.echo(measure(folder).to_yaml(exchange=exchange), nl=False)
