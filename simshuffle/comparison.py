@@ -117,11 +117,8 @@ class Comparison:
 
 
 def side(reference: str | Path | Result | Scenario) -> Side:
-    """A result or its folder, or a scenario: one that is loaded, a file, or a name.
-
-    Raises:
-        InputError: it is none of these, or damaged.
-    """
+    """A result or its folder, or a scenario: one that is loaded, a file, or a name. Raises an
+    InputError if it is none of these, or damaged."""
     if isinstance(reference, Result):
         with tempfile.TemporaryDirectory() as place:
             kept = reference.save(Path(place) / reference.meta["fingerprint"], draw=False)
@@ -166,11 +163,7 @@ def _documents(result: Result) -> dict[str, Flat]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """What differs between the two.
-
-    Raises:
-        InputError: they are results of different kinds.
-    """
+    """What differs between the two. Raises an InputError if they are results of different kinds."""
     pairs = matched(a.asked, b.asked)
     asked = asked_apart(a.asked, b.asked, pairs)
     notes = matching(a.asked, b.asked, pairs)

@@ -74,11 +74,8 @@ class InputError(SimshuffleError, ValueError):
 
 
 def refuse(path: str, rule: str, value: str, remedy: str, source: str) -> NoReturn:
-    """Refuse an input for one problem: arguments as of `Problem`, and where it is.
-
-    Raises:
-        InputError: always.
-    """
+    """Refuse an input for one problem: arguments as of `Problem`, and where it is. Raises an
+    InputError."""
     raise InputError(Problem(path, rule, value, remedy), source)
 
 

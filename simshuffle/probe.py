@@ -104,15 +104,13 @@ class SampleCosts:
 
 
 def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> SampleCosts:
-    """Measure what a sample costs this host, on one core and files in the page cache.
+    """Measure what a sample costs this host, on one core and files in the page cache. Raises an
+    InputError if there are no files, they cannot be read or decoded, or Pillow is missing.
 
     Args:
         folder: of the files, which are only read; None makes photographs. What is written goes to
             the folder for temporary files.
         clock: tells the time.
-
-    Raises:
-        InputError: there are no files, they cannot be read or decoded, or Pillow is missing.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         try:
@@ -226,11 +224,7 @@ def _nbytes(image: Any) -> int:
 
 
 def pillow() -> Any:
-    """The module of images.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """The module of images. Raises an InputError if it is not installed."""
     try:
         return importlib.import_module("PIL.Image")
     except ImportError:
@@ -255,11 +249,7 @@ def _sample_of(coder: Coder, path: Path) -> Any:
 
 
 def files_below(folder: Path) -> SampleFiles:
-    """Files of the commonest suffix below a folder.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Files of the commonest suffix below a folder. Raises an InputError if there are none."""
     if not folder.is_dir():
         _refuse("must be a folder of files", str(folder), "Name that of your data set.")
     listed = [(path, path.stat().st_size) for path in islice(_paths(folder), MOST_LISTED)]

@@ -85,11 +85,7 @@ NetworkName = Annotated[
 
 
 def check_format(json: bool, to: str | None) -> None:
-    """See that JSON is not wanted beside the format ``to``.
-
-    Raises:
-        InputError: it is.
-    """
+    """See that JSON is not wanted beside the format ``to``. Raises an InputError if it is."""
     if json and to is not None:
         refuse("--to", "cannot be combined with --json", to, "Leave one out.", COMMAND_LINE)
 
@@ -143,11 +139,8 @@ _volume = {"quiet": False, "verbose": False}
 
 
 def set_volume(*, quiet: bool, verbose: bool) -> None:
-    """How much is said from now on, added to what was asked for before.
-
-    Raises:
-        InputError: less and more are asked for.
-    """
+    """How much is said from now on, added to what was asked for before. Raises an InputError if
+    less and more are asked for."""
     _volume["quiet"] |= quiet
     _volume["verbose"] |= verbose
     if _volume["quiet"] and _volume["verbose"]:

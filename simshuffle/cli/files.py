@@ -22,10 +22,7 @@ def check_place(
     stem: Path, *, replace: bool, option: str = "--out", ends: Iterable[str] = ("",)
 ) -> None:
     """See that the files ``stem`` with each of ``ends`` can be written; ``option`` says the name.
-
-    Raises:
-        InputError: they cannot.
-    """
+    Raises an InputError if they cannot."""
     problems = []
     if not is_name(stem.name):
         problems = [Problem(option, NAME_RULE, repr(stem.name), "For example mycluster.")]

@@ -140,11 +140,7 @@ def option_of(field: Field) -> Parameter:
 
 
 def _read(field: Field, given: Any) -> Any:
-    """What the words of an option say.
-
-    Raises:
-        InputError: they are none that it takes.
-    """
+    """What the words of an option say. Raises an InputError if they are none that it takes."""
     option = field.option
     if option.choices and given is not None and given not in option.choices:
         rule, remedy = (

@@ -115,11 +115,8 @@ def show(
 
 def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     """The network of a machine, or of a network's file, and its routing: one that is named in short
-    form, or that of the machine, or of the topology.
-
-    Raises:
-        InputError: there is no such machine or routing.
-    """
+    form, or that of the machine, or of the topology. Raises an InputError if there is no such
+    machine or routing."""
     from simshuffle.routing import Fabric, routing_by_levels, routing_named, routing_of
     from simshuffle.scenario.scenario import machine_of
 

@@ -210,11 +210,8 @@ def _fabric_of(of: Dumps, bandwidth: str | None, links_up: int | None) -> Import
 
 
 def _first_run(machine: Path) -> list[str]:
-    """The command of a first run on a machine's file, tried up to the check of its scenario.
-
-    Raises:
-        InputError: there is no run on it.
-    """
+    """The command of a first run on a machine's file, tried up to the check of its scenario. Raises
+    an InputError if there is no run on it."""
     from simshuffle.scenario.scenario import load_scenario, machine_of
 
     cluster, example = machine_of(str(machine)), load_scenario(EXAMPLE)
@@ -245,7 +242,8 @@ def machine_files(
     accelerator: str | None = None,
 ) -> dict[str, str]:
     """The texts of a machine's files by their names: ``file``, its network, and its forwarding
-    tables if there are any.
+    tables if there are any. Raises an InputError if GPUs do not share the adapters of a host
+    evenly.
 
     Args:
         file: the name of the machine's file.
@@ -254,9 +252,6 @@ def machine_files(
         tables: its forwarding tables.
         gpus: of a host; as many as adapter ports if None.
         accelerator: the key of step times; `ACCELERATOR` if None.
-
-    Raises:
-        InputError: GPUs do not share the adapters of a host evenly.
     """
     from simshuffle.cli.new_machine import links_of, scalar
     from simshuffle.cli.new_questions import QUESTIONS

@@ -67,14 +67,9 @@ def write_drafts(
     stem: Path, given: Mapping[str, str], dlio: Path | None = None, *, replace: bool = False
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
-    ``dlio`` is a file of DLIO in place of the answers that are not about the machine.
-
-    Returns:
-        The paths; and what is left out, a sentence each: of the strategies, or of DLIO's file.
-
-    Raises:
-        InputError: as `drafts`, `dlio_drafts` and `check_place`.
-    """
+    ``dlio`` is a file of DLIO in place of the answers that are not about the machine. Returns the
+    paths; and what is left out, a sentence each: of the strategies, or of DLIO's file. Raises an
+    InputError as `drafts`, `dlio_drafts` and `check_place`."""
     from simshuffle.cli.files import check_place, write_together
     from simshuffle.cli.new_dlio import dlio_drafts
     from simshuffle.cli.new_scenario import drafts

@@ -154,16 +154,13 @@ def rank_importance(
     its shard not yet sent.
 
     A sample that a rank sends to itself counts as sent. Samples received in the same epoch do not
-    count: they belong to the rank from the next epoch on.
+    count: they belong to the rank from the next epoch on. Returns (moments, M).
 
     Args:
         importance: (N,) of the samples, not negative.
         sample: (steps, M) what each rank sends, in this order.
         sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has
             samples.
-
-    Returns:
-        (moments, M).
     """
     kept = importance.copy()
     kept[sample.ravel()] = 0.0  # neutral to max and sum

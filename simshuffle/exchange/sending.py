@@ -121,11 +121,8 @@ class SendingStrategy(Paired):
         smallest shard has.
 
         Partners are drawn before samples, so strategies that differ only in the selection have the
-        same partners.
-
-        Raises:
-            InputError: an importance is needed, and the one given is not (N,) finite numbers from 0
-                on; or places are, or the epochs that samples were held.
+        same partners. Raises an InputError if an importance is needed, and the one given is not
+        (N,) finite numbers from 0 on; or places are, or the epochs that samples were held.
         """
         shards, rng, schedule = context.shards, context.rng, self.schedule
         world_size = len(shards.sizes)

@@ -74,11 +74,7 @@ PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
 
 
 def format_of(name: str) -> Format:
-    """The format of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The format of that name. Raises an InputError if there is none."""
     if name not in FORMATS:
         remedy = nearest(name, list(FORMATS))
         refuse("--to", "must be a format", repr(name), remedy, "command line")
@@ -106,7 +102,8 @@ def export(
     messages: str | None = None,
     replace: bool = False,
 ) -> list[str]:
-    """Write a run in the format ``to``.
+    """Write a run in the format ``to``. Returns what is to be said of it, a line each. Raises an
+    InputError if there is no such format, or ``out`` cannot be written.
 
     Args:
         source: the run.
@@ -116,12 +113,6 @@ def export(
         ranks: of a timeline: whose lanes are wanted.
         messages: of a timeline: of which ranks, or 'none'.
         replace: what is at ``out``, if it is a file, or a folder that was exported.
-
-    Returns:
-        What is to be said of it, a line each.
-
-    Raises:
-        InputError: there is no such format, or ``out`` cannot be written.
     """
     folder = not format_of(to).suffix
     check_out(out, folder=folder, replace=replace)
@@ -150,11 +141,7 @@ def export(
 
 
 def check_out(out: Path, *, folder: bool, replace: bool) -> None:
-    """See that an export can be written to ``out``.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """See that an export can be written to ``out``. Raises an InputError if it cannot."""
     try:
         rule, remedy = _in_the_way(out, folder, replace)
     except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte

@@ -53,10 +53,8 @@ def write(
     source: Source, path: Path, ranks: str | None, messages: str | None, tell: Tell
 ) -> list[str]:
     """Write a timeline to the file ``path``; ``ranks`` and ``messages`` as options of the verb.
-
-    Raises:
-        InputError: a rank that does not exist, or tables that are not what is simulated now.
-    """
+    Raises an InputError for a rank that does not exist, or tables that are not what is simulated
+    now."""
     parts = check_ranks(ranks, source.scenario.world_size)
     if messages not in {None, "chosen", "none"}:
         rule, remedy = "must be chosen or none", "Write one of them, or leave it out."

@@ -65,7 +65,8 @@ def read_source(
     *,
     sends: bool = False,
 ) -> Source:
-    """The run that is asked for.
+    """The run that is asked for. Raises an InputError if there is no such result, scenario, run,
+    epoch or iteration.
 
     Args:
         reference: a result folder of ``simshuffle run``, a scenario file, or a name below
@@ -75,9 +76,6 @@ def read_source(
         epochs: '2', '1,3' or '2-4'; the first if None.
         iteration: from 1; the first after which anything is sent if None.
         sends: the first run that exchanges samples is meant where none is named.
-
-    Raises:
-        InputError: there is no such result, scenario, run, epoch or iteration.
     """
     result, runs = _runs(reference, assigned or {})
     name = next(iter(runs)) if run is None else run

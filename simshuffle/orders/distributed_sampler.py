@@ -45,12 +45,9 @@ class DistributedSampler(Order):
     drop_last: bool = False
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch, as after ``set_epoch(epoch)``.
-
-        Raises:
-            InputError: no samples or readers, a seed out of range, too many samples, or fewer than
-                ranks with ``drop_last``, where PyTorch silently gives no rank any.
-        """
+        """The order of an epoch, as after ``set_epoch(epoch)``. Raises an InputError for no samples
+        or readers, a seed out of range, too many samples, or fewer than ranks with ``drop_last``,
+        where PyTorch silently gives no rank any."""
         check(data, readers, seed, epoch, 2**64)
         ranks = readers.world_size
         if data.size >= _MOST:

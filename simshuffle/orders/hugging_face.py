@@ -46,12 +46,8 @@ class HuggingFace(Order):
     }
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: fewer shards than a rank has workers, where the library stops those without
-                shards; or a buffer that is larger than the set.
-        """
+        """See `Order`. Raises an InputError for fewer shards than a rank has workers, where the
+        library stops those without shards; or a buffer that is larger than the set."""
         whole = len(data.samples) % readers.world_size != 0
         need_shards_for(
             data,

@@ -71,11 +71,7 @@ class Levanter(Order):
         return self.io_block_size
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: an era or a window is larger than the set.
-        """
+        """See `Order`. Raises an InputError if an era or a window is larger than the set."""
         if self.shuffle == "era":
             need_smaller("era_length", self.era_length, data)
         if self.shuffle == "block":

@@ -56,12 +56,8 @@ class Synchronised(Order):
     unit: ClassVar[Unit] = "sample"
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: the parts of the ranks are not of one size, so that they have no
-                permutation in common.
-        """
+        """See `Order`. Raises an InputError if the parts of the ranks are not of one size, so that
+        they have no permutation in common."""
         size, left = divmod(data.size, readers.world_size)
         if left or not size:
             rule = (

@@ -40,12 +40,8 @@ class TfData(Order):
     reshuffle: bool = True
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: fewer shards than ranks, where `shard` gives an empty set to some; or a
-                buffer that is larger than the set.
-        """
+        """See `Order`. Raises an InputError for fewer shards than ranks, where `shard` gives an
+        empty set to some; or a buffer that is larger than the set."""
         need_shards_for(
             data,
             "readers.ranks",

@@ -46,12 +46,8 @@ class WebDataset(Order):
     }
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: fewer shards than workers, where the library says that it found no samples;
-                or a buffer that is larger than the set.
-        """
+        """See `Order`. Raises an InputError for fewer shards than workers, where the library says
+        that it found no samples; or a buffer that is larger than the set."""
         streams = readers.world_size * readers.workers
         need_shards_for(
             data,

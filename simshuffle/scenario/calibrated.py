@@ -157,11 +157,7 @@ def shown(name: str, value: float) -> str:
 
 
 def read_fragment(path: Path) -> Fragment:
-    """The fragment in a file.
-
-    Raises:
-        InputError: with every problem of it.
-    """
+    """The fragment in a file. Raises an InputError with every problem of it."""
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         count = len(documents)
@@ -187,16 +183,13 @@ def include(
     """Set what the fragments hold that ``raw`` names under ``include``, in their order, and keep
     their records under ``calibrated``.
 
-    What the scenario sweeps stays swept.
+    What the scenario sweeps stays swept. Returns the file from which each key came.
 
     Args:
         raw: a scenario as plain values; its key ``include`` is taken away.
         folder: that of the scenario file; None for the working directory.
         put: sets a key.
         problems: whatever is wrong is added.
-
-    Returns:
-        The file from which each key came.
     """
     origin: dict[str, str] = {}
     for path in _paths(raw.pop("include", None), folder, problems):

@@ -118,11 +118,8 @@ class Cluster(Spec):
 
     @property
     def named_hosts(self) -> list[str] | None:
-        """The hosts that ``placement`` names; None if it is a rule.
-
-        Raises:
-            InputError: it is no node list.
-        """
+        """The hosts that ``placement`` names; None if it is a rule. Raises an InputError if it is
+        no node list."""
         if isinstance(self.placement, list):
             return self.placement
         return None if self.placement in PLACEMENTS else expanded(self.placement)
@@ -140,11 +137,8 @@ class Cluster(Spec):
         return with_faults(network, self.faults) if self.faults else network
 
     def cabling(self) -> Cabling:
-        """The cables of `sketch`.
-
-        Raises:
-            TopologyError: it has loose parts, no host, or a link without a positive bandwidth.
-        """
+        """The cables of `sketch`. Raises a TopologyError if it has loose parts, no host, or a link
+        without a positive bandwidth."""
         problems, cabling = checked(self.sketch(), "cluster.topology")
         if problems or cabling is None:
             raise TopologyError(problems, f"topology of {self.name}")

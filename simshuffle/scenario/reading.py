@@ -28,15 +28,13 @@ from simshuffle.spec.overrides import (
 def resolve(
     raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None
 ) -> tuple[dict[str, Any], list[Problem], dict[str, str]]:
-    """The plain values of a scenario that needs no other file.
+    """The plain values of a scenario that needs no other file. Returns the values; what is wrong;
+    and the fragment that each dotted key came from which one set.
 
     Args:
         raw: what the file holds.
         values: set instead, by dotted key.
         folder: of the file; None for the working directory.
-
-    Returns:
-        The values; what is wrong; and the fragment that each dotted key came from which one set.
     """
     plain: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []

@@ -254,11 +254,8 @@ def _part(**options: Any) -> Any:
 
 def words(values: Any) -> NDArray[np.int64]:
     """A named tuple of integers and arrays as compiled code reads it: every integer, and of every
-    array its address and its shape. It holds for as long as the tuple is kept.
-
-    Raises:
-        ValueError: an array is not C-contiguous.
-    """
+    array its address and its shape. It holds for as long as the tuple is kept. Raises a ValueError
+    if an array is not C-contiguous."""
     out: list[int] = []
     for name, value in zip(values._fields, values, strict=True):
         if not isinstance(value, np.ndarray):

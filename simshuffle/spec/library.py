@@ -41,11 +41,7 @@ def shipped_names(folder: str) -> list[str]:
 
 def find(reference: str, folder: str, beside: Path | None = None) -> Path:
     """The file that ``reference`` names: a path (from ``beside``, or the working directory), or a
-    shipped file's name.
-
-    Raises:
-        ScenarioError: there is none.
-    """
+    shipped file's name. Raises a ScenarioError if there is none."""
     given = Path(reference)
     with suppress(RuntimeError):  # a user without a home
         given = given.expanduser()
@@ -198,13 +194,9 @@ _UNFIT = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowE
 
 
 def read_yaml(path: Path) -> list[Any]:
-    """The documents of a YAML file, as plain Python values.
-
-    Raises:
-        ScenarioError: the file cannot be read, is not YAML, is larger than `MAX_YAML_LENGTH`,
-            `MAX_YAML_VALUES` or `MAX_YAML_DEPTH`, writes a key twice, or tries to construct
-            objects.
-    """
+    """The documents of a YAML file, as plain Python values. Raises a ScenarioError if the file
+    cannot be read, is not YAML, is larger than `MAX_YAML_LENGTH`, `MAX_YAML_VALUES` or
+    `MAX_YAML_DEPTH`, writes a key twice, or tries to construct objects."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_YAML_LENGTH + 1)
@@ -218,11 +210,8 @@ def read_yaml(path: Path) -> list[Any]:
 
 
 def read_value(text: str, path: str) -> Any:
-    """A single value in YAML, bounded as in `read_yaml`; ``path`` is the key that it is for.
-
-    Raises:
-        ScenarioError: it is not YAML, or not a plain value, or too large.
-    """
+    """A single value in YAML, bounded as in `read_yaml`; ``path`` is the key that it is for. Raises
+    a ScenarioError if it is not YAML, or not a plain value, or too large."""
     try:
         values = documents(text, path)
     except ScenarioError as error:
@@ -238,10 +227,7 @@ def read_value(text: str, path: str) -> Any:
 
 def documents(text: str, source: str) -> list[Any]:
     """The documents of a text in YAML, bounded as in `read_yaml`; ``source`` is where it is from.
-
-    Raises:
-        ScenarioError: it is not YAML, or too large.
-    """
+    Raises a ScenarioError if it is not YAML, or too large."""
     try:
         if len(text) > MAX_YAML_LENGTH:
             rule = f"must have at most {MAX_YAML_LENGTH} characters"
@@ -267,11 +253,8 @@ def shortened(text: str) -> str:
 
 def by_kind(text: str) -> dict[str, Any]:
     """The plain values of a record that is named by its kind, such as
-    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``.
-
-    Raises:
-        ScenarioError: a parameter is not written name=value, or cannot be set.
-    """
+    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``. Raises a ScenarioError if a
+    parameter is not written name=value, or cannot be set."""
     kind, _, arguments = text.partition(":")
     out: dict[str, Any] = {"kind": kind}
     for item in filter(None, arguments.split(",")):
@@ -303,10 +286,7 @@ def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     """The entry ``name`` of the catalog ``kind`` ('models' or 'datasets'), with its name in it.
-
-    Raises:
-        ScenarioError: there is no such entry.
-    """
+    Raises a ScenarioError if there is no such entry."""
     entries = _catalog(kind)
     if name not in entries:
         rule = f"no such entry among the {kind}"
