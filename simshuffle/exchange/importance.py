@@ -81,9 +81,8 @@ def selected(
     rng: np.random.Generator,
     held: Ints | None = None,
 ) -> Ints:
-    """The samples that each rank sends, in the order of sending: (count, M) sample numbers.
-
-    "At a epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)"
+    """The samples that each rank sends, in the order of sending: (count, M) sample numbers. "At a
+    epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)"
     (poster). It leaves open over which samples the sum runs, and what becomes of p_i once a sample
     is drawn. Here as in the authors' code (torch.multinomial on the rank's own losses, without
     replacement): the sum runs over the rank's shard, so that every rank sends equally many; samples
@@ -113,12 +112,10 @@ def selected(
 
 
 def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generator) -> Floats:
-    """(N,) numbers whose rising order within a shard is that of sending.
-
-    Drawing in proportion to w without replacement is to sort by -log(U) / w with U uniform
-    (Efraimidis and Spirakis, Information Processing Letters 97, 2006). The logarithm of it is
-    taken: it has the same order, and overflows for no importance.
-    """
+    """(N,) numbers whose rising order within a shard is that of sending. Drawing in proportion to w
+    without replacement is to sort by -log(U) / w with U uniform (Efraimidis and Spirakis,
+    Information Processing Letters 97, 2006). The logarithm of it is taken: it has the same order,
+    and overflows for no importance."""
     if selection == "highest":
         return -importance
     if selection == "lowest":
@@ -151,10 +148,9 @@ def rank_importance(
     rule: RankImportance, importance: Floats, shards: Shards, sample: Ints, sent: Ints
 ) -> Floats:
     """Importance of each rank at some moments of an epoch: the max, mean or sum over the samples of
-    its shard not yet sent.
-
-    A sample that a rank sends to itself counts as sent. Samples received in the same epoch do not
-    count: they belong to the rank from the next epoch on. Returns (moments, M).
+    its shard not yet sent. A sample that a rank sends to itself counts as sent. Samples received in
+    the same epoch do not count: they belong to the rank from the next epoch on. Returns (moments,
+    M).
 
     Args:
         importance: (N,) of the samples, not negative.

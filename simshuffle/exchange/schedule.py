@@ -253,11 +253,8 @@ class ExchangeSchedule(MessageSchedule, Pairing):
 
 def spread_over_iterations(quota: int, per_iteration: float, iterations: int) -> Ints:
     """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until
-    ``quota`` is used up.
-
-    What the floor leaves over is sent after the last iteration, so that the quota is met. Returns
-    (quota,) int64.
-    """
+    ``quota`` is used up. What the floor leaves over is sent after the last iteration, so that the
+    quota is met. Returns (quota,) int64."""
     carried = np.minimum(
         np.floor(per_iteration * np.arange(1, iterations + 1) + 1e-9), quota
     ).astype(np.int64)

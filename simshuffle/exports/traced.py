@@ -50,12 +50,10 @@ class TracedEpoch:
 
 
 def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
-    """Simulate the wanted epochs again. What was stored of them has to come out again.
-
-    Only the epochs from the first that is wanted on are simulated, but all of them where one
-    decides how the next is simulated. Raises an InputError if something else comes out than is
-    stored. Raises a SimshuffleError if it cannot be simulated.
-    """
+    """Simulate the wanted epochs again. What was stored of them has to come out again. Only the
+    epochs from the first that is wanted on are simulated, but all of them where one decides how the
+    next is simulated. Raises an InputError if something else comes out than is stored. Raises a
+    SimshuffleError if it cannot be simulated."""
     scenario, last = source.scenario, source.epochs[-1]
     together = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
     first = 1 if together else source.epoch

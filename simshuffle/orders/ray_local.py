@@ -38,8 +38,8 @@ class RayLocal(Order):
     buffer_size: int = Field(ge=1)
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`. Raises an InputError for fewer shards than ranks, where Ray gives no block to
-        some; or a buffer that is larger than the set."""
+        """See `Order`. Raises an InputError for fewer shards than ranks, where Ray gives no block
+        to some; or a buffer that is larger than the set."""
         need_shards_for(
             data, "readers.ranks", readers.world_size, "ranks", "Ray gives the others no block"
         )

@@ -181,9 +181,8 @@ def include(
     raw: dict[str, Any], folder: Path | None, put: Put, problems: list[Problem]
 ) -> dict[str, str]:
     """Set what the fragments hold that ``raw`` names under ``include``, in their order, and keep
-    their records under ``calibrated``.
-
-    What the scenario sweeps stays swept. Returns the file from which each key came.
+    their records under ``calibrated``. What the scenario sweeps stays swept. Returns the file from
+    which each key came.
 
     Args:
         raw: a scenario as plain values; its key ``include`` is taken away.

@@ -147,10 +147,8 @@ def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
 
 
 def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
-    """Make the paths of the files that a scenario names absolute, and note what the files hold.
-
-    So the resolved scenario stands alone.
-    """
+    """Make the paths of the files that a scenario names absolute, and note what the files hold. So
+    the resolved scenario stands alone."""
     for record in _naming_files(raw):
         beside = (folder or Path()) / record["path"]
         path = beside if is_file(beside) else Path(record["path"])

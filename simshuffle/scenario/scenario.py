@@ -184,11 +184,9 @@ _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_frac
 
 
 def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None) -> Scenario:
-    """The scenario of a file, or of a shipped one by its name below ``scenarios/``.
-
-    ``values`` are set by dotted key, such as ``{"world_size": 512, "workload.exchange":
-    "local_shuffle"}``. Raises a ScenarioError with every problem of the file.
-    """
+    """The scenario of a file, or of a shipped one by its name below ``scenarios/``. ``values`` are
+    set by dotted key, such as ``{"world_size": 512, "workload.exchange": "local_shuffle"}``. Raises
+    a ScenarioError with every problem of the file."""
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
         rule, remedy = "must hold one scenario", "Use load_scenarios for several."

@@ -213,13 +213,10 @@ class Blended:
 
     @property
     def pieces(self) -> float:
-        """Pieces of documents in a sequence, in the mean.
-
-        Between two tokens that follow one another a document ends with probability 1 / mean,
-        whatever the distribution; a window of S tokens has S - 1 such places. Where documents are
-        all alike, every g-th place alone can be such an end, g their greatest common divisor with
-        S, and a window then begins at one.
-        """
+        """Pieces of documents in a sequence, in the mean. Between two tokens that follow one
+        another a document ends with probability 1 / mean, whatever the distribution; a window of S
+        tokens has S - 1 such places. Where documents are all alike, every g-th place alone can be
+        such an end, g their greatest common divisor with S, and a window then begins at one."""
         if self.packing == "concatenate":
             alike = self.std == 0.0
             step = math.gcd(self.sequence_length, round(self.mean)) if alike else 1

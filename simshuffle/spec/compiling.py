@@ -220,11 +220,8 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
 
 def entry(function: F) -> F:
     """Compile ``function`` with numba, keeping its type; the machine code is cached on disk,
-    together with all that it calls.
-
-    numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so
-    their fingerprint is part of its name.
-    """
+    together with all that it calls. numba looks for changes in the file of ``function`` alone; what
+    it calls may stand in others, so their fingerprint is part of its name."""
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
     kernel = _njit(pipeline_class=_Compiler, **OPTIONS)(function)
     try:

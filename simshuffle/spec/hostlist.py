@@ -15,11 +15,10 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def expanded(text: str, most: int = MOST_HOSTS) -> list[str]:
-    """The names that a node list stands for, in its order.
-
-    Names stand between commas. A name may have numbers and ranges in brackets, in several places;
-    the last ones vary fastest. A range has the leading zeros of its lower end. Raises an InputError
-    if it is no such list, or one of too many names; its problem has no path.
+    """The names that a node list stands for, in its order. Names stand between commas. A name may
+    have numbers and ranges in brackets, in several places; the last ones vary fastest. A range has
+    the leading zeros of its lower end. Raises an InputError if it is no such list, or one of too
+    many names; its problem has no path.
 
     Args:
         text: the list; blanks around names count for nothing.

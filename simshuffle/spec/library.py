@@ -116,11 +116,9 @@ class _Loader(_Parsed):
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse YAML of too many values, too deep, or that hold themselves.
-
-    An alias is the same node again: nodes are few even where the values are too many to walk
-    through. So values are counted as if written out, before anything is constructed.
-    """
+    """Refuse YAML of too many values, too deep, or that hold themselves. An alias is the same node
+    again: nodes are few even where the values are too many to walk through. So values are counted
+    as if written out, before anything is constructed."""
     count = 0
     sizes: dict[str | None, tuple[int, int]] = {}  # values and depth of what an anchor names
     # of each node that is open: its anchor, the values before it, the depth of what is in it

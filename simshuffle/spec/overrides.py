@@ -215,13 +215,11 @@ def pin(axes: dict[Any, Any], key: str, value: Any, where: str, problems: list[P
 
 
 def read_axis(text: str) -> tuple[str, list[Any]]:
-    """The key and the values of an axis that is written KEY=V1,V2,... on a command line.
-
-    Values are read as YAML. A comma separates values unless it is within brackets or quotes, or a
-    parameter of a record follows that is named by its kind: these are two values of the key:
+    """The key and the values of an axis that is written KEY=V1,V2,... on a command line. Values are
+    read as YAML. A comma separates values unless it is within brackets or quotes, or a parameter of
+    a record follows that is named by its kind: these are two values of the key:
     ``workload.exchange=local_shuffle,importance_pair:exchange_fraction=0.1,lagging=true``. Raises
-    an InputError if it is not written so.
-    """
+    an InputError if it is not written so."""
     key, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not key or not listed:
         example = "For example world_size=128,256,512."
