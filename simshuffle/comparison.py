@@ -16,7 +16,7 @@ from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import report, side_by_side
 from simshuffle.results.console import html, terminal_text
 from simshuffle.results.table_io import rows as rows_of
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired

@@ -19,6 +19,7 @@ from simshuffle.cli.common import (
     print_parts,
     say,
 )
+from simshuffle.cli.files import check_place
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import ROUTINGS
@@ -91,7 +92,9 @@ def show(
         remedy = nearest(pattern, [*PATTERNS])
         refuse("--pattern", "no such pattern", repr(pattern), remedy, COMMAND_LINE)
     if (out := file_in(out, f"{Path(source).stem}.png")) is not None:
-        _check_out(out, force=force)
+        if out.suffix not in {".png", ".pdf"}:
+            refuse("--out", "must end in .png or .pdf", repr(str(out)), "Say a.png.", COMMAND_LINE)
+        check_place(out, replace=force)
     fabric, rule = _network_of(source, routing)
     survey = Survey(fabric)
     pattern = pattern or usual_pattern(survey)
@@ -145,18 +148,6 @@ def _fabric_in(source: str) -> ImportedFabric | None:
     return None
 
 
-def _check_out(out: Path, *, force: bool) -> None:
-    if out.suffix not in {".png", ".pdf"}:
-        problem = ("must end in .png or .pdf", repr(str(out)), "Say abci.png.")
-    elif not out.parent.is_dir():
-        problem = ("needs a folder that is there", str(out.parent), "Make it.")
-    elif out.exists() and not force:
-        problem = ("is there already", str(out), "Use --force to replace it.")
-    else:
-        return
-    refuse("--out", *problem, COMMAND_LINE)
-
-
 def _tables(
     made_of: dict[str, str],
     pattern: str,
@@ -203,7 +194,7 @@ def export(
     force: Force = False,
 ) -> None:
     """Write the network of NAME for another tool."""
-    from simshuffle.cli.files import check_place, write_together
+    from simshuffle.cli.files import write_together
     from simshuffle.exports.export import NETWORKS, format_of
     from simshuffle.fabrics.network import of_network
     from simshuffle.scenario.scenario import machine_of

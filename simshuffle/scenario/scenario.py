@@ -17,9 +17,8 @@ from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.model import ModelProfile, StepTimes
-from simshuffle.scenario.reading import resolve
+from simshuffle.scenario.reading import by_content, files, resolve
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
@@ -175,7 +174,7 @@ def _written(plain: Mapping[str, Any]) -> str:
 
 def stored(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
     """Scenarios as a result folder holds them. Returns their YAML documents, in which files are
-    named as `simshuffle.scenario.inputs` does; and these files by name."""
+    named as `simshuffle.scenario.reading` does; and these files by name."""
     plain = [scenario.to_dict() for scenario in scenarios]
     return "---\n".join(_written(by_content(values)) for values in plain), files(plain)
 

@@ -4,8 +4,9 @@ quantities with units."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,6 +21,8 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
 
+T = TypeVar("T")
+
 
 class Spec(BaseModel):
     """A record: immutable, no unknown keys, no silent conversions."""
@@ -27,6 +30,14 @@ class Spec(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
     )
+
+
+@dataclass(frozen=True)
+class Keyed(Generic[T]):
+    """What a cached function makes something of, which is the same for equal keys."""
+
+    key: Any  # hashable
+    of: T = field(compare=False)
 
 
 class Sourced(Spec):

@@ -102,17 +102,10 @@ CALLED = {
     "prefetch_factor": "prefetch",
 }
 """Keys as they are called elsewhere."""
-ELSEWHERE = {
-    "cluster.topology.routes": "Write cluster.routing: {kind: min_hop}, or leave it out: that is"
-    " what switches get that do not stand in levels."
-}
-"""What to write in place of keys that are gone."""
 
 
 def _other_key(path: str, location: Iterable[int | str], record: type[BaseModel]) -> str:
     """A remedy for an unknown key: what it is called here, or where it belongs."""
-    if path in ELSEWHERE:
-        return ELSEWHERE[path]
     steps = list(location)
     last, known = steps[-1], _known_keys(steps[:-1], record)
     meant = CALLED.get(str(last).lower(), str(last))
