@@ -100,17 +100,11 @@ def bench(
     hosts: int | None = None,
     gpus_per_host: int | None = None,
 ) -> Bench:
-    """The bench of a scenario, or of a machine with an allreduce that is chosen. Raises an
-    InputError if there is no such file, or a value is not valid, or there are too few GPUs.
-
-    Args:
-        name: a file, or the name of a shipped scenario or machine.
-        values: of the scenario or the machine, by dotted key.
-        algorithm: the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed`
-            gives what it leaves out.
-        allreduce: keys of the allreduce, after that.
-        hosts, gpus_per_host: that are used; None for those of the scenario, or all.
-    """
+    """The bench of a scenario or machine, a file or the name of a shipped one, with ``values`` set
+    by dotted key. ``algorithm`` is the allreduce as ``kind:key=value,...``, of which `completed`
+    gives what is left out, or '' for the scenario's; then ``allreduce`` sets keys of it. Hosts and
+    GPUs are those of the scenario, or all, if None. Raises an InputError if there is no such file,
+    or a value is not valid, or there are too few GPUs."""
     path, is_machine = _found(name)
     of: _Machine | Scenario
     if is_machine:

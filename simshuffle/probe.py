@@ -104,14 +104,10 @@ class SampleCosts:
 
 
 def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> SampleCosts:
-    """Measure what a sample costs this host, on one core and files in the page cache. Raises an
-    InputError if there are no files, they cannot be read or decoded, or Pillow is missing.
-
-    Args:
-        folder: of the files, which are only read; None makes photographs. What is written goes to
-            the folder for temporary files.
-        clock: tells the time.
-    """
+    """Measure what a sample costs this host, on one core and files in the page cache: those of
+    ``folder``, which are only read, or photographs that are made. What is written goes to the
+    folder for temporary files. Raises an InputError if there are no files, they cannot be read or
+    decoded, or Pillow is missing."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         try:
             files = photographs(Path(scratch)) if folder is None else files_below(folder)

@@ -20,16 +20,10 @@ MAP = "viridis_r"
 
 
 def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
-    """The switches of a network, and the cables between them by the busier of their directions.
-
-    Switches of a tree stand in rows, by their distance from the hosts. Switches that all have hosts
-    stand on a circle, those of a group side by side.
-
-    Args:
-        fabric: the network.
-        loads: (links,) messages on each.
-        pattern: what is sent, for people.
-    """
+    """The switches of a network, and the cables between them by the busier of their directions,
+    given the messages (links,) on each; ``pattern`` is what is sent, for people. Switches of a tree
+    stand in rows, by their distance from the hosts. Switches that all have hosts stand on a circle,
+    those of a group side by side."""
     place = _places(fabric)
     of, cabling = fabric.switches, fabric.cabling
     switch = fabric.number[cabling.ends]

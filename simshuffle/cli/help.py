@@ -49,16 +49,9 @@ def command(
     parameters: Iterable[Parameter] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a verb of ``app``. An `Option` of a parameter is made one of typer's; the
-    function is given the values that its words are read as, or refused.
-
-    Args:
-        app: the verbs of a module.
-        group: where the help lists it.
-        examples: whole commands, shown below the help.
-        name: of the verb; that of the function if None.
-        text: of the help; the docstring of the function if ''.
-        parameters: what options are made from; those of the function's own signature if empty.
-    """
+    function is given the values that its words are read as, or refused. The help lists it in
+    ``group``, with whole commands as ``examples``. Name, text of the help and what options are made
+    from are by default the function's own name, docstring and signature."""
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
         help_ = text or inspect.getdoc(verb) or ""

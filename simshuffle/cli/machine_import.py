@@ -242,17 +242,9 @@ def machine_files(
     accelerator: str | None = None,
 ) -> dict[str, str]:
     """The texts of a machine's files by their names: ``file``, its network, and its forwarding
-    tables if there are any. Raises an InputError if GPUs do not share the adapters of a host
-    evenly.
-
-    Args:
-        file: the name of the machine's file.
-        name: of the machine.
-        fabric: its network.
-        tables: its forwarding tables.
-        gpus: of a host; as many as adapter ports if None.
-        accelerator: the key of step times; `ACCELERATOR` if None.
-    """
+    tables if there are any. A host has ``gpus``, by default as many as adapter ports, and
+    ``accelerator`` is the key of their step times, by default `ACCELERATOR`. Raises an InputError
+    if GPUs do not share the adapters of a host evenly."""
     from simshuffle.cli.new_machine import links_of, scalar
     from simshuffle.cli.new_questions import QUESTIONS
     from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY

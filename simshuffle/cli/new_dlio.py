@@ -322,12 +322,9 @@ def dlio_drafts(
     name: str, path: Path, given: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The texts of the scenario ``name`` and of its machine, by the names of their files; and what
-    DLIO's file ``path`` says and they leave out, a sentence each.
-
-    ``given`` are answers to the questions about the machine, by name. Raises an InputError as
-    `read_dlio`; or an answer is missing, not valid or about what the file decides, or they do not
-    make a scenario.
-    """
+    DLIO's file ``path`` says and they leave out, a sentence each. ``given`` are answers to the
+    questions about the machine, by name. Raises an InputError as `read_dlio`; or if an answer is
+    missing, not valid or about what the file decides, or they do not make a scenario."""
     values, left_out = read_dlio(path)
     rule, remedy = "is decided by the file of DLIO", "Leave it out, and change what is written."
     by_file = {q.name: q.default for q in QUESTIONS if q.group != MACHINE}

@@ -124,14 +124,9 @@ def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
 
 
 def checked(texts: Mapping[str, str], origins: Mapping[str, str], source: str) -> Scenario:
-    """The scenario of texts, of which it is the first, and its machine another, with all runs.
-    Raises an InputError if they do not make a scenario.
-
-    Args:
-        texts: by the names of their files.
-        origins: what decides a dotted key of the scenario, for messages.
-        source: what they are made from, likewise.
-    """
+    """The scenario of texts by the names of their files, of which it is the first, and its machine
+    another, with all runs. For messages, ``origins`` say what decides a dotted key, and ``source``
+    what the texts are made from. Raises an InputError if they do not make a scenario."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             scenario = load_scenario(write_together(Path(folder), texts)[0])

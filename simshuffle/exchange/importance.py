@@ -148,16 +148,11 @@ def rank_importance(
     rule: RankImportance, importance: Floats, shards: Shards, sample: Ints, sent: Ints
 ) -> Floats:
     """Importance of each rank at some moments of an epoch: the max, mean or sum over the samples of
-    its shard not yet sent. A sample that a rank sends to itself counts as sent. Samples received in
-    the same epoch do not count: they belong to the rank from the next epoch on. Returns (moments,
-    M).
-
-    Args:
-        importance: (N,) of the samples, not negative.
-        sample: (steps, M) what each rank sends, in this order.
-        sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has
-            samples.
-    """
+    its shard not yet sent. A sample that a rank sends to itself counts as sent; samples received in
+    the same epoch do not count: they belong to the rank from the next epoch on. ``importance`` is
+    (N,) of the samples, not negative; ``sample`` (steps, M) what each rank sends, in this order;
+    ``sent`` (moments,) how many of them have been sent by then, fewer than the smallest shard has.
+    Returns (moments, M)."""
     kept = importance.copy()
     kept[sample.ravel()] = 0.0  # neutral to max and sum
     combine = np.maximum if rule == "max" else np.add

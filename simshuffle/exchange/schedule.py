@@ -210,18 +210,11 @@ class Pairing(Sourced):
     def targets(
         self, order: Ints, importance: Floats | None = None, places: Places | None = None
     ) -> Ints:
-        """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row.
-
-        Args:
-            order: (pairings, M) from `random_orders`.
-            importance: (pairings, M) of each rank when the pairing begins; for rules that need it,
-                which refuse None.
-            places: where the ranks are; for a ``partner_scope`` of less than all, which is refused
-                without.
-
-        Raises:
-            ValueError: what the partners depend on is not given.
-        """
+        """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row,
+        given the ``order`` (pairings, M) from `random_orders`, the ``importance`` (pairings, M) of
+        each rank when the pairing begins, for rules that need it, and the places of the ranks, for
+        a ``partner_scope`` of less than all. Raises a ValueError if what the partners depend on is
+        not given."""
         group = self._groups(order.shape[1], places)
         return self.rule.partners(Pool(order, group, importance, self.least_difference))
 

@@ -102,18 +102,11 @@ def export(
     messages: str | None = None,
     replace: bool = False,
 ) -> list[str]:
-    """Write a run in the format ``to``. Returns what is to be said of it, a line each. Raises an
-    InputError if there is no such format, or ``out`` cannot be written.
-
-    Args:
-        source: the run.
-        to: the name of a format.
-        out: the file, or the folder where the format is several files.
-        tell: told of the share that is done.
-        ranks: of a timeline: whose lanes are wanted.
-        messages: of a timeline: of which ranks, or 'none'.
-        replace: what is at ``out``, if it is a file, or a folder that was exported.
-    """
+    """Write a run in the format ``to`` to ``out``: a file, or a folder where the format is several
+    files. Of a timeline, ``ranks`` are those whose lanes are wanted, and ``messages`` of which
+    ranks, or 'none'. ``replace`` what is there, if it is a file, or a folder that was exported.
+    Returns what is to be said of it, a line each. Raises an InputError if there is no such format,
+    or ``out`` cannot be written."""
     folder = not format_of(to).suffix
     check_out(out, folder=folder, replace=replace)
     tell = tell or (lambda share: None)

@@ -289,13 +289,9 @@ class _Trace:
     def _placed(
         self, rank: Ints64, partner: Ints64, begin: Ints64, end: Ints64, kind: _End
     ) -> tuple[Ints64, Ints64]:
-        """(n,) process and thread of one end of every message: in the process of its rank, or among
-        the other ranks beside those that its partner has there.
-
-        Args:
-            rank, partner: (n,) of this end, and of the other one.
-            begin, end: (n,) ns of the slices.
-        """
+        """(n,) process and thread of one end of every message, given this rank, its partner, and
+        begin and end (ns) of the slice: in the process of its rank, or among the other ranks beside
+        those that its partner has there."""
         known = np.isin(rank, list(self._ranks))
         pid = np.where(known, self._offset + rank, self._others)
         owner = np.where(known, rank, partner)

@@ -65,18 +65,11 @@ def read_source(
     *,
     sends: bool = False,
 ) -> Source:
-    """The run that is asked for. Raises an InputError if there is no such result, scenario, run,
-    epoch or iteration.
-
-    Args:
-        reference: a result folder of ``simshuffle run``, a scenario file, or a name below
-            ``scenarios/``.
-        assigned: values of the scenario's keys; none for a result.
-        run: the name of a run; the first if None.
-        epochs: '2', '1,3' or '2-4'; the first if None.
-        iteration: from 1; the first after which anything is sent if None.
-        sends: the first run that exchanges samples is meant where none is named.
-    """
+    """The run that is asked for, of a result folder of ``simshuffle run``, a scenario file, or a
+    name below ``scenarios/``, of which values of keys may be ``assigned``. The first run if None
+    (if it ``sends``, the first that exchanges samples); the first epoch, of '2', '1,3' or '2-4';
+    the first iteration after which anything is sent. Raises an InputError if there is no such
+    result, scenario, run, epoch or iteration."""
     result, runs = _runs(reference, assigned or {})
     name = next(iter(runs)) if run is None else run
     if run is None and sends:

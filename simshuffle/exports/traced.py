@@ -163,14 +163,10 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
 
 
 def chosen_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[int, str]:
-    """The ranks that are requested, in their order, the slowest and the fastest first if they are
-    among many; and in brackets what is special about each, else ''. Raises an InputError if a rank
-    is not in the tables.
-
-    Args:
-        parts: from `check_ranks`.
-        tables: the phases of every epoch, perhaps of some ranks only.
-    """
+    """The ranks that are requested (``parts`` of `check_ranks`), in their order, the slowest and
+    the fastest first if they are among many; and in brackets what is special about each, else ''.
+    ``tables`` are the phases of every epoch, perhaps of some ranks only. Raises an InputError if a
+    rank is not in them."""
     seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
     there = np.unique(tables[0]["rank"].to_numpy())
     own = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]

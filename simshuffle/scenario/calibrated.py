@@ -180,16 +180,11 @@ list."""
 def include(
     raw: dict[str, Any], folder: Path | None, put: Put, problems: list[Problem]
 ) -> dict[str, str]:
-    """Set what the fragments hold that ``raw`` names under ``include``, in their order, and keep
-    their records under ``calibrated``. What the scenario sweeps stays swept. Returns the file from
-    which each key came.
-
-    Args:
-        raw: a scenario as plain values; its key ``include`` is taken away.
-        folder: that of the scenario file; None for the working directory.
-        put: sets a key.
-        problems: whatever is wrong is added.
-    """
+    """Set, with ``put``, what the fragments hold that ``raw`` names under ``include``, which is
+    taken away, in their order, and keep their records under ``calibrated``. What the scenario
+    sweeps stays swept. Paths begin from ``folder``, that of the scenario file, or the working
+    directory; whatever is wrong is added to ``problems``. Returns the file from which each key
+    came."""
     origin: dict[str, str] = {}
     for path in _paths(raw.pop("include", None), folder, problems):
         within = f"include {path}"

@@ -28,14 +28,9 @@ from simshuffle.spec.overrides import (
 def resolve(
     raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None
 ) -> tuple[dict[str, Any], list[Problem], dict[str, str]]:
-    """The plain values of a scenario that needs no other file. Returns the values; what is wrong;
-    and the fragment that each dotted key came from which one set.
-
-    Args:
-        raw: what the file holds.
-        values: set instead, by dotted key.
-        folder: of the file; None for the working directory.
-    """
+    """The plain values of a scenario that needs no other file, from what its file in ``folder``
+    holds (None: the working directory), and ``values`` set instead, by dotted key. Returns the
+    values; what is wrong; and the fragment that each dotted key came from which one set."""
     plain: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
     references = _references(plain, folder)

@@ -35,17 +35,10 @@ def put(
     references: References | None = None,
     create: bool = True,
 ) -> bool:
-    """Set a dotted key of ``raw`` to a copy of ``value``. Returns whether it was set.
-
-    Args:
-        raw: plain values; changed.
-        key: where.
-        value: what.
-        problems: what keeps it from being set is added.
-        references: names on the way that are replaced by what they name, so that a key of a named
-            record can be set.
-        create: make the mappings on the way that are missing; otherwise they are a problem.
-    """
+    """Set a dotted key of ``raw`` to a copy of ``value``; what keeps it from being set is added to
+    ``problems``. Names on the way that ``references`` know are replaced by what they name, so that
+    a key of a named record can be set. Mappings on the way that are missing are made, or a problem
+    unless ``create``. Returns whether it was set."""
     *parents, last = key.split(".")
     at: Any = raw
     for depth, part in enumerate(parents, 1):
@@ -126,15 +119,10 @@ def outermost_first(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid(axes: Mapping[str, Sequence[Any]], zipped: bool = False) -> list[dict[str, Any]]:
-    """The combinations of the values of several dotted keys. Returns a mapping of every key to its
-    value for each combination; without axes a single empty one. Raises an InputError where there
-    are `grid_problems`.
-
-    Args:
-        axes: the values of each key.
-        zipped: the first value of each key together, the second ones, and so on; otherwise every
-            value of a key with every one of the others, the last key varying fastest.
-    """
+    """The combinations of the values of several dotted keys, each a mapping; without axes a single
+    empty one. If ``zipped``, the first value of each key together, the second ones, and so on;
+    otherwise every value of a key with every one of the others, the last key varying fastest.
+    Raises an InputError where there are `grid_problems`."""
     if problems := grid_problems(axes, zipped):
         raise InputError(problems, "sweep")
     if not axes:
