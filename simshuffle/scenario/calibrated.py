@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import is_file, nearest, read_yaml
 from simshuffle.spec.overrides import related
-from simshuffle.spec.record import Fraction, NonNegative, Spec, full_problem
+from simshuffle.spec.record import Fraction, NonNegative, Spec
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import validated
 
@@ -129,9 +128,9 @@ class Fragment(Spec):
         return self
 
 
-def _bad(rule: str) -> PydanticCustomError:
+def _bad(rule: str) -> InputError:
     remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
-    return full_problem("", rule, "", remedy)
+    return InputError(Problem("", rule, "", remedy))
 
 
 def _plain(value: Any) -> Any:

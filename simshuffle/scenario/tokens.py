@@ -16,8 +16,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from simshuffle.errors import InputError, Problem
 from simshuffle.spec.arrays import Floats, Ints64
-from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, full_problem
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
 from simshuffle.spec.rng import stream
 
 COUNTED = 2**14
@@ -96,17 +97,17 @@ class Tokens(Spec):
     def _sources_can_be_blended(self) -> Tokens:
         names = [source.name for source in self.sources]
         if self.sources and not sum(source.weight for source in self.sources) > 0:
-            raise full_problem(
-                "sources", "must have a weight above 0", "none", "Write weight: 1 for one of them."
-            )
+            rule, remedy = "must have a weight above 0", "Write weight: 1 for one of them."
+            raise InputError(Problem("sources", rule, "none", remedy))
         for source in self.sources:
             if names.count(source.name) > 1:
                 rule, remedy = "must each have a name of its own", "Rename one of them."
-                raise full_problem("sources", rule, f"several '{source.name}'", remedy)
+                raise InputError(Problem("sources", rule, f"several '{source.name}'", remedy))
             if source.tokens < self.sequence_length:
                 rule = f"must have the {self.sequence_length} tokens of a sequence at least"
                 remedy = "Leave the source out, or lower sequence_length."
-                raise full_problem("sources", rule, f"{source.tokens} of '{source.name}'", remedy)
+                found = f"{source.tokens} of '{source.name}'"
+                raise InputError(Problem("sources", rule, found, remedy))
         return self
 
     @property

@@ -68,13 +68,6 @@ class Sourced(Spec):
         return values
 
 
-def full_problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
-    """What a validator raises to tell a problem of a ``key`` below its record in full; a ValueError
-    tells a rule alone."""
-    told = {"key": key, "rule": rule, "value": value, "remedy": remedy}
-    return PydanticCustomError("full", "{rule}", told)
-
-
 def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, Any]:
     """The JSON Schema of a quantity that is not negative, as it is written in a file; with
     ``positive`` not 0 either."""

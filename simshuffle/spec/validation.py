@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest, shortened
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -84,6 +84,8 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
         rule, remedy = _RULES[kind]
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
     told = detail.get("ctx", {})
+    if isinstance(error := told.get("error"), InputError):
+        return error.problems[0].below(path)
     if "remedy" in told:  # a record that tells its problem in full
         return Problem(told["key"], told["rule"], told["value"], told["remedy"]).below(path)
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
