@@ -15,11 +15,12 @@ from simshuffle.cli.common import (
     Force,
     NetworkName,
     To,
+    check_place,
     file_in,
     print_parts,
     say,
+    write_together,
 )
-from simshuffle.cli.files import check_place
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import ROUTINGS
@@ -194,7 +195,6 @@ def export(
     force: Force = False,
 ) -> None:
     """Write the network of NAME for another tool."""
-    from simshuffle.cli.files import write_together
     from simshuffle.exports.export import NETWORKS, format_of
     from simshuffle.fabrics.network import of_network
     from simshuffle.scenario.scenario import machine_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import Force, say
+from simshuffle.cli.common import NAME_RULE, Force, check_place, is_name, say, write_together
 from simshuffle.cli.help import command
 from simshuffle.cli.machine import tell
 from simshuffle.errors import refuse
@@ -133,7 +133,6 @@ def import_(
     force: Force = False,
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
-    from simshuffle.cli.files import NAME_RULE, check_place, is_name, write_together
     from simshuffle.fabrics.lfts import check_ways, read_tables
     from simshuffle.fabrics.reading import Dumps
 

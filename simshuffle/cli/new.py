@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import Force, say
+from simshuffle.cli.common import Force, check_place, say, write_together
 from simshuffle.cli.help import command, keyword
 from simshuffle.cli.new_questions import (
     BY_NAME,
@@ -43,8 +43,6 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     --batch-time and --gradients are given, and what --topology needs. With --from-dlio it asks
     nothing, and needs --hosts alone.
     """
-    from simshuffle.cli.files import check_place
-
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
     check_place(name, replace=force, option="NAME", ends=ENDS)
@@ -70,7 +68,6 @@ def write_drafts(
     ``dlio`` is a file of DLIO in place of the answers that are not about the machine. Returns the
     paths; and what is left out, a sentence each: of the strategies, or of DLIO's file. Raises an
     InputError as `drafts` and `dlio_drafts`."""
-    from simshuffle.cli.files import write_together
     from simshuffle.cli.new_dlio import dlio_drafts
     from simshuffle.cli.new_scenario import drafts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.cli.files import is_name
+from simshuffle.cli.common import is_name
 from simshuffle.cli.new_machine import machine_text, scalar
 from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked

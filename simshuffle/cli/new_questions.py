@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simshuffle.cli.files import NAME_RULE, is_name
+from simshuffle.cli.common import NAME_RULE, is_name
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import is_file, nearest, shipped_names
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simshuffle.allreduce import Ddp, Horovod
-from simshuffle.cli.files import write_together
+from simshuffle.cli.common import write_together
 from simshuffle.cli.new_machine import COLUMNS, filled, links_of, machine_text, scalar
 from simshuffle.cli.new_questions import (
     ALL_RANKS,

@@ -40,14 +40,8 @@ class _Generator(GenerateJsonSchema):
 
 
 class Definitions:
-    """The schemas of records, and of all records in them.
-
-    Args:
-        records: the records; none of them is a member of a union.
-
-    Attributes:
-        all: the schemas by name.
-    """
+    """The schemas of records, none of which is a member of a union, and of all records in them:
+    ``all``, by name."""
 
     def __init__(self, *records: type[BaseModel]) -> None:
         wanted: Any = [(record, "validation") for record in records]

@@ -88,7 +88,7 @@ def selected(
     replacement): the sum runs over the rank's shard, so that every rank sends equally many; samples
     are drawn one after the other, each in proportion to its importance among those not yet drawn;
     and they are sent in the order of drawing. A sample without importance is drawn only after all
-    that have some.
+    that have some. Raises a ValueError if what they are selected by is not given.
 
     Args:
         count: samples that each rank sends; at most the smallest shard.
@@ -96,9 +96,6 @@ def selected(
         rng: yields the same on every rank. It is asked for one number for each of the N samples, in
             their order, so a rank can work out its own part from its own importances.
         held: (N,) epochs that each sample has been with its rank; None will do but for 'oldest'.
-
-    Raises:
-        ValueError: what samples are selected by is not given.
     """
     if selection == "random":
         return shards.first(count)

@@ -112,14 +112,8 @@ RECEIVING = _End("messages coming in", "receiving from", "from", 1000)
 
 
 class _Trace:
-    """The lanes of a file.
-
-    Args:
-        file: where they go.
-        source: the run.
-        ranks: those that are shown, and what is said of each.
-        zero: s of simulated time at which the file begins.
-    """
+    """The lanes of a file: of a run, for the ``ranks`` that are shown, with what is said of each;
+    the file begins at ``zero`` s of simulated time."""
 
     def __init__(self, file: TraceFile, source: Source, ranks: dict[int, str], zero: float) -> None:
         self._file, self._source, self._ranks, self._zero = file, source, ranks, zero
