@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -20,6 +19,7 @@ import typer
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
 from simshuffle.scenario.options import assignments, machine_names, result_folders
+from simshuffle.spec.library import is_folder
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
@@ -47,13 +47,6 @@ def file_in(out: Path | None, name: str) -> Path | None:
     """The file that ``--out`` means: in a folder that is there, the one of the verb's own ``name``;
     None if nothing is said."""
     return out / name if out is not None and is_folder(out) else out
-
-
-def is_folder(path: Path) -> bool:
-    """Whether a folder is there; a name that cannot be is none."""
-    with suppress(OSError, ValueError):
-        return path.is_dir()
-    return False
 
 
 def is_name(text: str) -> bool:
@@ -87,10 +80,10 @@ def check_place(
 def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     """Write files of a folder, by their names, all whole or none, and return their paths; what is
     there is replaced."""
+    from simshuffle.results.folders import room_for
+
     written: list[Path] = []
-    with tempfile.TemporaryDirectory(
-        dir=folder, prefix=f".{next(iter(texts))[:40]}.part-", ignore_cleanup_errors=True
-    ) as room:
+    with room_for(folder / next(iter(texts)), folder) as room:
         for name, text in texts.items():
             Path(room, name).write_text(text, encoding="utf-8")
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from simshuffle.results.canvas import new_figure
+from simshuffle.results.folders import room_for
 from simshuffle.results.style import STYLE, metadata
 from simshuffle.routing.fabric import Fabric
 from simshuffle.spec.arrays import Floats, Ints, Ints64
@@ -59,7 +59,7 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as a file whose name ends in .png or .pdf, whole or not at all."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder:
+    with room_for(path, path.parent) as folder:
         draft = Path(folder, path.name)
         with matplotlib.rc_context(STYLE):
             figure.savefig(draft, dpi=300, metadata=metadata(path.suffix, ""))

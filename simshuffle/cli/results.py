@@ -17,7 +17,6 @@ from simshuffle.cli.common import (
     To,
     check_format,
     file_in,
-    is_folder,
     loaded,
     print_json,
     print_parts,
@@ -31,6 +30,7 @@ from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.presentation import KINDS
 from simshuffle.scenario.options import any_of, result_folders, scenario_names
+from simshuffle.spec.library import is_folder
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ def export(
     folder = out if kind.suffix and out is not None and is_folder(out) else None
     if out is not None and folder is None:  # before anything is read
         check_out(out, folder=not kind.suffix, replace=force)
-    found = read_source(source, set_ or {}, run, epoch, iteration, sends=kind.sends)
+    sends = "iteration" in kind.options
+    found = read_source(source, set_ or {}, run, epoch, iteration, sends=sends)
     if run is None and len(found.runs) > 1:
         say(f"Of {len(found.runs)} runs this is '{found.run}'; --run NAME names another.")
     path = (folder or Path()) / default_out(found, to) if folder or out is None else out

@@ -31,11 +31,6 @@ class Format:
     # 'ranks', 'messages'
     options: frozenset[str] = frozenset()
 
-    @property
-    def sends(self) -> bool:
-        """Whether it is made of the messages of an iteration."""
-        return "iteration" in self.options
-
 
 _ITERATION = frozenset({"epoch", "iteration"})
 FORMATS = {

@@ -13,7 +13,7 @@ import pandas as pd
 from simshuffle.errors import first_of, refuse
 from simshuffle.results.table_io import stacked
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import is_folder, nearest
 from simshuffle.spec.overrides import combination_name
 from simshuffle.study.long_table import long
 from simshuffle.study.registry import read_folder
@@ -96,7 +96,7 @@ def _runs(
     """The result, if it is one; and by the name of each run what the tables call it, and its
     scenario. Each of several seeds of a result is a run."""
     folder = Path(reference)
-    if not _is_folder(folder):
+    if not is_folder(folder):
         runs = all_runs(load_scenarios(reference, assigned))
         return None, {name: (name, single) for name, single in runs.items()}
     if assigned:
@@ -118,13 +118,6 @@ def _runs(
         for name, single in runs.items()
         for seed in range(single.seed, single.seed + seeds)
     }
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def spans(text: str) -> list[tuple[int, int]] | None:

@@ -78,6 +78,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` is a folder; False for what cannot be a path."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def nearest(word: str, words: list[str]) -> str:
     """A remedy that names the closest of ``words`` and then all of them."""
     close = difflib.get_close_matches(word, words, 1)
