@@ -215,19 +215,14 @@ class Pairing(Sourced):
         each rank when the pairing begins, for rules that need it, and the places of the ranks, for
         a ``partner_scope`` of less than all. Raises a ValueError if what the partners depend on is
         not given."""
-        group = self._groups(order.shape[1], places)
-        return self.rule.partners(Pool(order, group, importance, self.least_difference))
-
-    def _groups(self, world_size: int, places: Places | None) -> Ints:
-        """(M,) number of the group of each rank."""
         if self.partner_scope == "all":
-            return np.zeros(world_size, np.int64)
-        if places is None:
-            raise ValueError(
-                f"partners of the same {self.partner_scope} need the places of the ranks"
-            )
-        group: Ints = getattr(places, self.partner_scope)
-        return group
+            group: Ints = np.zeros(order.shape[1], np.int64)
+        elif places is None:
+            rule = f"partners of the same {self.partner_scope} need the places of the ranks"
+            raise ValueError(rule)
+        else:
+            group = getattr(places, self.partner_scope)
+        return self.rule.partners(Pool(order, group, importance, self.least_difference))
 
 
 class ExchangeSchedule(MessageSchedule, Pairing):

@@ -157,20 +157,18 @@ class Tokens(Spec):
         is 1 for all. Drawn with the same numbers they are the samples of `draw_nbytes`."""
         if self.attention == "full":
             return None
-        return self._work(self._drawn(rng, count).squares, attention_share)
+        # (1 - a) + a of the sum of l^2 over S^2
+        attended = self._drawn(rng, count).squares / self.sequence_length**2
+        work = 1.0 - attention_share * (1.0 - attended)
+        if self.normalised:
+            work /= 1.0 - attention_share * (1.0 - self._attended)
+        return work
 
     def mean_work(self, attention_share: float) -> float:
         """The mean of `draw_work`."""
         if self.attention == "full" or self.normalised:
             return 1.0
         return 1.0 - attention_share * (1.0 - self._attended)
-
-    def _work(self, squares: Floats, attention_share: float) -> Floats:
-        """(1 - a) + a of the sum of l^2 over S^2."""
-        work = 1.0 - attention_share * (1.0 - squares / self.sequence_length**2)
-        if self.normalised:
-            work /= 1.0 - attention_share * (1.0 - self._attended)
-        return work
 
     @property
     def _attended(self) -> float:
