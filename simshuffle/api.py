@@ -66,16 +66,9 @@ def run(
 
 def compare(a: Comparable, b: Comparable) -> Comparison:
     """What differs between two results, or two scenarios: in what was asked, and in what came out.
-
-    Args:
-        a, b: each a result or its folder, or a scenario, its file or its name.
-
-    Returns:
-        Tables of what differs; printed, what ``simshuffle compare`` prints.
-
-    Raises:
-        InputError: one of them cannot be read, or they are results of different kinds.
-    """
+    Each is a result or its folder, or a scenario, its file or its name. Returns tables of what
+    differs; printed, what ``simshuffle compare`` prints. Raises an InputError if one of them cannot
+    be read, or they are results of different kinds."""
     return comparison.compare(comparison.side(a), comparison.side(b))
 
 

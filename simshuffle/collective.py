@@ -101,19 +101,11 @@ def bench(
     hosts: int | None = None,
     gpus_per_host: int | None = None,
 ) -> Bench:
-    """The bench of a scenario, or of a machine with an allreduce that is chosen.
-
-    Args:
-        name: a file, or the name of a shipped scenario or machine.
-        values: of the scenario or the machine, by dotted key.
-        algorithm: the allreduce, as ``kind:key=value,...``, or '' for the scenario's; `completed`
-            gives what it leaves out.
-        allreduce: keys of the allreduce, after that.
-        hosts, gpus_per_host: that are used; None for those of the scenario, or all.
-
-    Raises:
-        InputError: there is no such file, or a value is not valid, or there are too few GPUs.
-    """
+    """The bench of a scenario or machine, a file or the name of a shipped one, with ``values`` set
+    by dotted key. ``algorithm`` is the allreduce as ``kind:key=value,...``, of which `completed`
+    gives what is left out, or '' for the scenario's; then ``allreduce`` sets keys of it. Hosts and
+    GPUs are those of the scenario, or all, if None. Raises an InputError if there is no such file,
+    or a value is not valid, or there are too few GPUs."""
     path, is_machine = _found(name)
     of: _Machine | Scenario
     if is_machine:
@@ -166,11 +158,8 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
 
 
 def sizes(text: str) -> tuple[float, ...]:
-    """Bytes of buffers, from a list such as '8 B,1 MiB'.
-
-    Raises:
-        InputError: one of them is no size, or holds no whole number of elements.
-    """
+    """Bytes of buffers, from a list such as '8 B,1 MiB'. Raises an InputError if one of them is no
+    size, or holds no whole number of elements."""
     found, problems = [], []
     for part in map(str.strip, text.split(",")):
         try:
@@ -319,11 +308,8 @@ class Measurement:
 def measure(
     bench: Bench, sizes: Sequence[float], progress: Callable[[float], None] | None = None
 ) -> Measurement:
-    """Each allreduce of ``sizes`` bytes alone; ``progress`` is told the share of them done.
-
-    Raises:
-        InputError: the network is simulated packet by packet, and there are too many of them.
-    """
+    """Each allreduce of ``sizes`` bytes alone; ``progress`` is told the share of them done. Raises
+    an InputError if the network is simulated packet by packet, and there are too many of them."""
     if isinstance(bench.network, Packet):
         domain_of, mtu = bench.resources.domain_of, bench.network.mtu
         flows = (bench.allreduce.flows(domain_of, nbytes) for nbytes in sizes)

@@ -16,7 +16,7 @@ from simshuffle.errors import SimshuffleError, refuse
 from simshuffle.results import report, side_by_side
 from simshuffle.results.console import html, terminal_text
 from simshuffle.results.table_io import rows as rows_of
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.spec.library import documents
 from simshuffle.study.matching import Asked, Flat, asked_apart, flat, matched, matching, paired
@@ -117,11 +117,8 @@ class Comparison:
 
 
 def side(reference: str | Path | Result | Scenario) -> Side:
-    """A result or its folder, or a scenario: one that is loaded, a file, or a name.
-
-    Raises:
-        InputError: it is none of these, or damaged.
-    """
+    """A result or its folder, or a scenario: one that is loaded, a file, or a name. Raises an
+    InputError if it is none of these, or damaged."""
     if isinstance(reference, Result):
         with tempfile.TemporaryDirectory() as place:
             kept = reference.save(Path(place) / reference.meta["fingerprint"], draw=False)
@@ -166,11 +163,7 @@ def _documents(result: Result) -> dict[str, Flat]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """What differs between the two.
-
-    Raises:
-        InputError: they are results of different kinds.
-    """
+    """What differs between the two. Raises an InputError if they are results of different kinds."""
     pairs = matched(a.asked, b.asked)
     asked = asked_apart(a.asked, b.asked, pairs)
     notes = matching(a.asked, b.asked, pairs)

@@ -58,15 +58,13 @@ WORD: Style = {}
 
 
 def verdict(scenario: Scenario, run: str) -> Row:
-    """All that is known of a run: plain values, which JSON can hold.
-
-    Seconds of an iteration are ``compute_s``, which is the sum of ``compute`` without its
-    ``slowed_s``, ``allreduce_s``, and ``exchange_s``, which is the sum of ``exchange``'s. Those of
-    an epoch are ``resources_s`` by resource, and ``epoch_s``, a lower bound. ``warnings`` have key,
-    rule, value and remedy. ``offers`` are strategies to compare this one with; ``holds`` is the
-    kind of its own, if hosts hold samples. ``simulation_s`` is right within the factor
-    ``simulation_within`` in 9 of 10 runs, as the ``simulation_timed`` ones on this machine say.
-    """
+    """All that is known of a run: plain values, which JSON can hold. Seconds of an iteration are
+    ``compute_s``, which is the sum of ``compute`` without its ``slowed_s``, ``allreduce_s``, and
+    ``exchange_s``, which is the sum of ``exchange``'s. Those of an epoch are ``resources_s`` by
+    resource, and ``epoch_s``, a lower bound. ``warnings`` have key, rule, value and remedy.
+    ``offers`` are strategies to compare this one with; ``holds`` is the kind of its own, if hosts
+    hold samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of 10 runs,
+    as the ``simulation_timed`` ones on this machine say."""
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
     calibration = calibrations().get(work.kind, Calibration())
     where, exchange = held_in(scenario) or "ssd", scenario.workload.exchange

@@ -95,20 +95,12 @@ def verify(
     progress: Progress | None = None,
     tolerance: float | None = None,
 ) -> Verification:
-    """Do again what is in a result folder, from what it holds.
-
-    Args:
-        folder: of any verb's result.
-        executor, progress: as of `simshuffle.study.engine.run`.
-        tolerance: see `Rule`; None for 0 where the same versions and code made the result, else
-            `TOLERANCE`.
-
-    Raises:
-        InputError: the folder holds no whole result, or not all that was asked; or the tolerance is
-            none.
-        SimshuffleError: it cannot be done again.
-        Interrupted: by Ctrl-C or SIGTERM. Nothing is left.
-    """
+    """Do again what is in the result folder of any verb, from what it holds. ``executor`` and
+    ``progress`` are as of `simshuffle.study.engine.run`; for the tolerance see `Rule`, None is 0
+    where the same versions and code made the result, else `TOLERANCE`. Raises an InputError if the
+    folder holds no whole result, or not all that was asked, or the tolerance is none; a
+    SimshuffleError if it cannot be done again; Interrupted by Ctrl-C or SIGTERM, when nothing is
+    left."""
     if tolerance is not None and not 0 <= tolerance < 1:
         rule = "must be from 0 to below 1"
         refuse("--tolerance", rule, f"{tolerance:g}", "Try 1e-9.", COMMAND_LINE)

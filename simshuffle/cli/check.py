@@ -12,10 +12,12 @@ from simshuffle.cli.common import (
     Set,
     To,
     check_format,
+    check_place,
     file_in,
     print_json,
     print_parts,
     say,
+    write_together,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
@@ -134,8 +136,6 @@ def schema(
     # yaml-language-server: $schema=scenario.schema.json
     """
     import json
-
-    from simshuffle.cli.files import check_place, write_together
 
     if what not in KNOWN:
         rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."

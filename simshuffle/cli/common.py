@@ -1,10 +1,13 @@
-"""What the verbs share: options, how results are printed, progress, messages."""
+"""What the verbs share: options, files that are written whole or not at all, how results are
+printed, progress, messages."""
 
 from __future__ import annotations
 
 import gc
 import json as json_
 import logging
+import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.errors import SimshuffleWarning, refuse
+from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
 from simshuffle.scenario.options import assignments, machine_names, result_folders
+from simshuffle.spec.library import is_folder
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
@@ -36,17 +40,66 @@ OUT_FILE = "FILE|FOLDER"
 """What the help calls the ``--out`` of verbs that write a file, see `file_in`."""
 
 
+NAME_RULE = "must be letters, digits, '.', '_' and '-'"
+
+
 def file_in(out: Path | None, name: str) -> Path | None:
     """The file that ``--out`` means: in a folder that is there, the one of the verb's own ``name``;
     None if nothing is said."""
     return out / name if out is not None and is_folder(out) else out
 
 
-def is_folder(path: Path) -> bool:
-    """Whether a folder is there; a name that cannot be is none."""
-    with suppress(OSError, ValueError):
-        return path.is_dir()
-    return False
+def is_name(text: str) -> bool:
+    """Whether something may be called so."""
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", text) is not None
+
+
+def check_place(
+    stem: Path, *, replace: bool, option: str = "--out", ends: Iterable[str] = ("",)
+) -> None:
+    """See that the files ``stem`` with each of ``ends`` can be written; ``option`` says the name.
+    Raises an InputError if they cannot."""
+    problems = []
+    if not is_name(stem.name):
+        problems = [Problem(option, NAME_RULE, repr(stem.name), "For example mycluster.")]
+    elif not stem.parent.is_dir():
+        rule = "must be in a folder that is there"
+        problems = [Problem(option, rule, str(stem), "Make the folder.")]
+    else:
+        for path in (stem.parent / f"{stem.name}{end}" for end in ends):
+            if path.is_dir():
+                rule = "must not be that of a folder"
+                problems.append(Problem(option, rule, str(path), "Choose another name."))
+            elif os.path.lexists(path) and not replace:
+                remedy = "Choose another name, or use --force to replace it."
+                problems.append(Problem(option, "must not be there already", str(path), remedy))
+    if problems:
+        raise InputError(problems, "new files")
+
+
+def write_together(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files of a folder, by their names, all whole or none, and return their paths; what is
+    there is replaced."""
+    from simshuffle.results.folders import room_for
+
+    written: list[Path] = []
+    with room_for(folder / next(iter(texts)), folder) as room:
+        for name, text in texts.items():
+            Path(room, name).write_text(text, encoding="utf-8")
+        try:
+            for name in texts:
+                place = folder / name
+                if os.path.lexists(place):
+                    place.rename(Path(room, f"old-{name}"))
+                written.append(place)
+                Path(room, name).rename(place)
+        except BaseException:
+            for place in written:
+                place.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    Path(room, f"old-{place.name}").rename(place)
+            raise
+    return written
 
 
 def loaded() -> None:
@@ -85,11 +138,7 @@ NetworkName = Annotated[
 
 
 def check_format(json: bool, to: str | None) -> None:
-    """See that JSON is not wanted beside the format ``to``.
-
-    Raises:
-        InputError: it is.
-    """
+    """See that JSON is not wanted beside the format ``to``. Raises an InputError if it is."""
     if json and to is not None:
         refuse("--to", "cannot be combined with --json", to, "Leave one out.", COMMAND_LINE)
 
@@ -143,11 +192,8 @@ _volume = {"quiet": False, "verbose": False}
 
 
 def set_volume(*, quiet: bool, verbose: bool) -> None:
-    """How much is said from now on, added to what was asked for before.
-
-    Raises:
-        InputError: less and more are asked for.
-    """
+    """How much is said from now on, added to what was asked for before. Raises an InputError if
+    less and more are asked for."""
     _volume["quiet"] |= quiet
     _volume["verbose"] |= verbose
     if _volume["quiet"] and _volume["verbose"]:

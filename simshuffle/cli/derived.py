@@ -51,13 +51,8 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
 
 
 def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str | None) -> None:
-    """Find the result of a verb or make it, and show it.
-
-    Raises:
-        SimshuffleError: what is asked is not valid, the folder cannot be used, or the study fails.
-        Stopped: some of it is kept.
-        Exit: some of its cells are lost, or the result is no answer.
-    """
+    """Find the result of a verb or make it, and show it. Raises Exit if some of its cells are lost,
+    or the result is no answer."""
     from simshuffle.study.perform import Performance, Teller
 
     options = filled(verb.options, values, COMMAND_LINE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import matplotlib
@@ -12,6 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from simshuffle.results.canvas import new_figure
+from simshuffle.results.folders import room_for
 from simshuffle.results.style import STYLE, metadata
 from simshuffle.routing.fabric import Fabric
 from simshuffle.spec.arrays import Floats, Ints, Ints64
@@ -20,16 +20,10 @@ MAP = "viridis_r"
 
 
 def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
-    """The switches of a network, and the cables between them by the busier of their directions.
-
-    Switches of a tree stand in rows, by their distance from the hosts. Switches that all have hosts
-    stand on a circle, those of a group side by side.
-
-    Args:
-        fabric: the network.
-        loads: (links,) messages on each.
-        pattern: what is sent, for people.
-    """
+    """The switches of a network, and the cables between them by the busier of their directions,
+    given the messages (links,) on each; ``pattern`` is what is sent, for people. Switches of a tree
+    stand in rows, by their distance from the hosts. Switches that all have hosts stand on a circle,
+    those of a group side by side."""
     place = _places(fabric)
     of, cabling = fabric.switches, fabric.cabling
     switch = fabric.number[cabling.ends]
@@ -65,7 +59,7 @@ def fabric_figure(fabric: Fabric, loads: Ints, pattern: str) -> Figure:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as a file whose name ends in .png or .pdf, whole or not at all."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}.") as folder:
+    with room_for(path, path.parent) as folder:
         draft = Path(folder, path.name)
         with matplotlib.rc_context(STYLE):
             figure.savefig(draft, dpi=300, metadata=metadata(path.suffix, ""))

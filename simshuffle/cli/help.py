@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
-from simshuffle.errors import InputError, Problem
-from simshuffle.study.options import Argument, Field, Option, Words, plain_type, words
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.study.options import COMMAND_LINE, Argument, Field, Option, Words, plain_type, words
 from simshuffle.study.registry import APART
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
@@ -49,16 +49,9 @@ def command(
     parameters: Iterable[Parameter] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a verb of ``app``. An `Option` of a parameter is made one of typer's; the
-    function is given the values that its words are read as, or refused.
-
-    Args:
-        app: the verbs of a module.
-        group: where the help lists it.
-        examples: whole commands, shown below the help.
-        name: of the verb; that of the function if None.
-        text: of the help; the docstring of the function if ''.
-        parameters: what options are made from; those of the function's own signature if empty.
-    """
+    function is given the values that its words are read as, or refused. The help lists it in
+    ``group``, with whole commands as ``examples``. Name, text of the help and what options are made
+    from are by default the function's own name, docstring and signature."""
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
         help_ = text or inspect.getdoc(verb) or ""
@@ -140,11 +133,7 @@ def option_of(field: Field) -> Parameter:
 
 
 def _read(field: Field, given: Any) -> Any:
-    """What the words of an option say.
-
-    Raises:
-        InputError: they are none that it takes.
-    """
+    """What the words of an option say. Raises an InputError if they are none that it takes."""
     option = field.option
     if option.choices and not option.many and given not in (None, *option.choices):
         rule, remedy = (

@@ -15,9 +15,11 @@ from simshuffle.cli.common import (
     Force,
     NetworkName,
     To,
+    check_place,
     file_in,
     print_parts,
     say,
+    write_together,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
@@ -91,7 +93,9 @@ def show(
         remedy = nearest(pattern, [*PATTERNS])
         refuse("--pattern", "no such pattern", repr(pattern), remedy, COMMAND_LINE)
     if (out := file_in(out, f"{Path(source).stem}.png")) is not None:
-        _check_out(out, force=force)
+        if out.suffix not in {".png", ".pdf"}:
+            refuse("--out", "must end in .png or .pdf", repr(str(out)), "Say a.png.", COMMAND_LINE)
+        check_place(out, replace=force)
     fabric, rule = _network_of(source, routing)
     survey = Survey(fabric)
     pattern = pattern or usual_pattern(survey)
@@ -115,11 +119,8 @@ def show(
 
 def _network_of(source: str, routing: str | None) -> tuple[Fabric, RoutingRule]:
     """The network of a machine, or of a network's file, and its routing: one that is named in short
-    form, or that of the machine, or of the topology.
-
-    Raises:
-        InputError: there is no such machine or routing.
-    """
+    form, or that of the machine, or of the topology. Raises an InputError if there is no such
+    machine or routing."""
     from simshuffle.routing import Fabric, routing_by_levels, routing_named, routing_of
     from simshuffle.scenario.scenario import machine_of
 
@@ -146,18 +147,6 @@ def _fabric_in(source: str) -> ImportedFabric | None:
     if is_file(path) and (path.suffix not in {".yaml", ".yml"} or is_fabric(path)):
         return read_fabric(path)
     return None
-
-
-def _check_out(out: Path, *, force: bool) -> None:
-    if out.suffix not in {".png", ".pdf"}:
-        problem = ("must end in .png or .pdf", repr(str(out)), "Say abci.png.")
-    elif not out.parent.is_dir():
-        problem = ("needs a folder that is there", str(out.parent), "Make it.")
-    elif out.exists() and not force:
-        problem = ("is there already", str(out), "Use --force to replace it.")
-    else:
-        return
-    refuse("--out", *problem, COMMAND_LINE)
 
 
 def _tables(
@@ -206,7 +195,6 @@ def export(
     force: Force = False,
 ) -> None:
     """Write the network of NAME for another tool."""
-    from simshuffle.cli.files import check_place, write_together
     from simshuffle.exports.export import NETWORKS, format_of
     from simshuffle.fabrics.imported import of_network
     from simshuffle.scenario.scenario import machine_of
@@ -260,6 +248,6 @@ def probe(
 ) -> None:
     """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and
     print it as a fragment that a scenario includes."""
-    from simshuffle.cli.sample_costs import probe as measure
+    from simshuffle.probe import probe as measure
 
     typer.echo(measure(folder).to_yaml(exchange=exchange), nl=False)

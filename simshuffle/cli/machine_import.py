@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import Force, say
+from simshuffle.cli.common import NAME_RULE, Force, check_place, is_name, say, write_together
 from simshuffle.cli.help import command
 from simshuffle.cli.machine import tell
 from simshuffle.errors import refuse
@@ -133,7 +133,6 @@ def import_(
     force: Force = False,
 ) -> None:
     """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
-    from simshuffle.cli.files import NAME_RULE, check_place, is_name, write_together
     from simshuffle.fabrics.lfts import check_ways, read_tables
     from simshuffle.fabrics.reading import Dumps
 
@@ -210,11 +209,8 @@ def _fabric_of(of: Dumps, bandwidth: str | None, links_up: int | None) -> Import
 
 
 def _first_run(machine: Path) -> list[str]:
-    """The command of a first run on a machine's file, tried up to the check of its scenario.
-
-    Raises:
-        InputError: there is no run on it.
-    """
+    """The command of a first run on a machine's file, tried up to the check of its scenario. Raises
+    an InputError if there is no run on it."""
     from simshuffle.scenario.scenario import load_scenario, machine_of
 
     cluster, example = machine_of(str(machine)), load_scenario(EXAMPLE)
@@ -245,19 +241,9 @@ def machine_files(
     accelerator: str | None = None,
 ) -> dict[str, str]:
     """The texts of a machine's files by their names: ``file``, its network, and its forwarding
-    tables if there are any.
-
-    Args:
-        file: the name of the machine's file.
-        name: of the machine.
-        fabric: its network.
-        tables: its forwarding tables.
-        gpus: of a host; as many as adapter ports if None.
-        accelerator: the key of step times; `ACCELERATOR` if None.
-
-    Raises:
-        InputError: GPUs do not share the adapters of a host evenly.
-    """
+    tables if there are any. A host has ``gpus``, by default as many as adapter ports, and
+    ``accelerator`` is the key of their step times, by default `ACCELERATOR`. Raises an InputError
+    if GPUs do not share the adapters of a host evenly."""
     from simshuffle.cli.new_machine import links_of, scalar
     from simshuffle.cli.new_questions import QUESTIONS
     from simshuffle.fabrics.imported import CABLE_LATENCY, SWITCH_LATENCY

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from simshuffle.cli.common import Force, say
+from simshuffle.cli.common import Force, check_place, say, write_together
 from simshuffle.cli.help import command, keyword
 from simshuffle.cli.new_questions import (
     BY_NAME,
@@ -43,8 +43,6 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     --batch-time and --gradients are given, and what --topology needs. With --from-dlio it asks
     nothing, and needs --hosts alone.
     """
-    from simshuffle.cli.files import check_place
-
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
     check_place(name, replace=force, option="NAME", ends=ENDS)
@@ -56,7 +54,7 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
         asked = asked_of(answers[TOPOLOGY])
         words = [word for q in asked for word in (q.option, answers[q.name])]
         say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
-    (scenario, machine), warnings = write_drafts(name, answers, from_dlio, replace=force)
+    (scenario, machine), warnings = write_drafts(name, answers, from_dlio)
     for text in warnings:
         say(f"Warning: {text}" if from_dlio else text)
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
@@ -64,22 +62,15 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
 
 
 def write_drafts(
-    stem: Path, given: Mapping[str, str], dlio: Path | None = None, *, replace: bool = False
+    stem: Path, given: Mapping[str, str], dlio: Path | None = None
 ) -> tuple[list[Path], tuple[str, ...]]:
     """Write the scenario ``stem``.yaml and its machine ``stem``-cluster.yaml, both whole or none;
-    ``dlio`` is a file of DLIO in place of the answers that are not about the machine.
-
-    Returns:
-        The paths; and what is left out, a sentence each: of the strategies, or of DLIO's file.
-
-    Raises:
-        InputError: as `drafts`, `dlio_drafts` and `check_place`.
-    """
-    from simshuffle.cli.files import check_place, write_together
+    ``dlio`` is a file of DLIO in place of the answers that are not about the machine. Returns the
+    paths; and what is left out, a sentence each: of the strategies, or of DLIO's file. Raises an
+    InputError as `drafts` and `dlio_drafts`."""
     from simshuffle.cli.new_dlio import dlio_drafts
     from simshuffle.cli.new_scenario import drafts
 
-    check_place(stem, replace=replace, option="NAME", ends=ENDS)
     made = drafts(stem.name, given) if dlio is None else dlio_drafts(stem.name, dlio, given)
     return write_together(stem.parent, made[0]), made[1]
 

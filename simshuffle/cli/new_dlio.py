@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.cli.files import is_name
+from simshuffle.cli.common import is_name
 from simshuffle.cli.new_machine import machine_text, scalar
 from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked
@@ -198,11 +198,8 @@ def _number(value: Any) -> float | None:
 def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
     """What a YAML file of DLIO says of reading and pausing, as texts of the scenario by name; and
     what is left out, a sentence each. Of a file that Hydra wrote its section 'workload' is read.
-
-    Raises:
-        InputError: it cannot be read, or a value is missing, is not valid, or asks for what is not
-            simulated, each with its key.
-    """
+    Raises an InputError if it cannot be read, or a value is missing, is not valid, or asks for what
+    is not simulated, each with its key."""
     documents = read_yaml(path)
     plain = documents[0] if len(documents) == 1 else None
     if isinstance(plain, dict) and isinstance(plain.get("workload"), dict):
@@ -325,14 +322,9 @@ def dlio_drafts(
     name: str, path: Path, given: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The texts of the scenario ``name`` and of its machine, by the names of their files; and what
-    DLIO's file ``path`` says and they leave out, a sentence each.
-
-    ``given`` are answers to the questions about the machine, by name.
-
-    Raises:
-        InputError: as `read_dlio`; or an answer is missing, not valid or about what the file
-            decides, or they do not make a scenario.
-    """
+    DLIO's file ``path`` says and they leave out, a sentence each. ``given`` are answers to the
+    questions about the machine, by name. Raises an InputError as `read_dlio`; or if an answer is
+    missing, not valid or about what the file decides, or they do not make a scenario."""
     values, left_out = read_dlio(path)
     rule, remedy = "is decided by the file of DLIO", "Leave it out, and change what is written."
     by_file = {q.name: q.default for q in QUESTIONS if q.group != MACHINE}

@@ -231,11 +231,8 @@ def _dragonfly(answers: Mapping[str, str]) -> dict[str, str]:
 
 def _balanced(hosts: int, groups: int, hcas: int, ports: int) -> tuple[int, int, int] | None:
     """Switches of a group, hosts on each and its links to other groups; None if there are too few
-    ports.
-
-    A balanced dragonfly has p links to hosts on a switch, 2p switches in a group and p links to
-    other groups, with p + (2p - 1) + p ports (Kim, Dally, Scott & Abts, ISCA 2008).
-    """
+    ports. A balanced dragonfly has p links to hosts on a switch, 2p switches in a group and p links
+    to other groups, with p + (2p - 1) + p ports (Kim, Dally, Scott & Abts, ISCA 2008)."""
     if groups > hosts:
         return None
     on_switch = max((ports + 1) // 4 // hcas, 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simshuffle.cli.files import NAME_RULE, is_name
+from simshuffle.cli.common import NAME_RULE, is_name
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import is_file, nearest, shipped_names
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
@@ -255,11 +255,7 @@ def listed(answer: str) -> list[str]:
 
 def decided(topology: str) -> dict[str, str]:
     """Answers, by the names of their questions, that a network's file or a machine decides; none of
-    a shape.
-
-    Raises:
-        InputError: it is not valid.
-    """
+    a shape. Raises an InputError if it is not valid."""
     start = start_of(topology)
     if start == NETWORK:
         from simshuffle.topology import Custom
@@ -297,12 +293,8 @@ def _of_network(topology: Interconnect) -> dict[str, str]:
 
 def answered(given: Mapping[str, str]) -> dict[str, str]:
     """An answer to every question: that given, or the default; and what a network's file or a
-    machine decides (`decided`).
-
-    Raises:
-        InputError: an answer is missing that only the user knows, is not asked for, or is not
-            valid.
-    """
+    machine decides (`decided`). Raises an InputError if an answer is missing that only the user
+    knows, is not asked for, or is not valid."""
     given = {name: " ".join(answer.split()) for name, answer in given.items()}
     topology = given.get("topology", BY_NAME["topology"].default)
     if problem := BY_NAME["topology"].problem(topology):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simshuffle.allreduce import Ddp, Horovod
-from simshuffle.cli.files import write_together
+from simshuffle.cli.common import write_together
 from simshuffle.cli.new_machine import COLUMNS, filled, links_of, machine_text, scalar
 from simshuffle.cli.new_questions import (
     ALL_RANKS,
@@ -98,11 +98,8 @@ TIMED = {
 def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """The texts of the scenario ``name`` and of its machine, by the names of their files; and a
     sentence for each strategy that is left out, as hosts have no room for it. ``given`` are answers
-    by the names of the questions; those that have a default may be missing.
-
-    Raises:
-        InputError: an answer is missing or not valid, or they do not make a scenario.
-    """
+    by the names of the questions; those that have a default may be missing. Raises an InputError if
+    an answer is missing or not valid, or they do not make a scenario."""
     answers = answered(given)
     fitting = answers["ways"] == FITTING
     strategies = [
@@ -127,16 +124,9 @@ def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
 
 
 def checked(texts: Mapping[str, str], origins: Mapping[str, str], source: str) -> Scenario:
-    """The scenario of texts, of which it is the first, and its machine another, with all runs.
-
-    Args:
-        texts: by the names of their files.
-        origins: what decides a dotted key of the scenario, for messages.
-        source: what they are made from, likewise.
-
-    Raises:
-        InputError: they do not make a scenario.
-    """
+    """The scenario of texts by the names of their files, of which it is the first, and its machine
+    another, with all runs. For messages, ``origins`` say what decides a dotted key, and ``source``
+    what the texts are made from. Raises an InputError if they do not make a scenario."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             scenario = load_scenario(write_together(Path(folder), texts)[0])

@@ -32,16 +32,10 @@ PATH = {
 
 
 def schema(what: str) -> Json:
-    """The JSON Schema of a kind of file, or of the options of a verb, as its function takes them.
-
-    Args:
-        what: 'scenario', 'study' (what `simshuffle train` reads), 'topology' (a machine), or the
-            last word of a verb that makes a result.
-
-    Raises:
-        InputError: of a study, where training is not installed.
-        KeyError: of anything else.
-    """
+    """The JSON Schema of a kind of file: 'scenario', 'study' (what `simshuffle train` reads) or
+    'topology' (a machine); or of the options of a verb, by its last word, as its function takes
+    them. Raises an InputError for a study where training is not installed, a KeyError for anything
+    else."""
     files = {"scenario": _of_scenarios, "study": _of_studies, "topology": _of_machines}
     if what in files:
         return files[what]()

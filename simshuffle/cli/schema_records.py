@@ -40,14 +40,8 @@ class _Generator(GenerateJsonSchema):
 
 
 class Definitions:
-    """The schemas of records, and of all records in them.
-
-    Args:
-        records: the records; none of them is a member of a union.
-
-    Attributes:
-        all: the schemas by name.
-    """
+    """The schemas of records, none of which is a member of a union, and of all records in them:
+    ``all``, by name."""
 
     def __init__(self, *records: type[BaseModel]) -> None:
         wanted: Any = [(record, "validation") for record in records]
@@ -90,13 +84,9 @@ class Definitions:
         return [each for each in found if "properties" in each]
 
     def by_dotted_key(self, record: type[BaseModel], known: Iterable[str], of: Any) -> Json:
-        """A mapping from the dotted keys of a record to values.
-
-        Args:
-            record: the record.
-            known: its own keys that there may be, and those below them.
-            of: the schema of what stands at a key, from that of its value.
-        """
+        """A mapping from the dotted keys of a record, those of its own that are ``known`` and those
+        below them, to values; ``of`` makes the schema of what stands at a key from that of its
+        value."""
         keys: dict[str, dict[str, Json]] = {}
         for name in known:
             value = self.of(record)["properties"][name]
@@ -124,14 +114,8 @@ class Definitions:
         return sorted(path for path in paths if path != "kind" and "*" not in path)
 
     def _below(self, path: str, value: Json, ref: str) -> Iterator[tuple[str, str]]:
-        """The dotted keys at and below a value, '*' for any name or number, each with the pointer
-        to its schema.
-
-        Args:
-            path: the dotted key of the value.
-            value: its schema.
-            ref: the pointer to that.
-        """
+        """The dotted keys at and below a value at ``path``, '*' for any name or number, each with
+        the pointer to its schema; ``ref`` is the pointer to that of the value."""
         yield path, ref
         for number, part in enumerate(alternatives(value)):
             at = part.get("$ref") or (ref if part is value else f"{ref}/anyOf/{number}")

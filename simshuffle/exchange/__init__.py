@@ -1,5 +1,5 @@
-"""Exchange strategies, one file each. To add one, write a file and add it to the unions; one that
-is not part of the package is made known with `register`."""
+"""Exchange strategies. To add one, write its class and add it to the unions; one that is not part
+of the package is made known with `register`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Annotated, Any, TypeAlias, get_args
 from pydantic import Field, SerializeAsAny, WrapValidator
 
 from simshuffle.exchange.base import EpochContext, ShardsContext, Source, Strategy
-from simshuffle.exchange.global_shuffle import GlobalShuffle
-from simshuffle.exchange.importance_exchange import ImportanceExchange
-from simshuffle.exchange.importance_pair import ImportancePair, PairSchedule
 from simshuffle.exchange.loader_shuffle import LoaderShuffle
-from simshuffle.exchange.local_shuffle import LocalShuffle
-from simshuffle.exchange.partial_local_shuffle import PartialLocalShuffle
 from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner
 from simshuffle.exchange.recorded import Recorded
 from simshuffle.exchange.schedule import ExchangeSchedule, MessageSchedule
+from simshuffle.exchange.strategies import (
+    GlobalShuffle,
+    ImportanceExchange,
+    ImportancePair,
+    LocalShuffle,
+    PairSchedule,
+    PartialLocalShuffle,
+)
 
 _REGISTERED: dict[str, type[Strategy]] = {}
 

@@ -148,18 +148,11 @@ class Strategy(Spec):
 
     def epoch_shards(self, context: ShardsContext) -> Shards:
         """The same, for strategies that need to know more: `shards` unless they say otherwise.
-
-        Raises:
-            InputError: the strategy cannot do with what there is.
-        """
+        Raises an InputError if the strategy cannot do with what there is."""
         return self.shards(context.owner, context.world_size, context.rng)
 
     def plan(self, context: EpochContext) -> ExchangePlan:
-        """The exchange of an epoch. By default nothing moves.
-
-        Raises:
-            InputError: places or the epochs that samples were held are needed and not given; or an
-                importance is needed, and the one given is none, has another shape, or is not finite
-                or negative somewhere.
-        """
+        """The exchange of an epoch. By default nothing moves. Raises an InputError if places or the
+        epochs that samples were held are needed and not given; or an importance is needed, and the
+        one given is none, has another shape, or is not finite or negative somewhere."""
         return empty_plan(len(context.shards.sizes))

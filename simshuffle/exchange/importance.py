@@ -81,15 +81,14 @@ def selected(
     rng: np.random.Generator,
     held: Ints | None = None,
 ) -> Ints:
-    """The samples that each rank sends, in the order of sending: (count, M) sample numbers.
-
-    "At a epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)"
+    """The samples that each rank sends, in the order of sending: (count, M) sample numbers. "At a
+    epoch t, a sample i is selected to exchange with a possibility of p_i = I_i / sum(I_i)"
     (poster). It leaves open over which samples the sum runs, and what becomes of p_i once a sample
     is drawn. Here as in the authors' code (torch.multinomial on the rank's own losses, without
     replacement): the sum runs over the rank's shard, so that every rank sends equally many; samples
     are drawn one after the other, each in proportion to its importance among those not yet drawn;
     and they are sent in the order of drawing. A sample without importance is drawn only after all
-    that have some.
+    that have some. Raises a ValueError if what they are selected by is not given.
 
     Args:
         count: samples that each rank sends; at most the smallest shard.
@@ -97,9 +96,6 @@ def selected(
         rng: yields the same on every rank. It is asked for one number for each of the N samples, in
             their order, so a rank can work out its own part from its own importances.
         held: (N,) epochs that each sample has been with its rank; None will do but for 'oldest'.
-
-    Raises:
-        ValueError: what samples are selected by is not given.
     """
     if selection == "random":
         return shards.first(count)
@@ -113,12 +109,10 @@ def selected(
 
 
 def _sort_keys(selection: Selection, importance: Floats, rng: np.random.Generator) -> Floats:
-    """(N,) numbers whose rising order within a shard is that of sending.
-
-    Drawing in proportion to w without replacement is to sort by -log(U) / w with U uniform
-    (Efraimidis and Spirakis, Information Processing Letters 97, 2006). The logarithm of it is
-    taken: it has the same order, and overflows for no importance.
-    """
+    """(N,) numbers whose rising order within a shard is that of sending. Drawing in proportion to w
+    without replacement is to sort by -log(U) / w with U uniform (Efraimidis and Spirakis,
+    Information Processing Letters 97, 2006). The logarithm of it is taken: it has the same order,
+    and overflows for no importance."""
     if selection == "highest":
         return -importance
     if selection == "lowest":
@@ -151,20 +145,11 @@ def rank_importance(
     rule: RankImportance, importance: Floats, shards: Shards, sample: Ints, sent: Ints
 ) -> Floats:
     """Importance of each rank at some moments of an epoch: the max, mean or sum over the samples of
-    its shard not yet sent.
-
-    A sample that a rank sends to itself counts as sent. Samples received in the same epoch do not
-    count: they belong to the rank from the next epoch on.
-
-    Args:
-        importance: (N,) of the samples, not negative.
-        sample: (steps, M) what each rank sends, in this order.
-        sent: (moments,) how many of them have been sent by then; fewer than the smallest shard has
-            samples.
-
-    Returns:
-        (moments, M).
-    """
+    its shard not yet sent. A sample that a rank sends to itself counts as sent; samples received in
+    the same epoch do not count: they belong to the rank from the next epoch on. ``importance`` is
+    (N,) of the samples, not negative; ``sample`` (steps, M) what each rank sends, in this order;
+    ``sent`` (moments,) how many of them have been sent by then, fewer than the smallest shard has.
+    Returns (moments, M)."""
     kept = importance.copy()
     kept[sample.ravel()] = 0.0  # neutral to max and sum
     combine = np.maximum if rule == "max" else np.add

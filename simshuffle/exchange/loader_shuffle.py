@@ -134,12 +134,8 @@ class LoaderShuffle(Strategy):
         )
 
     def readers(self, context: ShardsContext) -> Readers:
-        """Who reads.
-
-        Raises:
-            InputError: ranks cannot be shared evenly among nodes, or the keys say otherwise than
-                machine and loader.
-        """
+        """Who reads. Raises an InputError if ranks cannot be shared evenly among nodes, or the keys
+        say otherwise than machine and loader."""
         ranks = _agreed(
             "ranks_per_node", self.ranks_per_node, context.ranks_per_host, "the machine"
         )
@@ -169,11 +165,8 @@ class LoaderShuffle(Strategy):
         return ShardedSet(samples, samples * nbytes)
 
     def check(self, context: ShardsContext) -> None:
-        """See that the order can be drawn for that many samples and ranks.
-
-        Raises:
-            InputError: it cannot; below the keys of this record.
-        """
+        """See that the order can be drawn for that many samples and ranks. Raises an InputError if
+        it cannot; below the keys of this record."""
         readers = self.readers(context)
         self.data(len(context.owner), context.sample_nbytes)
         if len(context.owner) <= MOST_CHECKED:
@@ -241,10 +234,7 @@ def stored_samples(owner: Ints, world_size: int, seed: int) -> Ints:
 
 def _trained(order: EpochOrder, readers: Readers, size: int) -> Ints64:
     """The rows of ``order`` that the ranks train on, rank by rank, ``size`` / M each, rounded up.
-
-    Raises:
-        InputError: a rank has none.
-    """
+    Raises an InputError if a rank has none."""
     turn = iteration(order, readers)
     # rows come by rank, worker and position
     by_rank = np.argsort(order.rank * (int(turn.max(initial=0)) + 1) + turn, kind="stable")
@@ -274,11 +264,7 @@ def _below(problem: Problem) -> Problem:
 
 
 def _agreed(key: str, given: Any, known: Any, whose: str) -> Any:
-    """What is given or known, which must not differ.
-
-    Raises:
-        InputError: they do.
-    """
+    """What is given or known, which must not differ. Raises an InputError if they do."""
     if given is not None and known is not None and given != known:
         shown = [
             readable(one, Dimension.NBYTES) if key == "sample_size" else str(one)

@@ -107,18 +107,15 @@ def couples(order: Ints, world_size: int) -> Ints32:
 
 def sorted_pairs(importance: Floats, order: Ints, group: Ints | None = None) -> Ints32:
     """Partners if the rank of i-th lowest importance is paired with that of i-th highest, among all
-    ranks or those of a group.
-
-    "we pair the worker that holds the most important sample with the worker that holds the least
-    importance of samples, and so on" (Nguyen and Tanimura, Efficient Sample Exchanging, poster).
+    ranks or those of a group. "we pair the worker that holds the most important sample with the
+    worker that holds the least importance of samples, and so on" (Nguyen and Tanimura, Efficient
+    Sample Exchanging, poster). Returns (..., M) int32, a partner for each rank. In an odd group the
+    rank in the middle is its own.
 
     Args:
         importance: (..., M) of each rank.
         order: (..., M) all ranks; of equal importance, the earlier in ``order`` counts as lower.
         group: (M,) number of each rank's group; None for one group.
-
-    Returns:
-        (..., M) int32, a partner for each rank. In an odd group the rank in the middle is its own.
     """
     # ranked[i]: the rank of i-th lowest importance; the i-th is paired with the i-th from the end
     rising = np.argsort(np.take_along_axis(importance, order, axis=-1), axis=-1, kind="stable")

@@ -53,11 +53,8 @@ class Recorded(Paired):
         return self.measures_importance
 
     def recorded(self) -> RecordedPlans:
-        """What the file holds.
-
-        Raises:
-            InputError: it cannot be read, or is another one than ``sha256`` says.
-        """
+        """What the file holds. Raises an InputError if it cannot be read, or is another one than
+        ``sha256`` says."""
         path = Path(self.path)
         try:
             stamp = path.stat().st_mtime_ns
@@ -73,11 +70,7 @@ class Recorded(Paired):
 
     def check(self, num_samples: int, world_size: int, epochs: int) -> list[Problem]:
         """What keeps the recording from being replayed by ``world_size`` ranks on ``num_samples``
-        samples.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
+        samples. Raises an InputError if the file cannot be read."""
         found = self.recorded()
         ranks, held = _ranks(found), len(found.owner)
         problems = []
@@ -108,11 +101,8 @@ class Recorded(Paired):
         return owner
 
     def plan(self, context: EpochContext) -> ExchangePlan:
-        """The recorded exchange of that epoch, scaled.
-
-        Raises:
-            InputError: so many epochs were not recorded.
-        """
+        """The recorded exchange of that epoch, scaled. Raises an InputError if so many epochs were
+        not recorded."""
         found, epoch = self.recorded(), context.epoch
         if epoch > len(found.plans):
             rule = f"must be at most the {len(found.plans)} that were recorded"

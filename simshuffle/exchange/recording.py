@@ -57,14 +57,10 @@ def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
 
 
 def read_plans(path: Path) -> RecordedPlans:
-    """What `write_plans` wrote to ``path``: equal arrays, of equal types.
-
-    In every step each rank sends a sample of its own to another rank each, no sample twice in an
-    epoch; so shards keep their sizes.
-
-    Raises:
-        InputError: the file is missing, damaged, larger than `MAX_NUMBERS`, or holds no such plans.
-    """
+    """What `write_plans` wrote to ``path``: equal arrays, of equal types. In every step each rank
+    sends a sample of its own to another rank each, no sample twice in an epoch; so shards keep
+    their sizes. Raises an InputError if the file is missing, damaged, larger than `MAX_NUMBERS`, or
+    holds no such plans."""
     try:
         if not path.is_file():
             raise ValueError("it is not a file")

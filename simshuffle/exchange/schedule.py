@@ -210,31 +210,19 @@ class Pairing(Sourced):
     def targets(
         self, order: Ints, importance: Floats | None = None, places: Places | None = None
     ) -> Ints:
-        """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row.
-
-        Args:
-            order: (pairings, M) from `random_orders`.
-            importance: (pairings, M) of each rank when the pairing begins; for rules that need it,
-                which refuse None.
-            places: where the ranks are; for a ``partner_scope`` of less than all, which is refused
-                without.
-
-        Raises:
-            ValueError: what the partners depend on is not given.
-        """
-        group = self._groups(order.shape[1], places)
-        return self.rule.partners(Pool(order, group, importance, self.least_difference))
-
-    def _groups(self, world_size: int, places: Places | None) -> Ints:
-        """(M,) number of the group of each rank."""
+        """Whom each rank sends to in each pairing: (pairings, M) int64, a permutation in each row,
+        given the ``order`` (pairings, M) from `random_orders`, the ``importance`` (pairings, M) of
+        each rank when the pairing begins, for rules that need it, and the places of the ranks, for
+        a ``partner_scope`` of less than all. Raises a ValueError if what the partners depend on is
+        not given."""
         if self.partner_scope == "all":
-            return np.zeros(world_size, np.int64)
-        if places is None:
-            raise ValueError(
-                f"partners of the same {self.partner_scope} need the places of the ranks"
-            )
-        group: Ints = getattr(places, self.partner_scope)
-        return group
+            group: Ints = np.zeros(order.shape[1], np.int64)
+        elif places is None:
+            rule = f"partners of the same {self.partner_scope} need the places of the ranks"
+            raise ValueError(rule)
+        else:
+            group = getattr(places, self.partner_scope)
+        return self.rule.partners(Pool(order, group, importance, self.least_difference))
 
 
 class ExchangeSchedule(MessageSchedule, Pairing):
@@ -253,11 +241,8 @@ class ExchangeSchedule(MessageSchedule, Pairing):
 
 def spread_over_iterations(quota: int, per_iteration: float, iterations: int) -> Ints:
     """Iteration of every step: floor-with-carry of ``per_iteration`` samples an iteration until
-    ``quota`` is used up.
-
-    What the floor leaves over is sent after the last iteration, so that the quota is met. Returns
-    (quota,) int64.
-    """
+    ``quota`` is used up. What the floor leaves over is sent after the last iteration, so that the
+    quota is met. Returns (quota,) int64."""
     carried = np.minimum(
         np.floor(per_iteration * np.arange(1, iterations + 1) + 1e-9), quota
     ).astype(np.int64)

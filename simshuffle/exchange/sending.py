@@ -118,15 +118,10 @@ class SendingStrategy(Paired):
 
     def plan(self, context: EpochContext) -> ExchangePlan:
         """Q b samples an iteration by floor-with-carry, Q N/M an epoch, and never more than the
-        smallest shard has.
-
-        Partners are drawn before samples, so strategies that differ only in the selection have the
-        same partners.
-
-        Raises:
-            InputError: an importance is needed, and the one given is not (N,) finite numbers from 0
-                on; or places are, or the epochs that samples were held.
-        """
+        smallest shard has. Partners are drawn before samples, so strategies that differ only in the
+        selection have the same partners. Raises an InputError if an importance is needed, and the
+        one given is not (N,) finite numbers from 0 on; or places are, or the epochs that samples
+        were held."""
         shards, rng, schedule = context.shards, context.rng, self.schedule
         world_size = len(shards.sizes)
         if self.needs_places and context.places is None:

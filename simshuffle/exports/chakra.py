@@ -76,11 +76,8 @@ def write(made: Program, path: Path, tell: Tell) -> list[str]:
 
 
 def nodes_of(made: Program, rank: int) -> list[Node]:
-    """What a rank does in an iteration, in the order of the schedule.
-
-    Where messages are waited for after the next backward pass, that pass is here too, and takes the
-    time of this iteration's.
-    """
+    """What a rank does in an iteration, in the order of the schedule. Where messages are waited for
+    after the next backward pass, that pass is here too, and takes the time of this iteration's."""
     nodes: list[Node] = []
 
     def add(

@@ -30,11 +30,6 @@ class Format:
     # 'ranks', 'messages'
     options: frozenset[str] = frozenset()
 
-    @property
-    def sends(self) -> bool:
-        """Whether it is made of the messages of an iteration."""
-        return "iteration" in self.options
-
 
 _ITERATION = frozenset({"epoch", "iteration"})
 FORMATS = {
@@ -73,11 +68,7 @@ PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
 
 
 def format_of(name: str) -> Format:
-    """The format of that name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The format of that name. Raises an InputError if there is none."""
     if name not in FORMATS:
         remedy = nearest(name, list(FORMATS))
         refuse("--to", "must be a format", repr(name), remedy, "command line")
@@ -105,23 +96,11 @@ def export(
     messages: str | None = None,
     replace: bool = False,
 ) -> list[str]:
-    """Write a run in the format ``to``.
-
-    Args:
-        source: the run.
-        to: the name of a format.
-        out: the file, or the folder where the format is several files.
-        tell: told of the share that is done.
-        ranks: of a timeline: whose lanes are wanted.
-        messages: of a timeline: of which ranks, or 'none'.
-        replace: what is at ``out``, if it is a file, or a folder that was exported.
-
-    Returns:
-        What is to be said of it, a line each.
-
-    Raises:
-        InputError: there is no such format, or ``out`` cannot be written.
-    """
+    """Write a run in the format ``to`` to ``out``: a file, or a folder where the format is several
+    files. Of a timeline, ``ranks`` are those whose lanes are wanted, and ``messages`` of which
+    ranks, or 'none'. ``replace`` what is there, if it is a file, or a folder that was exported.
+    Returns what is to be said of it, a line each. Raises an InputError if there is no such format,
+    or ``out`` cannot be written."""
     folder = not format_of(to).suffix
     check_out(out, folder=folder, replace=replace)
     tell = tell or (lambda share: None)
@@ -149,11 +128,7 @@ def export(
 
 
 def check_out(out: Path, *, folder: bool, replace: bool) -> None:
-    """See that an export can be written to ``out``.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """See that an export can be written to ``out``. Raises an InputError if it cannot."""
     try:
         rule, remedy = _in_the_way(out, folder, replace)
     except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte

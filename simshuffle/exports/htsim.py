@@ -82,11 +82,8 @@ def host_numbers(made: Program) -> Ints:
 
 def connections(made: Program, host: Ints) -> tuple[list[Connection], int]:
     """The messages that cross a cable, in the order of the steps and then of the ranks; and how
-    many others there are. ``host``: see `host_numbers`.
-
-    Raises:
-        InputError: a message is too large for htsim.
-    """
+    many others there are. ``host``: see `host_numbers`. Raises an InputError if a message is too
+    large for htsim."""
     out: list[Connection] = []
     inside = triggers = 0
     links = made.resources.links

@@ -53,10 +53,8 @@ def write(
     source: Source, path: Path, ranks: str | None, messages: str | None, tell: Tell
 ) -> list[str]:
     """Write a timeline to the file ``path``; ``ranks`` and ``messages`` as options of the verb.
-
-    Raises:
-        InputError: a rank that does not exist, or tables that are not what is simulated now.
-    """
+    Raises an InputError for a rank that does not exist, or tables that are not what is simulated
+    now."""
     parts = check_ranks(ranks, source.scenario.world_size)
     if messages not in {None, "chosen", "none"}:
         rule, remedy = "must be chosen or none", "Write one of them, or leave it out."
@@ -114,14 +112,8 @@ RECEIVING = _End("messages coming in", "receiving from", "from", 1000)
 
 
 class _Trace:
-    """The lanes of a file.
-
-    Args:
-        file: where they go.
-        source: the run.
-        ranks: those that are shown, and what is said of each.
-        zero: s of simulated time at which the file begins.
-    """
+    """The lanes of a file: of a run, for the ``ranks`` that are shown, with what is said of each;
+    the file begins at ``zero`` s of simulated time."""
 
     def __init__(self, file: TraceFile, source: Source, ranks: dict[int, str], zero: float) -> None:
         self._file, self._source, self._ranks, self._zero = file, source, ranks, zero
@@ -291,13 +283,9 @@ class _Trace:
     def _placed(
         self, rank: Ints64, partner: Ints64, begin: Ints64, end: Ints64, kind: _End
     ) -> tuple[Ints64, Ints64]:
-        """(n,) process and thread of one end of every message: in the process of its rank, or among
-        the other ranks beside those that its partner has there.
-
-        Args:
-            rank, partner: (n,) of this end, and of the other one.
-            begin, end: (n,) ns of the slices.
-        """
+        """(n,) process and thread of one end of every message, given this rank, its partner, and
+        begin and end (ns) of the slice: in the process of its rank, or among the other ranks beside
+        those that its partner has there."""
         known = np.isin(rank, list(self._ranks))
         pid = np.where(known, self._offset + rank, self._others)
         owner = np.where(known, rank, partner)

@@ -112,11 +112,8 @@ class Program:
 
 def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Program:
     """The exchange after an iteration of an epoch, both from 1; if it is None, after the first one
-    after which anything is sent. The scenario has no sweep.
-
-    Raises:
-        InputError: the strategy exchanges nothing, or nothing is sent after this iteration.
-    """
+    after which anything is sent. The scenario has no sweep. Raises an InputError if the strategy
+    exchanges nothing, or nothing is sent after this iteration."""
     workload, cluster = scenario.workload, scenario.cluster
     if (way := workload.parallelism.kind) != "data":
         rule = "must be data where what an iteration sends is written for other tools"
@@ -158,11 +155,8 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
 
 
 def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
-    """An iteration, from 1, after which samples leave their rank: the first if it is None.
-
-    Raises:
-        InputError: there is none, or it is not that one.
-    """
+    """An iteration, from 1, after which samples leave their rank: the first if it is None. Raises
+    an InputError if there is none, or it is not that one."""
     sending = np.unique(plan.exchange.iteration[plan.exchange.moving.any(axis=1)]) + 1
     if not len(sending):
         rule = f"nothing is sent in epoch {plan.epoch}"

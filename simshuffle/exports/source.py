@@ -13,7 +13,7 @@ import pandas as pd
 from simshuffle.errors import first_of, refuse
 from simshuffle.results.table_io import stacked
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
-from simshuffle.spec.library import nearest
+from simshuffle.spec.library import is_folder, nearest
 from simshuffle.spec.overrides import combination_name
 from simshuffle.study.long_table import long
 from simshuffle.study.registry import read_folder
@@ -65,20 +65,11 @@ def read_source(
     *,
     sends: bool = False,
 ) -> Source:
-    """The run that is asked for.
-
-    Args:
-        reference: a result folder of ``simshuffle run``, a scenario file, or a name below
-            ``scenarios/``.
-        assigned: values of the scenario's keys; none for a result.
-        run: the name of a run; the first if None.
-        epochs: '2', '1,3' or '2-4'; the first if None.
-        iteration: from 1; the first after which anything is sent if None.
-        sends: the first run that exchanges samples is meant where none is named.
-
-    Raises:
-        InputError: there is no such result, scenario, run, epoch or iteration.
-    """
+    """The run that is asked for, of a result folder of ``simshuffle run``, a scenario file, or a
+    name below ``scenarios/``, of which values of keys may be ``assigned``. The first run if None
+    (if it ``sends``, the first that exchanges samples); the first epoch, of '2', '1,3' or '2-4';
+    the first iteration after which anything is sent. Raises an InputError if there is no such
+    result, scenario, run, epoch or iteration."""
     result, runs = _runs(reference, assigned or {})
     name = next(iter(runs)) if run is None else run
     if run is None and sends:
@@ -105,7 +96,7 @@ def _runs(
     """The result, if it is one; and by the name of each run what the tables call it, and its
     scenario. Each of several seeds of a result is a run."""
     folder = Path(reference)
-    if not _is_folder(folder):
+    if not is_folder(folder):
         runs = all_runs(load_scenarios(reference, assigned))
         return None, {name: (name, single) for name, single in runs.items()}
     if assigned:
@@ -127,13 +118,6 @@ def _runs(
         for name, single in runs.items()
         for seed in range(single.seed, single.seed + seeds)
     }
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def spans(text: str) -> list[tuple[int, int]] | None:

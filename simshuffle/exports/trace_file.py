@@ -71,15 +71,9 @@ class TraceFile:
         category: Sequence[str],
         args: Sequence[str],
     ) -> None:
-        """Slices, from ``begin`` to ``end``.
-
-        Args:
-            pid, tid: of each, or of all.
-            begin, end: (n,) ns. In a thread a slice is inside another one or beside it, and those
-                around others come before them.
-            names, category: (n,) texts, escaped.
-            args: (n,) JSON objects.
-        """
+        """Slices, from ``begin`` to ``end`` (n,) ns, of a process and thread each, or one of all.
+        In a thread a slice is inside another one or beside it, and those around others come before
+        them. Names and categories are (n,) texts, escaped; ``args`` (n,) JSON objects."""
         count = len(begin)
         of, on = (np.broadcast_to(each, count).tolist() for each in (pid, tid))
         rows = zip(
@@ -100,14 +94,9 @@ class TraceFile:
     def arrows(
         self, ids: Ints64, ends: Sequence[tuple[ArrayLike, ArrayLike, Ints64]], name: str
     ) -> None:
-        """Arrows, each from a slice to another.
-
-        Args:
-            ids: (n,) numbers, each once in a file.
-            ends: process, thread and ns (n,) of their beginnings, and of their ends; each lies
-                inside a slice.
-            name: of all.
-        """
+        """Arrows with the numbers ``ids`` (n,), each once in a file, and one name, from a slice to
+        another: ``ends`` are process, thread and ns (n,) of their beginnings, and of their ends;
+        each lies inside a slice."""
         count = len(ids)
         text = json.dumps(name)
         for phase, (pid, tid, when) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
@@ -119,14 +108,8 @@ class TraceFile:
             self._write(map(line, zip(*columns, repeat(text, count), strict=True)), count)
 
     def counter(self, pid: int, name: str, when: Ints64, series: Mapping[str, Floats]) -> None:
-        """A counter, whose values hold until the next ones.
-
-        Args:
-            pid: the process.
-            name: of the counter.
-            when: (n,) ns.
-            series: (n,) values by name.
-        """
+        """A counter of a process: (n,) values of each series from the moments ``when``, (n,) ns,
+        on, which hold until the next ones."""
         values = ",".join(f"{json.dumps(key).replace('%', '%%')}:%.6g" for key in series)
         label = json.dumps(name).replace("%", "%%")
         line = (
@@ -185,18 +168,11 @@ def write_counters(
     *,
     last: bool,
 ) -> None:
-    """Write the counters of an epoch: for every tier of links its mean and its most loaded link,
-    what the file system gives, and the SSD, the cores and the adapters of the hosts of some ranks.
-    Each value is a mean over the time to the next one.
-
-    Args:
-        file: where they go.
-        record: of the epoch.
-        offset: ns at which it begins.
-        cluster: the process of tiers and file system.
-        processes: that of each rank whose host is shown.
-        last: whether no other epoch begins where this one ends.
-    """
+    """Write the counters of an epoch that begins at ``offset`` ns: for every tier of links its mean
+    and its most loaded link, what the file system gives, and the SSD, the cores and the adapters of
+    the hosts of some ranks. Each value is a mean over the time to the next one. ``cluster`` is the
+    process of tiers and file system, ``processes`` those of the ranks whose hosts are shown;
+    ``last`` says that no other epoch begins where this one ends."""
     used, resources = record.used(), record.resources
     when = offset + nanoseconds(record.at if last else record.at[:-1])
     table = resources.links

@@ -50,15 +50,10 @@ class TracedEpoch:
 
 
 def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedEpoch]:
-    """Simulate the wanted epochs again. What was stored of them has to come out again.
-
-    Only the epochs from the first that is wanted on are simulated, but all of them where one
-    decides how the next is simulated.
-
-    Raises:
-        InputError: something else comes out than is stored.
-        SimshuffleError: it cannot be simulated.
-    """
+    """Simulate the wanted epochs again. What was stored of them has to come out again. Only the
+    epochs from the first that is wanted on are simulated, but all of them where one decides how the
+    next is simulated. Raises an InputError if something else comes out than is stored. Raises a
+    SimshuffleError if it cannot be simulated."""
     scenario, last = source.scenario, source.epochs[-1]
     together = scenario.time_tolerance > 0 or scenario.workload.loader.across_epochs
     first = 1 if together else source.epoch
@@ -78,11 +73,8 @@ def simulated(source: Source, tell: Callable[[float], None]) -> Iterator[TracedE
 
 
 def stored(source: Source) -> Iterator[TracedEpoch]:
-    """The wanted epochs as the result has them.
-
-    Raises:
-        InputError: there is no result, or it has no timeline.
-    """
+    """The wanted epochs as the result has them. Raises an InputError if there is no result, or it
+    has no timeline."""
     if source.result is None:
         rule, remedy = "needs a result of 'simshuffle run'", "Leave --messages out."
         refuse("--messages", rule, "none", remedy, source.reference)
@@ -149,11 +141,8 @@ def _sorted(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def check_ranks(text: str | None, world_size: int) -> list[str]:
-    """The parts of what is requested, before anything is simulated.
-
-    Raises:
-        InputError: one of them names no rank.
-    """
+    """The parts of what is requested, before anything is simulated. Raises an InputError if one of
+    them names no rank."""
     if text is None:
         return ["all"] if world_size <= ALL_UP_TO else ["slowest", "fastest", "sample"]
     parts = [part.strip() for part in text.split(",")]
@@ -174,16 +163,10 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
 
 
 def chosen_ranks(parts: Sequence[str], tables: Sequence[pd.DataFrame]) -> dict[int, str]:
-    """The ranks that are requested, in their order, the slowest and the fastest first if they are
-    among many; and in brackets what is special about each, else ''.
-
-    Args:
-        parts: from `check_ranks`.
-        tables: the phases of every epoch, perhaps of some ranks only.
-
-    Raises:
-        InputError: a rank is not in the tables.
-    """
+    """The ranks that are requested (``parts`` of `check_ranks`), in their order, the slowest and
+    the fastest first if they are among many; and in brackets what is special about each, else ''.
+    ``tables`` are the phases of every epoch, perhaps of some ranks only. Raises an InputError if a
+    rank is not in them."""
     seconds = sum(seconds_by_rank(table).sum(axis=0) for table in tables)
     there = np.unique(tables[0]["rank"].to_numpy())
     own = [name in EXCLUSIVE and not name.startswith("wait_") for name in PHASES]

@@ -6,17 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from simshuffle.orders.buffers import HuggingFace, RayLocal, TfData, WebDataset
 from simshuffle.orders.corgipile import Corgi2, CorgiPile
-from simshuffle.orders.distributed_sampler import DistributedSampler
-from simshuffle.orders.hugging_face import HuggingFace
 from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.orders.order import Order, Readers, ShardedSet
-from simshuffle.orders.own import Own, Synchronised
-from simshuffle.orders.ray_local import RayLocal
-from simshuffle.orders.tf_data import TfData
-from simshuffle.orders.webdataset import WebDataset
+from simshuffle.orders.samplers import DistributedSampler, Own, Synchronised
 
 AnyOrder = Annotated[
     DistributedSampler

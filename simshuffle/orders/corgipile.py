@@ -37,11 +37,8 @@ class _Piled(Order):
         return self.block_size
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: there are no shards, or the buffer is larger than the set.
-        """
+        """See `Order`. Raises an InputError if there are no shards, or the buffer is larger than
+        the set."""
         need_shards(data)
         need_smaller("buffer_blocks", self.buffer_blocks * self.block_size, data)
         blocks = blocks_of(data, self.block_size)

@@ -36,10 +36,8 @@ class Fetched:
 def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints64 | None = None) -> Pieces:
     """What is fetched at once of ``data``: a sample, a block of ``block`` samples, of which the
     last of a shard may have fewer, or a shard. ``places`` is (N,) where each sample is stored; None
-    for where its number says.
-
-    Bytes of a shard are divided among its samples as evenly as whole bytes can be.
-    """
+    for where its number says. Bytes of a shard are divided among its samples as evenly as whole
+    bytes can be."""
     place = np.arange(data.size)
     shard = data.shard_of(place)
     if unit == "sample":
@@ -58,11 +56,9 @@ def pieces(data: ShardedSet, unit: Unit, block: int = 1, places: Ints64 | None =
 
 
 def in_time(order: EpochOrder, readers: Readers) -> Ints64:
-    """(n,) the rows of ``order`` in the order in which a node meets them, all nodes mixed.
-
-    A rank takes a batch of each of its workers in turn, and each worker hands out its samples by
-    position. So in every iteration come the batches of all ranks, rank by rank.
-    """
+    """(n,) the rows of ``order`` in the order in which a node meets them, all nodes mixed. A rank
+    takes a batch of each of its workers in turn, and each worker hands out its samples by position.
+    So in every iteration come the batches of all ranks, rank by rank."""
     turn = iteration(order, readers)
     return np.lexsort((order.position, order.rank, turn))
 

@@ -33,12 +33,8 @@ class Levanter(Order):
     1024, for a single sample too. The index of the Zarr shard in which a chunk lies (8196 bytes for
     512 chunks) is one more read, unless it is still in memory.
 
-    The three were measured in marin-community/marin issue 2917: 2062 steps of 512 samples, eras of
-    1024, windows of 4 blocks. `full` took 1,932,354 reads and 621.9 GB, `era` 4899 and 2.61 GB,
-    `block` 9137 and 2.64 GB. This order has 1,055,744 reads of chunks for `full` and 4124 for the
-    others. If each read was of a chunk or an index, bytes say that `era` and `block` both read 4473
-    chunks, and `block` an index with each. What read the other 349 is not published (validation and
-    what was loaded ahead are likely), nor is how often an index was still in memory.
+    What the three read was measured in marin-community/marin issue 2917; not all of the reads of
+    `era` and `block` are explained (`tests/physics/test_shuffle_buffers.py`).
 
     Attributes:
         shuffle: which of the three.
@@ -71,11 +67,7 @@ class Levanter(Order):
         return self.io_block_size
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """See `Order`.
-
-        Raises:
-            InputError: an era or a window is larger than the set.
-        """
+        """See `Order`. Raises an InputError if an era or a window is larger than the set."""
         if self.shuffle == "era":
             need_smaller("era_length", self.era_length, data)
         if self.shuffle == "block":

@@ -46,12 +46,9 @@ class _LitData(Order):
         """What the workers read, sorted by worker and then as read; epochs from 1."""
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch. Epoch 0 is what the library counts as 1.
-
-        Raises:
-            InputError: no samples or readers, or a seed out of range; or a rank without samples,
-                which the library silently lets be, so that the ranks no longer take as many steps.
-        """
+        """The order of an epoch. Epoch 0 is what the library counts as 1. Raises an InputError for
+        no samples or readers, or a seed out of range; or a rank without samples, which the library
+        silently lets be, so that the ranks no longer take as many steps."""
         check(data, readers, seed, epoch, 2**32 - 1)
         pieces = self._shared(data, readers, seed, epoch + 1)
         ranks = readers.world_size

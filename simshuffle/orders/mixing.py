@@ -45,11 +45,9 @@ def companions(
     before: EpochOrder, group_before: Ints64, after: EpochOrder, group_after: Ints64
 ) -> float:
     """Share of the pairs of samples that were in one group in an epoch and are so again in another;
-    0 if there are no pairs. Groups are (n,) of each row: the rank, or `batches`.
-
-    Where a sample is handed out more than once, the first time counts. A random order gives (b - 1)
-    / (N - 1) for groups of b of N samples.
-    """
+    0 if there are no pairs. Groups are (n,) of each row: the rank, or `batches`. Where a sample is
+    handed out more than once, the first time counts. A random order gives (b - 1) / (N - 1) for
+    groups of b of N samples."""
     first = np.unique(before.sample, return_index=True)[1]
     pairs = _pairs(np.unique(group_before[first], return_counts=True)[1])
     _, here, there = np.intersect1d(before.sample, after.sample, return_indices=True)
@@ -96,11 +94,8 @@ def binned(importance: Floats, bins: int) -> Ints64:
 def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, bins: int) -> float:
     """How much the place of a sample in the epoch varies over epochs, from 0 (always in the same of
     ``bins`` equal parts of the epoch) to 1 (in as many parts as there can be); 0 for a single epoch
-    or part.
-
-    It is the mean over samples of the entropy of the parts in which they come, over the largest
-    that so many epochs and parts allow.
-    """
+    or part. It is the mean over samples of the entropy of the parts in which they come, over the
+    largest that so many epochs and parts allow."""
     most = np.log(min(len(orders), bins))
     if most == 0:
         return 0.0

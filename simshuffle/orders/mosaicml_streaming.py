@@ -190,17 +190,12 @@ class MosaicmlStreaming(Order):
         return self.shuffle_block_size or max(4_000_000 // self.canonical_nodes(readers), 2**18)
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch; ``seed`` is the library's ``shuffle_seed``.
-
-        With fewer shards than ranks or workers several of them read the same shard, and download
-        it once a node. With fewer samples than canonical nodes or ranks, samples are repeated.
-
-        Raises:
-            InputError: no samples or readers, or a seed out of range; canonical nodes and nodes of
-                which neither is a multiple of the other, or which have too few samples; a block
-                that is larger than the set, or of one sample with ``py1br``; a resumed run whose
-                batches cannot be shared as before.
-        """
+        """The order of an epoch; ``seed`` is the library's ``shuffle_seed``. With fewer shards than
+        ranks or workers several of them read the same shard, and download it once a node. With
+        fewer samples than canonical nodes or ranks, samples are repeated. Raises an InputError for
+        no samples or readers, or a seed out of range; canonical nodes and nodes of which neither is
+        a multiple of the other, or which have too few samples; a block that is larger than the set,
+        or of one sample with ``py1br``; a resumed run whose batches cannot be shared as before."""
         check(data, readers, seed, epoch, 2**64)
         self._check_block(data)
         order = SHUFFLES[self.shuffle_algo](

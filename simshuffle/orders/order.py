@@ -94,9 +94,6 @@ class Order(Sourced):
 
     @abstractmethod
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
-        """The order of an epoch, from 0 as libraries count them.
-
-        Raises:
-            InputError: the set or the readers are not what it can do with; as its library fails,
-                or what it does there silently.
-        """
+        """The order of an epoch, from 0 as libraries count them. Raises an InputError if the set or
+        the readers are not what it can do with; as its library fails, or what it does there
+        silently."""

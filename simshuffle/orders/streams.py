@@ -37,17 +37,9 @@ def blocks_of(data: ShardedSet, block: int) -> list[Ints64]:
 
 def spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[tuple[int, int, int, int]]:
     """``shards`` one after another, cut where a part ends: runs of samples of one shard that belong
-    to one part.
-
-    Args:
-        shards: in their order; those without samples have no span.
-        ends: (P,) the place after the last sample of each part, ascending; what comes after the
-            last of them is nobody's.
-
-    Returns:
-        Of each its part, ascending; its shard; and where it begins and ends among all samples that
-        are laid out.
-    """
+    to one part. ``ends`` are (P,) the place after the last sample of each part, ascending; what
+    comes after the last of them is nobody's. Returns of each run its part, ascending; its shard;
+    and where it begins and ends among all samples that are laid out."""
     last = np.cumsum(data.samples[shards])
     cuts = np.unique(np.concatenate([[0], last, ends]))
     cuts = cuts[cuts <= min(ends[-1], last[-1] if last.size else 0)]

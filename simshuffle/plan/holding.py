@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -17,6 +17,7 @@ from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Staging, Workload
 from simshuffle.spec.library import by_kind
+from simshuffle.spec.record import Keyed
 from simshuffle.spec.units import Dimension, readable
 
 
@@ -168,24 +169,16 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
     strategy = scenario.workload.exchange
     if not isinstance(strategy, LoaderShuffle) or scenario.workload.dataset.num_samples > MOST:
         return None
-    found = _first_or_second(_Request(scenario.model_dump_json(), scenario))
+    found = _first_or_second(Keyed(scenario.model_dump_json(), scenario))
     alike = strategy.cache_limit == 0 or not found.fetches.requests.any()
     return found if scenario.epochs <= 2 or alike else None
 
 
-@dataclass(frozen=True)
-class _Request:
-    """A scenario of a loader's order; equal for equal ones."""
-
-    key: str
-    scenario: Scenario = field(compare=False)
-
-
 @lru_cache(maxsize=1)
-def _first_or_second(request: _Request) -> NodeReads:
+def _first_or_second(request: Keyed[Scenario]) -> NodeReads:
     """The reads of the first epoch if there is no other, else of the second: counted once where
     bounds, storage and summary of one scenario need it."""
-    *_, last = counted(request.scenario, min(request.scenario.epochs, 2))
+    *_, last = counted(request.of, min(request.of.epochs, 2))
     return last
 
 

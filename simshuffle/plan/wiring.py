@@ -14,6 +14,7 @@ from simshuffle.routing import Fabric, Router, RoutingRule, routing_by_levels, r
 from simshuffle.scenario.checks import cluster_problems
 from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.spec.arrays import Ints32, Ints64
+from simshuffle.spec.record import Keyed
 
 
 def numbered(names: Sequence[Any]) -> Ints32:
@@ -123,16 +124,6 @@ class Wiring:
         return self._routers[key]
 
 
-@dataclass(frozen=True)
-class _Request:
-    """A network and the file system attached to it; equal for equal networks."""
-
-    key: str  # of the topology
-    faults: tuple[tuple[str, float], ...]
-    link: tuple[float, float, int]
-    cluster: Cluster = field(compare=False)
-
-
 def wiring(cluster: Cluster) -> Wiring:
     """The network of a cluster. It is made once in a process for runs on the same cluster.
 
@@ -143,16 +134,15 @@ def wiring(cluster: Cluster) -> Wiring:
         raise TopologyError(problems, f"topology of {cluster.name}")
     pfs = cluster.parallel_file_system
     link = (pfs.link_bandwidth, pfs.link_latency, pfs.links_per_switch)
-    faults = tuple((cluster.faults or {}).items())
-    return _wiring(_Request(cluster.topology.key, faults, link, cluster))
+    return _wiring(cluster.keyed_network, link)
 
 
 @lru_cache(maxsize=2)
-def _wiring(request: _Request) -> Wiring:
-    cluster = request.cluster
+def _wiring(network: Keyed[Cluster], link: tuple[float, float, int]) -> Wiring:
+    cluster = network.of
     cabling = cluster.cabling()
     if "storage" not in cabling.kinds:
-        bandwidth, latency, links = request.link
+        bandwidth, latency, links = link
         cabling = cabling.with_storage(PFS, bandwidth=bandwidth, latency=latency, links=links)
     fabric = Fabric(cabling)
     known = None if cluster.is_cut else routing_by_topology(cluster.topology)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import is_file, nearest, read_yaml
 from simshuffle.spec.overrides import related
-from simshuffle.spec.record import Fraction, NonNegative, Spec, full_problem
+from simshuffle.spec.record import Fraction, NonNegative, Spec
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import validated
 
@@ -129,9 +128,9 @@ class Fragment(Spec):
         return self
 
 
-def _bad(rule: str) -> PydanticCustomError:
+def _bad(rule: str) -> InputError:
     remedy = "Let 'simshuffle machine calibrate' write the file, or correct it."
-    return full_problem("", rule, "", remedy)
+    return InputError(Problem("", rule, "", remedy))
 
 
 def _plain(value: Any) -> Any:
@@ -157,11 +156,7 @@ def shown(name: str, value: float) -> str:
 
 
 def read_fragment(path: Path) -> Fragment:
-    """The fragment in a file.
-
-    Raises:
-        InputError: with every problem of it.
-    """
+    """The fragment in a file. Raises an InputError with every problem of it."""
     documents = read_yaml(path)
     if len(documents) != 1 or not isinstance(documents[0], dict):
         count = len(documents)
@@ -184,20 +179,11 @@ list."""
 def include(
     raw: dict[str, Any], folder: Path | None, put: Put, problems: list[Problem]
 ) -> dict[str, str]:
-    """Set what the fragments hold that ``raw`` names under ``include``, in their order, and keep
-    their records under ``calibrated``.
-
-    What the scenario sweeps stays swept.
-
-    Args:
-        raw: a scenario as plain values; its key ``include`` is taken away.
-        folder: that of the scenario file; None for the working directory.
-        put: sets a key.
-        problems: whatever is wrong is added.
-
-    Returns:
-        The file from which each key came.
-    """
+    """Set, with ``put``, what the fragments hold that ``raw`` names under ``include``, which is
+    taken away, in their order, and keep their records under ``calibrated``. What the scenario
+    sweeps stays swept. Paths begin from ``folder``, that of the scenario file, or the working
+    directory; whatever is wrong is added to ``problems``. Returns the file from which each key
+    came."""
     origin: dict[str, str] = {}
     for path in _paths(raw.pop("include", None), folder, problems):
         within = f"include {path}"

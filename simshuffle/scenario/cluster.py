@@ -3,7 +3,6 @@ placed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -15,7 +14,7 @@ from simshuffle.routing import Routing
 from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.record import Bandwidth, Count, Fraction, Seconds, Sourced, Spec
+from simshuffle.spec.record import Bandwidth, Count, Fraction, Keyed, Seconds, Sourced, Spec
 from simshuffle.topology import Topology
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.faults import with_faults
@@ -118,11 +117,8 @@ class Cluster(Spec):
 
     @property
     def named_hosts(self) -> list[str] | None:
-        """The hosts that ``placement`` names; None if it is a rule.
-
-        Raises:
-            InputError: it is no node list.
-        """
+        """The hosts that ``placement`` names; None if it is a rule. Raises an InputError if it is
+        no node list."""
         if isinstance(self.placement, list):
             return self.placement
         return None if self.placement in PLACEMENTS else expanded(self.placement)
@@ -140,11 +136,8 @@ class Cluster(Spec):
         return with_faults(network, self.faults) if self.faults else network
 
     def cabling(self) -> Cabling:
-        """The cables of `sketch`.
-
-        Raises:
-            TopologyError: it has loose parts, no host, or a link without a positive bandwidth.
-        """
+        """The cables of `sketch`. Raises a TopologyError if it has loose parts, no host, or a link
+        without a positive bandwidth."""
         problems, cabling = checked(self.sketch(), "cluster.topology")
         if problems or cabling is None:
             raise TopologyError(problems, f"topology of {self.name}")
@@ -156,14 +149,19 @@ class Cluster(Spec):
         return 0.0 in (self.faults or {}).values()
 
     @property
+    def keyed_network(self) -> Keyed[Cluster]:
+        """Equal for clusters with the same network and faults."""
+        return Keyed((self.topology.key, *(self.faults or {}).items()), self)
+
+    @property
     def num_hosts(self) -> int:
         """Hosts that are not cut off; raises as `sketch`."""
-        return _left(self)[0] if self.faults else self.topology.num_hosts
+        return _left(self.keyed_network)[0] if self.faults else self.topology.num_hosts
 
     @property
     def links_per_host(self) -> int:
         """Links to switches of the host with the fewest; raises as `sketch`."""
-        return _left(self)[1] if self.faults else self.topology.links_per_host
+        return _left(self.keyed_network)[1] if self.faults else self.topology.links_per_host
 
     @property
     def num_gpus(self) -> int:
@@ -206,23 +204,9 @@ class Cluster(Spec):
         return self.host_of(world_size) // np.int32(self.hosts_per_domain)
 
 
-@dataclass(frozen=True)
-class _Faulty:
-    """A network with faults; equal for equal ones."""
-
-    key: str  # of its topology
-    faults: tuple[tuple[str, float], ...]
-    cluster: Cluster = field(compare=False)
-
-
-def _left(cluster: Cluster) -> tuple[int, int]:
-    """Hosts that a network with faults has, and links of the host with the fewest."""
-    faults = tuple((cluster.faults or {}).items())
-    return _counted(_Faulty(cluster.topology.key, faults, cluster))
-
-
 @lru_cache(maxsize=64)
-def _counted(network: _Faulty) -> tuple[int, int]:
-    cabling = Cabling.of(network.cluster.sketch())
+def _left(network: Keyed[Cluster]) -> tuple[int, int]:
+    """Hosts that a network with faults has, and links of the host with the fewest."""
+    cabling = Cabling.of(network.of.sketch())
     hosts = cabling.of_kind("host")
     return len(hosts), int(np.diff(cabling.neighbours[0])[hosts].min())

@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, model_validator
 
-from simshuffle.errors import InputError
 from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list, network
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import (
@@ -18,7 +17,6 @@ from simshuffle.spec.record import (
     Seconds,
     Sourced,
     Spec,
-    full_problem,
 )
 
 VALUE_NBYTES = 4
@@ -146,11 +144,7 @@ class Layers(Spec):
 
 
 def _shipped_or_valid(layers: str | list[ModelLayer]) -> str | list[ModelLayer]:
-    try:
-        layer_list(layers) if isinstance(layers, str) else network("model", layers)
-    except InputError as error:
-        found = error.problems[0]
-        raise full_problem(found.path, found.rule, found.value, found.remedy) from None
+    layer_list(layers) if isinstance(layers, str) else network("model", layers)
     return layers
 
 

@@ -119,11 +119,8 @@ Set = Annotated[
 
 
 def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
-    """The scenario of a name or a file, or the one that is given, with these values.
-
-    Raises:
-        InputError: there is none, or it is not valid.
-    """
+    """The scenario of a name or a file, or the one that is given, with these values. Raises an
+    InputError if there is none, or it is not valid."""
     from simshuffle.scenario.scenario import Scenario, load_scenario  # noqa: PLC0415 - when asked
 
     if isinstance(given, Scenario):
@@ -134,11 +131,8 @@ def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scen
 def scenarios_of(
     given: Scenario | str | Path | Sequence[Scenario | str | Path], values: Mapping[str, Any]
 ) -> list[Scenario]:
-    """All scenarios of names and files, or those that are given, with these values.
-
-    Raises:
-        InputError: with every problem of every file.
-    """
+    """All scenarios of names and files, or those that are given, with these values. Raises an
+    InputError with every problem of every file."""
     from simshuffle.scenario.scenario import Scenario, load_scenarios  # noqa: PLC0415 - when asked
 
     each = given if isinstance(given, list | tuple) else [given]

@@ -12,7 +12,7 @@ from typing import Any
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.scenario.calibrated import forget, include
-from simshuffle.spec.library import by_kind, catalog_entry, find, is_file, read_yaml
+from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, find, is_file, read_yaml
 from simshuffle.spec.overrides import (
     References,
     expand,
@@ -28,16 +28,9 @@ from simshuffle.spec.overrides import (
 def resolve(
     raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None
 ) -> tuple[dict[str, Any], list[Problem], dict[str, str]]:
-    """The plain values of a scenario that needs no other file.
-
-    Args:
-        raw: what the file holds.
-        values: set instead, by dotted key.
-        folder: of the file; None for the working directory.
-
-    Returns:
-        The values; what is wrong; and the fragment that each dotted key came from which one set.
-    """
+    """The plain values of a scenario that needs no other file, from what its file in ``folder``
+    holds (None: the working directory), and ``values`` set instead, by dotted key. Returns the
+    values; what is wrong; and the fragment that each dotted key came from which one set."""
     plain: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
     references = _references(plain, folder)
@@ -149,10 +142,8 @@ def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
 
 
 def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
-    """Make the paths of the files that a scenario names absolute, and note what the files hold.
-
-    So the resolved scenario stands alone.
-    """
+    """Make the paths of the files that a scenario names absolute, and note what the files hold. So
+    the resolved scenario stands alone."""
     for record in _naming_files(raw):
         beside = (folder or Path()) / record["path"]
         path = beside if is_file(beside) else Path(record["path"])
@@ -160,3 +151,37 @@ def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
             record["path"] = str(path.resolve())
         if is_file(path):
             record.setdefault("sha256", hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+# ------------------------------------------------------------------- files, as results hold them
+
+
+def by_content(value: Any) -> Any:
+    """Plain values in which every file whose SHA-256 stands beside its path is named as a result
+    folder holds it, after its contents, so that nothing depends on where it was."""
+    if isinstance(value, dict):
+        named = {key: by_content(inner) for key, inner in value.items()}
+        return named | {"path": _place(value)} if _names_a_file(value) else named
+    if isinstance(value, list):
+        return [by_content(inner) for inner in value]
+    return value
+
+
+def files(value: Any) -> dict[str, Path]:
+    """The files that plain values name, by their names in the folder `INPUTS`."""
+    found = {}
+    if isinstance(value, dict):
+        if _names_a_file(value):
+            found[Path(_place(value)).name] = Path(value["path"])
+        value = list(value.values())
+    for inner in value if isinstance(value, list) else ():
+        found |= files(inner)
+    return found
+
+
+def _names_a_file(record: dict[Any, Any]) -> bool:
+    return isinstance(record.get("path"), str) and isinstance(record.get("sha256"), str)
+
+
+def _place(record: dict[str, Any]) -> str:
+    return f"{INPUTS}/{record['sha256'][:16]}{Path(record['path']).suffix}"

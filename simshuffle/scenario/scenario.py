@@ -17,9 +17,8 @@ from simshuffle.network import Fluid, Network
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.inputs import by_content, files
 from simshuffle.scenario.model import ModelProfile, StepTimes
-from simshuffle.scenario.reading import resolve
+from simshuffle.scenario.reading import by_content, files, resolve
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
@@ -95,19 +94,13 @@ class Scenario(Spec):
         )
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
-        """A new scenario with other values, by dotted key; checked like a file.
-
-        Raises:
-            ScenarioError: a key or a value is not valid.
-        """
+        """A new scenario with other values, by dotted key; checked like a file. Raises a
+        ScenarioError if a key or a value is not valid."""
         return _build(self.to_dict(), values, source=self.name, folder=None)
 
     def runs(self) -> dict[str, Scenario]:
-        """The runs of the sweep by name, in its order; a scenario without sweep is one run.
-
-        Raises:
-            ScenarioError: a combination is not valid.
-        """
+        """The runs of the sweep by name, in its order; a scenario without sweep is one run. Raises
+        a ScenarioError if a combination is not valid."""
         return self.combinations(self.sweep)
 
     def combinations(self, axes: Mapping[str, Sequence[Any]]) -> dict[str, Scenario]:
@@ -180,12 +173,8 @@ def _written(plain: Mapping[str, Any]) -> str:
 
 
 def stored(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
-    """Scenarios as a result folder holds them.
-
-    Returns:
-        Their YAML documents, in which files are named as `simshuffle.scenario.inputs` does; and
-        these files by name.
-    """
+    """Scenarios as a result folder holds them. Returns their YAML documents, in which files are
+    named as `simshuffle.scenario.reading` does; and these files by name."""
     plain = [scenario.to_dict() for scenario in scenarios]
     return "---\n".join(_written(by_content(values)) for values in plain), files(plain)
 
@@ -194,11 +183,9 @@ _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_frac
 
 
 def load_scenario(reference: str | Path, values: Mapping[str, Any] | None = None) -> Scenario:
-    """The scenario of a file, or of a shipped one by its name below ``scenarios/``.
-
-    ``values`` are set by dotted key, such as ``{"world_size": 512, "workload.exchange":
-    "local_shuffle"}``. Raises a ScenarioError with every problem of the file.
-    """
+    """The scenario of a file, or of a shipped one by its name below ``scenarios/``. ``values`` are
+    set by dotted key, such as ``{"world_size": 512, "workload.exchange": "local_shuffle"}``. Raises
+    a ScenarioError with every problem of the file."""
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
         rule, remedy = "must hold one scenario", "Use load_scenarios for several."
@@ -229,11 +216,8 @@ def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
 
 def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
     """Every run of every scenario by its name; the scenario's name goes in front where it is needed
-    to tell them apart.
-
-    Raises:
-        ScenarioError: two runs have the same name, or a value of a sweep is not valid.
-    """
+    to tell them apart. Raises a ScenarioError if two runs have the same name, or a value of a sweep
+    is not valid."""
     expanded = [(s.name, s.runs()) for s in scenarios]
     names = [name for _, runs in expanded for name in runs]
     out: dict[str, Scenario] = {}
@@ -249,11 +233,8 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
 
 
 def machine_of(reference: str) -> Cluster:
-    """The machine of a name or a file.
-
-    Raises:
-        InputError: there is none, or it is not valid.
-    """
+    """The machine of a name or a file. Raises an InputError if there is none, or it is not
+    valid."""
     plain, problems, _ = resolve({"cluster": reference}, {}, None)
     found: Cluster | None = None
     if not problems:

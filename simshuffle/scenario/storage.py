@@ -51,10 +51,8 @@ class LocalSsd(Sourced):
         self, nbytes: Amount, requests: Amount | None = None, queue_depth: float = 1.0
     ) -> Amount:
         """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None: few),
-        ``queue_depth`` of the host's being in flight.
-
-        The larger of bytes / bandwidth and requests / iops(queue depth).
-        """
+        ``queue_depth`` of the host's being in flight. The larger of bytes / bandwidth and requests
+        / iops(queue depth)."""
         transfer = nbytes / self.read_bandwidth
         if self.iops is None or requests is None:
             return transfer
@@ -94,13 +92,10 @@ class Memory(Sourced):
 
     def repeat_hits(self, nbytes: float) -> float:
         """Share of the reads that hit when a set of ``nbytes`` bytes is read again, in a new random
-        order each time.
-
-        With an LRU cache that holds a share c < 1 of the set: the reads of one item in two
-        successive orders are at uniform positions u and v, and 1 - u(1 - v) of the set is read
-        between them, so it hits if u(1 - v) >= 1 - c, which has the probability c + (1 - c) ln(1 -
-        c). Derived here; checked against a simulated cache in tests/contracts.
-        """
+        order each time. With an LRU cache that holds a share c < 1 of the set: the reads of one
+        item in two successive orders are at uniform positions u and v, and 1 - u(1 - v) of the set
+        is read between them, so it hits if u(1 - v) >= 1 - c, which has the probability c + (1 - c)
+        ln(1 - c). Derived here; checked against a simulated cache in tests/contracts."""
         if nbytes <= self.cache_nbytes:
             return 1.0
         missing = 1.0 - self.cache_nbytes / nbytes
@@ -108,12 +103,10 @@ class Memory(Sourced):
 
     def redrawn_hits(self, nbytes: float, share: float, epochs: int) -> float:
         """Expected share of the reads that hit when a random ``share`` of ``nbytes`` bytes was read
-        in each of ``epochs`` epochs before.
-
-        A sample was last read j epochs ago with the probability share (1 - share)^(j - 1), at
-        position u of that epoch; it is now read at position v, and 1 - (1 - share (1 - u)) (1 -
-        share)^(j - 1) (1 - share v) of the set was read in between. Mean over u and v.
-        """
+        in each of ``epochs`` epochs before. A sample was last read j epochs ago with the
+        probability share (1 - share)^(j - 1), at position u of that epoch; it is now read at
+        position v, and 1 - (1 - share (1 - u)) (1 - share)^(j - 1) (1 - share v) of the set was
+        read in between. Mean over u and v."""
         middles = (np.arange(50) + 0.5) / 50
         head, tail = 1.0 - share * middles[:, None], 1.0 - share * (1.0 - middles)
         hits = 0.0
@@ -176,10 +169,8 @@ class ParallelFileSystem(Sourced):
         self, samples_per_file: int, samples_per_request: float, in_flight: float = 1.0
     ) -> float:
         """Most files (1/s) that a reader opens whose requests take ``latency`` each, ``in_flight``
-        at once; inf without latency, of which the mean counts.
-
-        A file takes samples_per_file / samples_per_request requests.
-        """
+        at once; inf without latency, of which the mean counts. A file takes samples_per_file /
+        samples_per_request requests."""
         if self.latency == 0:
             return float("inf")
         return in_flight * (samples_per_request / samples_per_file) / self.latency
@@ -269,9 +260,7 @@ class ObjectStore(Sourced):
     def least_seconds(self, requests: float, nbytes: float, connections: int) -> dict[str, float]:
         """Least time (s) of each limit to answer ``requests`` requests for ``nbytes`` bytes in all
         over so many ``connections``, by its name: 'connections', 'requests', 'bandwidth'.
-
-        Connections are never idle there, and the store is asked evenly.
-        """
+        Connections are never idle there, and the store is asked evenly."""
         each = self.request_seconds(nbytes / requests) if requests else 0.0
         return {
             "connections": requests * each / connections,

@@ -16,8 +16,9 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from simshuffle.errors import InputError, Problem
 from simshuffle.spec.arrays import Floats, Ints64
-from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, full_problem
+from simshuffle.spec.record import Count, Fraction, NonNegative, Spec
 from simshuffle.spec.rng import stream
 
 COUNTED = 2**14
@@ -96,17 +97,17 @@ class Tokens(Spec):
     def _sources_can_be_blended(self) -> Tokens:
         names = [source.name for source in self.sources]
         if self.sources and not sum(source.weight for source in self.sources) > 0:
-            raise full_problem(
-                "sources", "must have a weight above 0", "none", "Write weight: 1 for one of them."
-            )
+            rule, remedy = "must have a weight above 0", "Write weight: 1 for one of them."
+            raise InputError(Problem("sources", rule, "none", remedy))
         for source in self.sources:
             if names.count(source.name) > 1:
                 rule, remedy = "must each have a name of its own", "Rename one of them."
-                raise full_problem("sources", rule, f"several '{source.name}'", remedy)
+                raise InputError(Problem("sources", rule, f"several '{source.name}'", remedy))
             if source.tokens < self.sequence_length:
                 rule = f"must have the {self.sequence_length} tokens of a sequence at least"
                 remedy = "Leave the source out, or lower sequence_length."
-                raise full_problem("sources", rule, f"{source.tokens} of '{source.name}'", remedy)
+                found = f"{source.tokens} of '{source.name}'"
+                raise InputError(Problem("sources", rule, found, remedy))
         return self
 
     @property
@@ -156,20 +157,18 @@ class Tokens(Spec):
         is 1 for all. Drawn with the same numbers they are the samples of `draw_nbytes`."""
         if self.attention == "full":
             return None
-        return self._work(self._drawn(rng, count).squares, attention_share)
+        # (1 - a) + a of the sum of l^2 over S^2
+        attended = self._drawn(rng, count).squares / self.sequence_length**2
+        work = 1.0 - attention_share * (1.0 - attended)
+        if self.normalised:
+            work /= 1.0 - attention_share * (1.0 - self._attended)
+        return work
 
     def mean_work(self, attention_share: float) -> float:
         """The mean of `draw_work`."""
         if self.attention == "full" or self.normalised:
             return 1.0
         return 1.0 - attention_share * (1.0 - self._attended)
-
-    def _work(self, squares: Floats, attention_share: float) -> Floats:
-        """(1 - a) + a of the sum of l^2 over S^2."""
-        work = 1.0 - attention_share * (1.0 - squares / self.sequence_length**2)
-        if self.normalised:
-            work /= 1.0 - attention_share * (1.0 - self._attended)
-        return work
 
     @property
     def _attended(self) -> float:
@@ -213,13 +212,10 @@ class Blended:
 
     @property
     def pieces(self) -> float:
-        """Pieces of documents in a sequence, in the mean.
-
-        Between two tokens that follow one another a document ends with probability 1 / mean,
-        whatever the distribution; a window of S tokens has S - 1 such places. Where documents are
-        all alike, every g-th place alone can be such an end, g their greatest common divisor with
-        S, and a window then begins at one.
-        """
+        """Pieces of documents in a sequence, in the mean. Between two tokens that follow one
+        another a document ends with probability 1 / mean, whatever the distribution; a window of S
+        tokens has S - 1 such places. Where documents are all alike, every g-th place alone can be
+        such an end, g their greatest common divisor with S, and a window then begins at one."""
         if self.packing == "concatenate":
             alike = self.std == 0.0
             step = math.gcd(self.sequence_length, round(self.mean)) if alike else 1

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import model_validator
 
 from simshuffle.allreduce import Allreduce
+from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import Exchange, ShardsContext, Source
 from simshuffle.parallelism import AnyParallelism, Data
 from simshuffle.scenario.cluster import Cluster
@@ -24,7 +25,6 @@ from simshuffle.spec.record import (
     Seconds,
     Sourced,
     Spec,
-    full_problem,
 )
 
 PHOTOGRAPH_SPREAD = 100e3 / 110e3
@@ -138,14 +138,15 @@ class Dataset(Sourced):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Dataset:
         if self.sample_size is None and self.tokens is None:
-            raise full_problem("sample_size", "is required", "", "Add it, or tokens.")
+            raise InputError(Problem("sample_size", "is required", "", "Add it, or tokens."))
         if self.sample_size is not None and self.tokens is not None:
-            remedy = "Leave it out."
-            raise full_problem("sample_size", "follows from tokens", "given beside them", remedy)
+            found = Problem("sample_size", "follows from tokens", "given beside", "Leave it out.")
+            raise InputError(found)
         if self.tokens is not None and self.tokens.ranges > 1 < self.samples_per_request:
             rule = "must be 1 where a sample is pieces of documents in random order"
             remedy = "Leave it out, or set tokens.shuffled: sequences."
-            raise full_problem("samples_per_request", rule, str(self.samples_per_request), remedy)
+            each = str(self.samples_per_request)
+            raise InputError(Problem("samples_per_request", rule, each, remedy))
         if self.samples_per_request > self.samples_per_file:
             raise ValueError("samples_per_request must not exceed samples_per_file")
         return self

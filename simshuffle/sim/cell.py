@@ -24,7 +24,7 @@ from simshuffle.results import report
 from simshuffle.results.report import Kept
 from simshuffle.results.table_io import stacked
 from simshuffle.results.timeline import Timeline
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate, simulate_epochs
 from simshuffle.spec.late import special

@@ -1,38 +1,24 @@
-"""How the kernels are compiled: numba's decorators with the types of what they decorate.
+"""How the kernels are compiled: numba's decorators with the types of what they decorate; and arrays
+that compiled code finds by one address.
 
-The first use of a kernel has to wait until it is compiled. numba by itself optimises every
-function, makes machine code of it, and then does both again in each function that calls it, up to
-the entry. Here a function that only other compiled ones call is left as it was translated, so that
-it is linked, optimised and made machine code once, as part of its entry: the same answers, after
-half the time.
+numba by itself optimises every function, makes machine code of it, and does both again in each
+function that calls it, up to the entry. Here a function that only other compiled ones call is left
+as it was translated, and optimised once, as part of its entry: the same answers, after half the
+time.
 
-And arrays that compiled code finds by one address.
+Each array that is passed to compiled code costs time: to take it apart with every call from Python,
+to hand it on, and to translate all that. So `words` writes a named tuple as integers of 64 bits, an
+array as its address and its shape; a kernel gets the address of the first word, and `at_address`
+makes the function that turns it into the tuple again. Four things are said to numba by its
+extension points (its documentation, "Low-level extension API"): `_Addressed`, the type; `_Model`,
+what a value is in machine code; `_Fields`, the type of ``s.field``; `_read`, how that is read.
 
-*Why.* Each array that is passed to compiled code costs time: to look at its type and take it apart
-with every call from Python, to hand it on from function to function, and to translate all that.
-Here one word is passed instead: where it is written down where the arrays are.
-
-*How.* `words` writes a named tuple as integers of 64 bits, field after field: an integer as it is,
-an array as its address and its shape. A kernel gets the address of the first word. `at_address`
-makes the function that turns this address into the tuple again; for numba that is a value of the
-type `_Addressed`, which is nothing but the address in machine code. Four things are said to numba,
-each by one of its extension points (numba's documentation, "Low-level extension API"):
-
-- `_Addressed`, the type: of each field its first word, its type, and the bytes of an item;
-- `_Model`, what a value is in machine code: a pointer to words (``register_model``);
-- `_Fields`, that ``s.field`` has the type of the field (``infer_getattr``);
-- `_read`, how ``s.field`` is read: load the words, make an array of them
-  (``lower_getattr_generic``).
-
-*What must hold.* The words are right as long as no array is replaced: whoever replaces one writes
-new words (`FluidNetwork._write_words`, `Core.put`) and keeps tuple and words alive, since
-compiled code counts no references. Fields have the types and dimensions of those of the example.
-
-*If another release of numba breaks it.* ``tests/plain_kernels.py`` finds arrays by their address in
-plain Python, in twenty lines, and runs all kernels so; a test compares them with the compiled ones
-bit for bit. The words are right if that still works; then what is wrong is in `_read` (compare it
-with what numba/np/arrayobj.py does with `make_array` and `populate_array`) or in one of the three
-registrations.
+The words are right as long as no array is replaced: whoever replaces one writes new words
+(`FluidNetwork._write_words`, `Core.put`) and keeps tuple and words alive, since compiled code
+counts no references. If another release of numba breaks it: ``tests/plain_kernels.py`` finds arrays
+by their address in plain Python, and a test compares all kernels so run with the compiled ones bit
+for bit. If that still works, what is wrong is in `_read` (compare numba/np/arrayobj.py,
+`make_array` and `populate_array`) or in one of the three registrations.
 """
 
 from __future__ import annotations
@@ -220,11 +206,8 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
 
 def entry(function: F) -> F:
     """Compile ``function`` with numba, keeping its type; the machine code is cached on disk,
-    together with all that it calls.
-
-    numba looks for changes in the file of ``function`` alone; what it calls may stand in others, so
-    their fingerprint is part of its name.
-    """
+    together with all that it calls. numba looks for changes in the file of ``function`` alone; what
+    it calls may stand in others, so their fingerprint is part of its name."""
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
     kernel = _njit(pipeline_class=_Compiler, **OPTIONS)(function)
     try:
@@ -254,11 +237,8 @@ def _part(**options: Any) -> Any:
 
 def words(values: Any) -> NDArray[np.int64]:
     """A named tuple of integers and arrays as compiled code reads it: every integer, and of every
-    array its address and its shape. It holds for as long as the tuple is kept.
-
-    Raises:
-        ValueError: an array is not C-contiguous.
-    """
+    array its address and its shape. It holds for as long as the tuple is kept. Raises a ValueError
+    if an array is not C-contiguous."""
     out: list[int] = []
     for name, value in zip(values._fields, values, strict=True):
         if not isinstance(value, np.ndarray):

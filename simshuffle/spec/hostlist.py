@@ -15,18 +15,11 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def expanded(text: str, most: int = MOST_HOSTS) -> list[str]:
-    """The names that a node list stands for, in its order.
-
-    Names stand between commas. A name may have numbers and ranges in brackets, in several places;
-    the last ones vary fastest. A range has the leading zeros of its lower end.
-
-    Args:
-        text: the list; blanks around names count for nothing.
-        most: names that it may stand for.
-
-    Raises:
-        InputError: it is no such list, or one of too many names; its problem has no path.
-    """
+    """The names that a node list stands for, at most ``most``, in its order. Names stand between
+    commas, and blanks around them count for nothing. A name may have numbers and ranges in
+    brackets, in several places; the last ones vary fastest. A range has the leading zeros of its
+    lower end. Raises an InputError if it is no such list, or one of too many names; its problem has
+    no path."""
     if not _LIST.fullmatch(text):
         _refuse("must be names between commas", text, "Write for example 'node[001-016]'.")
     out: list[str] = []

@@ -41,11 +41,7 @@ def shipped_names(folder: str) -> list[str]:
 
 def find(reference: str, folder: str, beside: Path | None = None) -> Path:
     """The file that ``reference`` names: a path (from ``beside``, or the working directory), or a
-    shipped file's name.
-
-    Raises:
-        ScenarioError: there is none.
-    """
+    shipped file's name. Raises a ScenarioError if there is none."""
     given = Path(reference)
     with suppress(RuntimeError):  # a user without a home
         given = given.expanduser()
@@ -78,6 +74,14 @@ def is_file(path: Path) -> bool:
     """Whether ``path`` is a file; False for what cannot be a path."""
     try:
         return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` is a folder; False for what cannot be a path."""
+    try:
+        return path.is_dir()
     except (OSError, ValueError):
         return False
 
@@ -120,11 +124,9 @@ class _Loader(_Parsed):
 
 
 def _check_bounds(text: str) -> None:
-    """Refuse YAML of too many values, too deep, or that hold themselves.
-
-    An alias is the same node again: nodes are few even where the values are too many to walk
-    through. So values are counted as if written out, before anything is constructed.
-    """
+    """Refuse YAML of too many values, too deep, or that hold themselves. An alias is the same node
+    again: nodes are few even where the values are too many to walk through. So values are counted
+    as if written out, before anything is constructed."""
     count = 0
     sizes: dict[str | None, tuple[int, int]] = {}  # values and depth of what an anchor names
     # of each node that is open: its anchor, the values before it, the depth of what is in it
@@ -198,13 +200,9 @@ _UNFIT = (ValueError, KeyError, IndexError, AttributeError, TypeError, OverflowE
 
 
 def read_yaml(path: Path) -> list[Any]:
-    """The documents of a YAML file, as plain Python values.
-
-    Raises:
-        ScenarioError: the file cannot be read, is not YAML, is larger than `MAX_YAML_LENGTH`,
-            `MAX_YAML_VALUES` or `MAX_YAML_DEPTH`, writes a key twice, or tries to construct
-            objects.
-    """
+    """The documents of a YAML file, as plain Python values. Raises a ScenarioError if the file
+    cannot be read, is not YAML, is larger than `MAX_YAML_LENGTH`, `MAX_YAML_VALUES` or
+    `MAX_YAML_DEPTH`, writes a key twice, or tries to construct objects."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_YAML_LENGTH + 1)
@@ -218,11 +216,8 @@ def read_yaml(path: Path) -> list[Any]:
 
 
 def read_value(text: str, path: str) -> Any:
-    """A single value in YAML, bounded as in `read_yaml`; ``path`` is the key that it is for.
-
-    Raises:
-        ScenarioError: it is not YAML, or not a plain value, or too large.
-    """
+    """A single value in YAML, bounded as in `read_yaml`; ``path`` is the key that it is for. Raises
+    a ScenarioError if it is not YAML, or not a plain value, or too large."""
     try:
         values = documents(text, path)
     except ScenarioError as error:
@@ -238,10 +233,7 @@ def read_value(text: str, path: str) -> Any:
 
 def documents(text: str, source: str) -> list[Any]:
     """The documents of a text in YAML, bounded as in `read_yaml`; ``source`` is where it is from.
-
-    Raises:
-        ScenarioError: it is not YAML, or too large.
-    """
+    Raises a ScenarioError if it is not YAML, or too large."""
     try:
         if len(text) > MAX_YAML_LENGTH:
             rule = f"must have at most {MAX_YAML_LENGTH} characters"
@@ -267,11 +259,8 @@ def shortened(text: str) -> str:
 
 def by_kind(text: str) -> dict[str, Any]:
     """The plain values of a record that is named by its kind, such as
-    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``.
-
-    Raises:
-        ScenarioError: a parameter is not written name=value, or cannot be set.
-    """
+    ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``. Raises a ScenarioError if a
+    parameter is not written name=value, or cannot be set."""
     kind, _, arguments = text.partition(":")
     out: dict[str, Any] = {"kind": kind}
     for item in filter(None, arguments.split(",")):
@@ -303,10 +292,7 @@ def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:
     """The entry ``name`` of the catalog ``kind`` ('models' or 'datasets'), with its name in it.
-
-    Raises:
-        ScenarioError: there is no such entry.
-    """
+    Raises a ScenarioError if there is no such entry."""
     entries = _catalog(kind)
     if name not in entries:
         rule = f"no such entry among the {kind}"

@@ -35,20 +35,10 @@ def put(
     references: References | None = None,
     create: bool = True,
 ) -> bool:
-    """Set a dotted key of ``raw`` to a copy of ``value``.
-
-    Args:
-        raw: plain values; changed.
-        key: where.
-        value: what.
-        problems: what keeps it from being set is added.
-        references: names on the way that are replaced by what they name, so that a key of a named
-            record can be set.
-        create: make the mappings on the way that are missing; otherwise they are a problem.
-
-    Returns:
-        Whether it was set.
-    """
+    """Set a dotted key of ``raw`` to a copy of ``value``; what keeps it from being set is added to
+    ``problems``. Names on the way that ``references`` know are replaced by what they name, so that
+    a key of a named record can be set. Mappings on the way that are missing are made, or a problem
+    unless ``create``. Returns whether it was set."""
     *parents, last = key.split(".")
     at: Any = raw
     for depth, part in enumerate(parents, 1):
@@ -98,11 +88,8 @@ def _no_place(key: str, prefix: str, there: Any, value: Any) -> Problem:
 
 
 def expand(raw: dict[str, Any], key: str, references: References, problems: list[Problem]) -> bool:
-    """Replace the name that stands at a dotted key by what it names; what is no text stays.
-
-    Returns:
-        False if it names nothing; then a problem is added, and the name stays.
-    """
+    """Replace the name that stands at a dotted key by what it names; what is no text stays. Returns
+    False if it names nothing; then a problem is added, and the name stays."""
     *parents, last = key.split(".")
     at: Any = raw
     for part in parents:
@@ -132,19 +119,10 @@ def outermost_first(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def grid(axes: Mapping[str, Sequence[Any]], zipped: bool = False) -> list[dict[str, Any]]:
-    """The combinations of the values of several dotted keys.
-
-    Args:
-        axes: the values of each key.
-        zipped: the first value of each key together, the second ones, and so on; otherwise every
-            value of a key with every one of the others, the last key varying fastest.
-
-    Returns:
-        A mapping of every key to its value for each combination; without axes a single empty one.
-
-    Raises:
-        InputError: `grid_problems`.
-    """
+    """The combinations of the values of several dotted keys, each a mapping; without axes a single
+    empty one. If ``zipped``, the first value of each key together, the second ones, and so on;
+    otherwise every value of a key with every one of the others, the last key varying fastest.
+    Raises an InputError where there are `grid_problems`."""
     if problems := grid_problems(axes, zipped):
         raise InputError(problems, "sweep")
     if not axes:
@@ -225,15 +203,11 @@ def pin(axes: dict[Any, Any], key: str, value: Any, where: str, problems: list[P
 
 
 def read_axis(text: str) -> tuple[str, list[Any]]:
-    """The key and the values of an axis that is written KEY=V1,V2,... on a command line.
-
-    Values are read as YAML. A comma separates values unless it is within brackets or quotes, or a
-    parameter of a record follows that is named by its kind: these are two values of the key:
-    ``workload.exchange=local_shuffle,importance_pair:exchange_fraction=0.1,lagging=true``.
-
-    Raises:
-        InputError: it is not written so.
-    """
+    """The key and the values of an axis that is written KEY=V1,V2,... on a command line. Values are
+    read as YAML. A comma separates values unless it is within brackets or quotes, or a parameter of
+    a record follows that is named by its kind: these are two values of the key:
+    ``workload.exchange=local_shuffle,importance_pair:exchange_fraction=0.1,lagging=true``. Raises
+    an InputError if it is not written so."""
     key, equals, listed = (part.strip() for part in text.partition("="))
     if not equals or not key or not listed:
         example = "For example world_size=128,256,512."

@@ -4,8 +4,9 @@ quantities with units."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -20,6 +21,8 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, pattern
 
+T = TypeVar("T")
+
 
 class Spec(BaseModel):
     """A record: immutable, no unknown keys, no silent conversions."""
@@ -27,6 +30,14 @@ class Spec(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
     )
+
+
+@dataclass(frozen=True)
+class Keyed(Generic[T]):
+    """What a cached function makes something of, which is the same for equal keys."""
+
+    key: Any  # hashable
+    of: T = field(compare=False)
 
 
 class Sourced(Spec):
@@ -55,13 +66,6 @@ class Sourced(Spec):
             texts = (f"{key}: {text}" for key, text in left_out.items())
             return {**values, "source": "; ".join((said, *texts))}
         return values
-
-
-def full_problem(key: str, rule: str, value: str, remedy: str) -> PydanticCustomError:
-    """What a validator raises to tell a problem of a ``key`` below its record in full; a ValueError
-    tells a rule alone."""
-    told = {"key": key, "rule": rule, "value": value, "remedy": remedy}
-    return PydanticCustomError("full", "{rule}", told)
 
 
 def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, Any]:

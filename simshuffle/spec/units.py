@@ -97,12 +97,8 @@ def pattern(dimension: Dimension, positive: bool = False) -> str:
 
 def parse_quantity(text: object, dimension: Dimension) -> float:
     """The SI value (float) of a quantity such as ``'12.5 GB/s'``, or of one over a whole number
-    such as ``'110 ms / 64'``.
-
-    Raises:
-        UnitError: ``text`` is not a string, has no unit, has a unit of another kind, or is divided
-            by 0.
-    """
+    such as ``'110 ms / 64'``. Raises a UnitError if ``text`` is not a string, has no unit, has a
+    unit of another kind, or is divided by 0."""
     expected = f"expected a quantity in {dimension.unit} such as {dimension.examples}"
     if isinstance(text, bool) or not isinstance(text, str):
         raise UnitError(f"has no unit; {expected}")

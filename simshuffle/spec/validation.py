@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simshuffle.errors import Problem
+from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest, shortened
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -84,6 +84,8 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
         rule, remedy = _RULES[kind]
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
     told = detail.get("ctx", {})
+    if isinstance(error := told.get("error"), InputError):
+        return error.problems[0].below(path)
     if "remedy" in told:  # a record that tells its problem in full
         return Problem(told["key"], told["rule"], told["value"], told["remedy"]).below(path)
     rule = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
@@ -102,17 +104,10 @@ CALLED = {
     "prefetch_factor": "prefetch",
 }
 """Keys as they are called elsewhere."""
-ELSEWHERE = {
-    "cluster.topology.routes": "Write cluster.routing: {kind: min_hop}, or leave it out: that is"
-    " what switches get that do not stand in levels."
-}
-"""What to write in place of keys that are gone."""
 
 
 def _other_key(path: str, location: Iterable[int | str], record: type[BaseModel]) -> str:
     """A remedy for an unknown key: what it is called here, or where it belongs."""
-    if path in ELSEWHERE:
-        return ELSEWHERE[path]
     steps = list(location)
     last, known = steps[-1], _known_keys(steps[:-1], record)
     meant = CALLED.get(str(last).lower(), str(last))

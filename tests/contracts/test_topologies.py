@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.errors import ScenarioError, TopologyError
+from simshuffle.errors import TopologyError
 from simshuffle.routing import Fabric, ForwardingTable, MinHop, routing_of
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
@@ -717,25 +717,6 @@ def test_a_file_without_levels_is_routed_by_min_hop(tmp_path: Path) -> None:
     assert rule == MinHop()
     ends = np.array([0, 0], np.int32), np.array([1, 2], np.int32)
     assert (rule.router(fabric, 0).routes(*ends) >= 0).sum(axis=1).tolist() == [3, 4]
-
-
-def test_the_key_routes_of_a_file_says_where_routings_are_named_now(tmp_path: Path) -> None:
-    topology = {**ring_file(tmp_path).model_dump(mode="json"), "routes": "shortest_path"}
-    with pytest.raises(ScenarioError) as caught:
-        load_scenario(
-            "quickstart",
-            {
-                "sweep": {},
-                "world_size": 8,
-                "cluster.host.hcas": 1,
-                "workload.allreduce.rings": 1,
-                "cluster.topology": topology,
-            },
-        )
-    (problem,) = caught.value.problems
-    assert problem.path == "cluster.topology.routes"
-    assert problem.value == "'shortest_path'"
-    assert "cluster.routing: {kind: min_hop}" in problem.remedy
 
 
 def ring_file(folder: Path) -> Custom:

@@ -4,12 +4,9 @@ shuffles were measured with."""
 import numpy as np
 import pytest
 
-from simshuffle.orders.hugging_face import HuggingFace
+from simshuffle.orders.buffers import HuggingFace, TfData, batched, buffered, replaced
 from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.order import Readers, ShardedSet
-from simshuffle.orders.ray_local import batched
-from simshuffle.orders.tf_data import TfData, replaced
-from simshuffle.orders.webdataset import buffered
 
 ALONE = Readers(1, 1, 1, batch_size=8)
 

@@ -550,7 +550,7 @@ def test_both_files_are_written_or_none(here, monkeypatch, old):
 
     monkeypatch.setattr(Path, "rename", fails)
     with pytest.raises(OSError, match="No space"):
-        write_drafts(Path("mine"), NEEDED, replace=True)
+        write_drafts(Path("mine"), NEEDED)
     assert [path.read_text() for path in here.iterdir()] == ([old] if old else [])
 
 

@@ -21,7 +21,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.exchange.recording import write_plans
 from simshuffle.results.table_io import read_csv
-from simshuffle.scenario.inputs import by_content, files
+from simshuffle.scenario.reading import by_content, files
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
 from simshuffle.studies.mechanisms import hiding

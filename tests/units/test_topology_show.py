@@ -192,7 +192,7 @@ def test_show_prints_one_story_in_both_forms(capsys: pytest.CaptureFixture[str])
         (["abci", "--route", "h0000", "h9999"], "--route: needs the names of two hosts"),
         (["abci", "--route", "h0000", "h0000"], "'h0000' twice"),
         (["abci", "--out", "here.svg"], "--out: must end in .png or .pdf"),
-        (["abci", "--out", "nowhere/here.png"], "needs a folder that is there"),
+        (["abci", "--out", "nowhere/here.png"], "must be in a folder that is there"),
         (["nothing"], "no such topology"),
     ],
 )

@@ -17,7 +17,7 @@ from simshuffle.network.analytic import unhindered
 from simshuffle.network.contention import first_stage
 from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.patterns import FIXED, Variant
 from simshuffle.studies.congestion.traffic import (

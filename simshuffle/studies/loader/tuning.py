@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.prefetching import Demand, demand, waits
-from simshuffle.scenario.inputs import by_content
 from simshuffle.scenario.options import scenario_of
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats

@@ -11,7 +11,7 @@ from typing import Any
 from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import from_dict
 from simshuffle.studies.oracle.machine import Machine, Point, assumptions
 from simshuffle.studies.oracle.request import Oracle, alone, strategy_of

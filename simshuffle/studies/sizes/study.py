@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from simshuffle.errors import InputError, Problem
 from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
-from simshuffle.scenario.inputs import by_content
+from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.loader import policies
 from simshuffle.studies.validation import concurrent, testbed

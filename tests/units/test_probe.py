@@ -11,9 +11,10 @@ import pytest
 import yaml
 from PIL import Image
 
-from simshuffle.cli import main, sample_costs
-from simshuffle.cli.sample_costs import probe
+from simshuffle import probe as measuring
+from simshuffle.cli import main
 from simshuffle.errors import InputError
+from simshuffle.probe import probe
 from simshuffle.scenario.scenario import load_scenario
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
@@ -87,13 +88,13 @@ def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
         return slow
 
     (arrays / "100.npy").unlink()
-    for holder, name, seconds in (
-        (sample_costs.ArrayCoder, "decode", 5.0),
-        (sample_costs.ArrayCoder, "encode", 3.0),
-        (sample_costs, "_pickled", 2.0),
-        (sample_costs, "_zeroed", 7.0),
+    for name, seconds in (
+        ("_pickled", 2.0),
+        ("_zeroed", 7.0),
     ):
-        monkeypatch.setattr(holder, name, takes(seconds, getattr(holder, name)))
+        monkeypatch.setattr(measuring, name, takes(seconds, getattr(measuring, name)))
+    slow = measuring.Coder(takes(5.0, bytearray), takes(3.0, bytes), len)
+    monkeypatch.setattr(measuring, "ARRAYS", slow)
     costs = by_key(arrays, lambda: now)
     assert {key: cost.value for key, cost in costs.items() if cost.spread is not None} == {
         f"{DATASET}.decode": 5.0,
@@ -143,7 +144,7 @@ def test_the_files_are_only_read(images):
 
 
 def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypatch):
-    monkeypatch.setattr(sample_costs, "MOST_FILES", 3)
+    monkeypatch.setattr(measuring, "MOST_FILES", 3)
     costs = probe(clock=ticking())
     assert {cost.key for cost in costs.costs if cost.key.startswith(DATASET)} == {
         f"{DATASET}.decode",
@@ -155,27 +156,26 @@ def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypat
 
 @pytest.mark.parametrize(("most", "count"), [(400, 2), (10_000, 4)])
 def test_of_large_files_fewer_are_measured(tmp_path, monkeypatch, most, count):
-    monkeypatch.setattr(sample_costs, "MOST_FILES", 4)
-    monkeypatch.setattr(sample_costs, "FEWEST_FILES", 1)
-    monkeypatch.setattr(sample_costs, "MOST_BYTES", most)
+    monkeypatch.setattr(measuring, "MOST_FILES", 4)
+    monkeypatch.setattr(measuring, "FEWEST_FILES", 1)
+    monkeypatch.setattr(measuring, "MOST_BYTES", most)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    files = sample_costs.files_below(tmp_path)
+    files = measuring.files_below(tmp_path)
     assert (len(set(files.paths)), len(files.sizes)) == (count, 6)
 
 
 def test_only_so_many_files_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(sample_costs, "MOST_LISTED", 3)
+    monkeypatch.setattr(measuring, "MOST_LISTED", 3)
     for number in range(6):
         (tmp_path / f"{number}.npy").write_bytes(bytes(200))
-    assert len(sample_costs.files_below(tmp_path).sizes) == 3
+    assert len(measuring.files_below(tmp_path).sizes) == 3
 
 
 @pytest.mark.parametrize("suffix", [".png", ".webp", ".bmp"])
 def test_images_of_other_formats_are_encoded_as_they_were(tmp_path, suffix):
     Image.effect_noise((60, 40), 10.0).save(tmp_path / f"one{suffix}")
-    coder = sample_costs.ImageCoder()
-    again = coder.encode(coder.decode((tmp_path / f"one{suffix}").read_bytes()))
+    again = measuring.encoded(measuring.decoded((tmp_path / f"one{suffix}").read_bytes()))
     assert Image.open(io.BytesIO(again)).format == suffix[1:].upper()
 
 

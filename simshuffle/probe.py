@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import refuse
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.version import __version__
 
@@ -52,7 +51,6 @@ class SampleFiles:
 
     paths: list[Path]  # a random choice, which is measured
     sizes: list[int]  # bytes of all that were looked at
-    images: bool  # whether they are decoded
     own: bool  # whether they are a user's, and were not made
 
 
@@ -62,22 +60,10 @@ class Cost:
 
     key: str  # dotted key of a scenario
     value: float  # of a duration the median; else the mean, or what it says
+    text: str  # the value with its unit
+    note: str  # what was measured, and its spread
     # lower and upper quartile of a duration; None of what is no duration, but bytes
-    spread: tuple[float, float] | None
-    what: str  # was measured
-
-    @property
-    def text(self) -> str:
-        """The value with its unit."""
-        return readable(self.value, Dimension.SECONDS if self.spread else Dimension.NBYTES)
-
-    @property
-    def note(self) -> str:
-        """What was measured, and its spread."""
-        if self.spread is None:
-            return self.what
-        low, high = (readable(end, Dimension.SECONDS, 3) for end in self.spread)
-        return f"{self.what}; quartiles {low} and {high}"
+    spread: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,16 +104,10 @@ class SampleCosts:
 
 
 def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> SampleCosts:
-    """Measure what a sample costs this host, on one core and files in the page cache.
-
-    Args:
-        folder: of the files, which are only read; None makes photographs. What is written goes to
-            the folder for temporary files.
-        clock: tells the time.
-
-    Raises:
-        InputError: there are no files, they cannot be read or decoded, or Pillow is missing.
-    """
+    """Measure what a sample costs this host, on one core and files in the page cache: those of
+    ``folder``, which are only read, or photographs that are made. What is written goes to the
+    folder for temporary files. Raises an InputError if there are no files, they cannot be read or
+    decoded, or Pillow is missing."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         try:
             files = photographs(Path(scratch)) if folder is None else files_below(folder)
@@ -135,13 +115,16 @@ def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> Sa
         except OSError as error:
             rule = f"cannot be used: {error.strerror or error}"
             remedy = "Name a folder of files that can be read."
-            raise folder_error(rule, str(error.filename or folder or scratch), remedy) from None
+            _refuse(rule, str(error.filename or folder or scratch), remedy)
 
 
 def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
     """All costs, of which those that are in proportion to the size of a file are for the mean
     one."""
-    coder = ImageCoder() if files.images else ArrayCoder()
+    images = files.paths[0].suffix.lower() in IMAGES
+    coder = Coder(decoded, encoded, _nbytes) if images else ARRAYS
+    if images:
+        pillow()
     taken: dict[str, list[float]] = defaultdict(list)
 
     def timed(name: str, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -151,7 +134,7 @@ def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
         return result
 
     # into the page cache; and what cannot be used is found
-    pixels = np.mean([coder.nbytes(sample_of(coder, path)) for path in files.paths])
+    pixels = np.mean([coder.nbytes(_sample_of(coder, path)) for path in files.paths])
     sizes, shuffled, state = [], list(range(RANKS)), np.random.RandomState(1)
     for path in files.paths:
         data = timed("read", path.read_bytes)
@@ -166,33 +149,34 @@ def _costs(files: SampleFiles, target: Path, clock: Clock) -> list[Cost]:
     seconds = {name: np.array(values) for name, values in taken.items()}
     mean = float(np.mean(files.sizes))
     scale = mean / np.array(sizes)  # what grows with a file is of the mean one
-    image = "image to RGB, by Pillow" if files.images else "a copy of the bytes"
+    image = "image to RGB, by Pillow" if images else "a copy of the bytes"
     own = [
         ("sample_size.mean", mean, f"mean of {len(files.sizes)} files"),
         ("sample_size.std", float(np.std(files.sizes)), "and the standard deviation"),
         ("decoded_size.mean", float(pixels), "mean bytes of the decoded values"),
     ]
+    written = scale * (seconds["encode"] + seconds["write"])
     found = [
         (f"{_DATASET}.decode", scale * seconds["decode"], image),
         (f"{_DATASET}.encode", scale * seconds["encode"], "and back"),
         (f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"),
         (f"{_SCHEDULE}.pickle", scale * seconds["pickle"], "a decoded sample"),
         (f"{_SCHEDULE}.zero_buffer", seconds["zero"], f"{ZEROED >> 20} MiB"),
-        (
-            f"{_SCHEDULE}.write",
-            scale * (seconds["encode"] + seconds["write"]),
-            "encode a sample and write the file",
-        ),
+        (f"{_SCHEDULE}.write", written, "encode a sample and write the file"),
         (f"{_SCHEDULE}.remove", seconds["remove"], "unlink a file"),
         (f"{_SCHEDULE}.draw", seconds["draw"] / RANKS, f"a rank of {RANKS} in a shuffle"),
     ]
-    sizes_found = [Cost(f"{_DATASET}.{key}", value, None, what) for key, value, what in own]
-    return [*(sizes_found if files.own else []), *(_duration(*of) for of in found)]
-
-
-def _duration(key: str, seconds: NDArray[np.float64], what: str) -> Cost:
-    low, middle, high = np.percentile(seconds, [25, 50, 75]).tolist()
-    return Cost(key, middle, (low, high), what)
+    known = own if files.own else []
+    costs = [
+        Cost(f"{_DATASET}.{key}", value, readable(value, Dimension.NBYTES), what)
+        for key, value, what in known
+    ]
+    for key, values, what in found:
+        low, middle, high = np.percentile(values, [25, 50, 75]).tolist()
+        ends = " and ".join(readable(end, Dimension.SECONDS, 3) for end in (low, high))
+        text = readable(middle, Dimension.SECONDS)
+        costs.append(Cost(key, middle, text, f"{what}; quartiles {ends}", (low, high)))
+    return costs
 
 
 def _pickled(sample: Any) -> bytes:
@@ -203,105 +187,78 @@ def _zeroed() -> None:
     np.zeros(ZEROED, np.uint8).fill(0)
 
 
-class ArrayCoder:
-    """Bytes are the values of an array, and are copied."""
+class Coder(NamedTuple):
+    """What makes a sample of the bytes of a file and bytes of a sample, and counts its values."""
 
-    def decode(self, data: bytes) -> bytearray:
-        """A copy."""
-        return bytearray(data)
-
-    def encode(self, sample: bytearray) -> bytes:
-        """Another copy."""
-        return bytes(sample)
-
-    def nbytes(self, sample: bytearray) -> int:
-        """As many as in the file."""
-        return len(sample)
+    decode: Callable[[bytes], Any]
+    encode: Callable[[Any], bytes]
+    nbytes: Callable[[Any], int]
 
 
-class ImageCoder:
-    """Images by Pillow, decoded to RGB as the authors' exchange does."""
-
-    def __init__(self) -> None:
-        self._image = pillow()
-        self._format = "JPEG"
-
-    def decode(self, data: bytes) -> Any:
-        """The image."""
-        opened = self._image.open(io.BytesIO(data))
-        self._format = opened.format
-        image = opened.convert("RGB")
-        image.load()
-        return image
-
-    def encode(self, sample: Any) -> bytes:
-        """The bytes in the format of the image that was decoded last, with Pillow's defaults."""
-        return _saved(sample, self._format)
-
-    def nbytes(self, sample: Any) -> int:
-        """A byte for each colour of a pixel."""
-        return 3 * int(sample.width) * int(sample.height)
+ARRAYS = Coder(bytearray, bytes, len)
+"""Bytes are the values of an array, and are copied."""
 
 
-def _saved(image: Any, kind: str, **options: Any) -> bytes:
+def decoded(data: bytes) -> Any:
+    """An image, to RGB as the authors' exchange does, which keeps the format of its file."""
+    opened = pillow().open(io.BytesIO(data))
+    image = opened.convert("RGB")
+    image.load()
+    image.format = opened.format
+    return image
+
+
+def encoded(image: Any, **options: Any) -> bytes:
+    """The bytes of an image in its format, with Pillow's defaults but for ``options``."""
     buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
+    image.save(buffer, image.format, **options)
     return buffer.getvalue()
 
 
-def pillow() -> Any:
-    """The module of images.
+def _nbytes(image: Any) -> int:
+    return 3 * int(image.width) * int(image.height)
 
-    Raises:
-        InputError: it is not installed.
-    """
+
+def pillow() -> Any:
+    """The module of images. Raises an InputError if it is not installed."""
     try:
         return importlib.import_module("PIL.Image")
     except ImportError:
         remedy = "pip install 'simshuffle[train]', or name a folder of files that are no images."
-        raise folder_error("decoding images needs Pillow", "no Pillow", remedy) from None
+        _refuse("decoding images needs Pillow", "no Pillow", remedy)
 
 
-def folder_error(rule: str, value: str, remedy: str) -> InputError:
-    """The error about the folder."""
-    return InputError(Problem("FOLDER", rule, value, remedy), "probe")
+def _refuse(rule: str, value: str, remedy: str) -> NoReturn:
+    refuse("FOLDER", rule, value, remedy, "probe")
 
 
-def sample_of(coder: ImageCoder | ArrayCoder, path: Path) -> Any:
-    """The sample of a file, which can also be encoded.
-
-    Raises:
-        InputError: it cannot.
-    """
+def _sample_of(coder: Coder, path: Path) -> Any:
+    """The sample of a file, which can also be encoded, or is refused."""
     data = path.read_bytes()
     try:
         sample = coder.decode(data)
         coder.encode(sample)
     except _UNREADABLE as error:
         rule = f"must hold files that can be decoded and encoded ({error})"
-        raise folder_error(rule, str(path), "Leave it out.") from None
+        _refuse(rule, str(path), "Leave it out.")
     return sample
 
 
 def files_below(folder: Path) -> SampleFiles:
-    """Files of the commonest suffix below a folder.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Files of the commonest suffix below a folder. Raises an InputError if there are none."""
     if not folder.is_dir():
-        raise folder_error("must be a folder of files", str(folder), "Name that of your data set.")
+        _refuse("must be a folder of files", str(folder), "Name that of your data set.")
     listed = [(path, path.stat().st_size) for path in islice(_paths(folder), MOST_LISTED)]
     suffixes = Counter(path.suffix.lower() for path, size in listed if size)
     if not suffixes:
         rule = "must hold files that are not empty"
-        raise folder_error(rule, str(folder), "Name another folder.")
+        _refuse(rule, str(folder), "Name another folder.")
     suffix = suffixes.most_common(1)[0][0]
     found = [(path, size) for path, size in listed if size and path.suffix.lower() == suffix]
     sizes = [size for _, size in found]
     count = min(MOST_FILES, max(FEWEST_FILES, MOST_BYTES * len(sizes) // sum(sizes)), len(found))
     places = np.random.default_rng(0).choice(len(found), count, replace=False)
-    return SampleFiles([found[i][0] for i in places], sizes, suffix in IMAGES, own=True)
+    return SampleFiles([found[i][0] for i in places], sizes, own=True)
 
 
 def _paths(folder: Path) -> Iterator[Path]:
@@ -319,9 +276,10 @@ def photographs(folder: Path) -> SampleFiles:
     coarse = image.fromarray(rng.integers(0, 256, (94, 125, 3), np.uint8))
     photograph = coarse.resize((500, 375), image.Resampling.BICUBIC)
 
-    each = (_saved(photograph, "JPEG", quality=quality) for quality in range(60, 100, 2))
+    photograph.format = "JPEG"
+    each = (encoded(photograph, quality=quality) for quality in range(60, 100, 2))
     data = min(each, key=lambda data: abs(len(data) - 110_000))
     paths = [folder / f"{number}.jpg" for number in range(MOST_FILES)]
     for path in paths:
         path.write_bytes(data)
-    return SampleFiles(paths, [len(data)] * len(paths), images=True, own=False)
+    return SampleFiles(paths, [len(data)] * len(paths), own=False)
