@@ -9,8 +9,8 @@ import numpy as np
 from simshuffle.allreduce import Hierarchical, Ring, Sharp, Torus, Tree
 from simshuffle.allreduce.doubling import halving_doubling_steps
 from simshuffle.allreduce.grid import Grid
+from simshuffle.allreduce.nccl import double_tree
 from simshuffle.allreduce.steps import Steps
-from simshuffle.allreduce.tree import double_tree
 
 
 def hosts(world_size: int, gpus: int) -> Any:

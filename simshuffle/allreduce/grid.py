@@ -11,7 +11,7 @@ from pydantic import Field
 
 from simshuffle.allreduce.base import AllreduceFlows, Paced
 from simshuffle.allreduce.doubling import halving_doubling_sends
-from simshuffle.allreduce.ring import ring_sends
+from simshuffle.allreduce.nccl import ring_sends
 from simshuffle.allreduce.steps import (
     Dependent,
     Sends,

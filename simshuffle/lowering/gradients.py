@@ -7,16 +7,23 @@ from dataclasses import replace
 import numpy as np
 
 from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder
-from simshuffle.lowering.batches import transfers_of
 from simshuffle.network import Network
-from simshuffle.network.batch import TransferBatch
-from simshuffle.plan.host_work import barrier_seconds
+from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.host_work import barrier_seconds
 from simshuffle.spec.arrays import Ints32
 
 IMPORTANCE_NBYTES = 8.0
 """Bytes of an importance on the wire: one double (github.com/TruongThaoNguyen/kakurenbo, 15eb317,
 ImportancePairScheduler)."""
+
+
+def transfers_of(flows: AllreduceFlows, resources: Resources, count: int = 1) -> TransferBatch:
+    """Flows between ranks as transfers, each as long as ``count`` of it one after the other."""
+    work = flows.nbytes * count
+    records = tasks(len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delays * count)
+    routes = resources.gradient(flows.src, flows.dst, flows.rail)
+    return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
 
 
 class Allreduces:

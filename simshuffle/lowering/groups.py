@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce import AllreduceFlows, Sparse
 from simshuffle.allreduce.nccl import Choice
-from simshuffle.lowering.batches import transfers_of
 from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses
+from simshuffle.lowering.gradients import transfers_of
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import Node
 from simshuffle.plan.resources import Resources

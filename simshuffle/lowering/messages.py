@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
-from simshuffle.lowering.batches import selected
 from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
-from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
@@ -167,7 +166,7 @@ class MessageGraph:
         place[ranks] = np.arange(len(ranks))
         turn = place[self.rank]
         order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
-        return selected(self.batch, order)
+        return self.batch.selected(order)
 
 
 class MessageLowering:
@@ -241,7 +240,7 @@ class MessageLowering:
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
         batch = TransferBatch(records, routes, edge_from, edge_to)
-        return MessageGraph(selected(batch, np.flatnonzero(keep)), rank[keep])
+        return MessageGraph(batch.selected(np.flatnonzero(keep)), rank[keep])
 
     def _fill(
         self,

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simshuffle.lowering.compute import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.workload import Dataset, Workload
-from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
+from simshuffle.spec.rng import lognormal_factor
 
 Edges = tuple[Ints32, Ints32]
 
@@ -325,3 +326,67 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
         np.append(edge_from, [decode - 1, decode]).astype(np.int32),
         np.append(edge_to, [copy, copy]).astype(np.int32),
     )
+
+
+AT_ONCE = 1 << 22  # latencies in memory
+
+
+def slowest_thread(
+    requests: Ints64,
+    threads: int,
+    latency: float,
+    spread: float,
+    decode: float,
+    rng: np.random.Generator,
+    retries: tuple[float, float] = (0.0, 0.0),
+) -> Floats:
+    """Seconds until the last request of every batch is answered, in the shape of ``requests``.
+
+    A batch's requests wait in a line. Each of its threads takes the next one when it is done with
+    its last (list scheduling): a request takes a log-normal time, and what it brought is decoded.
+
+    Args:
+        requests: of every batch.
+        threads: of a batch's worker.
+        latency: mean seconds of a request.
+        spread: standard deviation of the same over its mean.
+        decode: seconds that the thread then decodes.
+        rng: which times.
+        retries: share of all tries that fail, and s after which each of those is tried again; every
+            try takes a time of its own.
+    """
+    count = requests.ravel()
+    most = int(count.max(initial=0))
+    out = np.zeros(len(count))
+    step, (share, wait) = max(AT_ONCE // max(most, 1), 1), retries
+    for start in range(0, len(count), step):
+        part = count[start : start + step]
+        seconds = latency * lognormal_factor(rng, spread, (most, len(part))) + decode
+        if share > 0:
+            lost, failed = np.zeros_like(seconds), rng.random(seconds.shape) < share
+            while (tries := int(np.count_nonzero(failed))) > 0:
+                lost[failed] += latency * lognormal_factor(rng, spread, (tries,)) + wait
+                failed[failed] = rng.random(tries) < share
+            seconds += lost
+        seconds[np.arange(most)[:, None] >= part] = 0.0
+        busy_until, batch = seconds[:threads], np.arange(len(part))
+        for following in seconds[threads:]:
+            busy_until[busy_until.argmin(axis=0), batch] += following
+        out[start : start + step] = busy_until.max(axis=0, initial=0.0)
+    return out.reshape(requests.shape)
+
+
+def compute_factor(
+    rng: np.random.Generator, spread: float, reads: Reads, times: StepTimes
+) -> Floats:
+    """By what the passes over each batch take longer than ``times`` say: (iterations, M). Jitter,
+    log-normal, and what its samples are to compute, which the fixed part does not feel."""
+    jitter = lognormal_factor(rng, spread, reads.samples.shape)
+    if reads.work is None:
+        return jitter
+    growing = times.per_sample * reads.samples
+    share = np.divide(
+        growing, growing + times.fixed_seconds, out=np.zeros_like(jitter), where=growing > 0
+    )
+    factor: Floats = jitter * (1.0 + (reads.work - 1.0) * share)
+    return factor

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.lowering.batches import selected
 from simshuffle.lowering.collectives import Recipes, with_measured
 from simshuffle.lowering.gradients import ranks_in_order
 from simshuffle.lowering.groups import Groups
@@ -220,7 +219,7 @@ class _Made:
             of = np.zeros_like(of) if common else self._place[of]
             if not self._whole:
                 kept = np.flatnonzero(of >= 0)  # of the chosen groups
-                batch, of = selected(batch, kept), of[kept]
+                batch, of = batch.selected(kept), of[kept]
             first = self._add(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
             waits = np.zeros(len(batch), bool)

@@ -10,11 +10,11 @@ from pydantic import Field
 
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
-from simshuffle.parallelism.cuts import kept_values
 from simshuffle.parallelism.division import (
     Division,
     Passes,
     divided_step,
+    kept_values,
     undivided,
 )
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step

@@ -6,11 +6,10 @@ from typing import Any
 
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import GroupParallelism, Parallelism
-from simshuffle.parallelism.channel import Channel, Filter
+from simshuffle.parallelism.channel import Channel, Filter, Tensor
 from simshuffle.parallelism.data import Data, ShardedData
 from simshuffle.parallelism.pipeline import Pipeline
 from simshuffle.parallelism.spatial import Spatial
-from simshuffle.parallelism.tensor import Tensor
 
 MOST_PASSES = 4096
 """Stages times microbatches of a pipeline that is tried; with more, it would take long to say how

@@ -1,4 +1,5 @@
-"""Filter and channel parallelism: parts of the output, or of the input channels of each layer."""
+"""Filter and channel parallelism: parts of the output, or of the input channels of each layer; and
+tensor parallelism: matrices of a transformer divided by columns, then by rows."""
 
 from __future__ import annotations
 
@@ -6,10 +7,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from simshuffle.layers import LayerList
+from simshuffle.layers import INPUT, LayerList
 from simshuffle.parallelism.base import DividedLayers
-from simshuffle.parallelism.cuts import MIXING, takes_samples
-from simshuffle.parallelism.division import Division, Traffic, mixed_division
+from simshuffle.parallelism.division import MIXING, Division, Traffic, mixed_division, takes_samples
 from simshuffle.spec.arrays import Flags
 
 
@@ -87,3 +87,88 @@ class Channel(DividedLayers):
 
     def _divides(self, layers: LayerList) -> Flags:
         return np.array([e.kind in MIXING and not takes_samples(e) for e in layers.layers])
+
+
+class Tensor(DividedLayers):
+    """Every member of a group has 1/ways of the columns of one matrix, of the rows of the next, and
+    of the heads between.
+
+    As in Megatron-LM (Shoeybi et al., arXiv 1909.08053, section 3): outputs of rows are summed in
+    the forward pass, gradients of inputs of columns in the backward pass: two sums of a block in
+    each. Embedding and logits are divided by words; the loss of divided logits sends nothing that
+    counts. With ``sequence``, sums are replaced by reduce-scatter and allgather, and norms,
+    dropouts and sums have 1/ways of the tokens each (Korthikanti et al., arXiv 2205.05198, section
+    4.2); that inputs of columns are gathered again in the backward pass is taken to be hidden.
+
+    Attributes:
+        sequence: whether what is between divided matrices is divided by tokens.
+    """
+
+    short_name: ClassVar[str] = "tensor"
+    kind: Literal["tensor"] = "tensor"
+    sequence: bool = False
+
+    def impossible(self, layers: LayerList, ways: int) -> str:
+        """Heads, and tokens where they are divided, must be divided evenly."""
+        marked = [each for each in layers.layers if each.tensor]
+        if not marked:
+            return "needs a network with layers that tensor parallelism divides, a transformer"
+        heads = [each.heads for each in layers.layers if each.heads]
+        uneven = [n for n in heads if n % ways]
+        if uneven:
+            return f"must divide the heads of attention, {min(uneven)}"
+        most = min(
+            each.output[0] if each.tensor == "column" else each.input[0]
+            for each in marked
+            if each.kind != "embedding"
+        )
+        if ways > most:
+            return f"must be at most the features of the smallest divided layer, {most}"
+        tokens = {each.output[1] for each in marked if len(each.output) > 1}
+        if self.sequence and any(n % ways for n in tokens):
+            return f"must divide the tokens, {min(tokens)}"
+        return ""
+
+    def division(self, layers: LayerList) -> Division:
+        """Divided are marked layers, and those that take what columns give."""
+        between = 1 / self.ways if self.sequence else 1.0
+        divided_output = {INPUT: False}
+        work, kept = [], []
+        for layer in layers.layers:
+            takes_divided = any(divided_output[name] for name in layer.after)
+            column = layer.tensor == "column" and layer.kind != "embedding"
+            divided_output[layer.name] = column or (takes_divided and not layer.tensor)
+            divided = bool(layer.tensor) or takes_divided
+            work.append(1 / self.ways if divided else between)
+            whole = min(layer.saved, layer.inputs) if not takes_divided else 0.0
+            rest = (layer.saved - whole) / self.ways if divided else (layer.saved - whole) * between
+            kept.append((whole * between + rest) / layer.saved if layer.saved else 1.0)
+        held = [1 / self.ways if layer.tensor else 1.0 for layer in layers.layers]
+        forward, backward = self._traffic(layers)
+        largest = max(float(each.values.max()) for each in (*forward, *backward))
+        return Division(np.array(work), np.array(held), np.array(kept), forward, backward, largest)
+
+    def _traffic(self, layers: LayerList) -> tuple[tuple[Traffic, ...], tuple[Traffic, ...]]:
+        """What is sent in the forward and in the backward pass."""
+        rows, columns = np.zeros(len(layers)), np.zeros(len(layers))
+        for number, layer in enumerate(layers.layers):
+            if layer.tensor == "row" or (layer.tensor and layer.kind == "embedding"):
+                rows[number] = layer.outputs
+            elif layer.tensor and not takes_samples(layer):
+                columns[number] = layer.inputs
+        forward, backward = "activations", "activation_gradients"
+        if not self.sequence:
+            return (
+                (Traffic(forward, "allreduce", rows, before=False),),
+                (Traffic(backward, "allreduce", columns, before=False),),
+            )
+        return (
+            (
+                Traffic(forward, "allgather", columns, before=True),
+                Traffic(forward, "reduce_scatter", rows, before=False),
+            ),
+            (
+                Traffic(backward, "allgather", rows, before=True),
+                Traffic(backward, "reduce_scatter", columns, before=False),
+            ),
+        )

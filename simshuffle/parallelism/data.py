@@ -8,8 +8,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.parallelism.base import OwnSamples
-from simshuffle.parallelism.cuts import block_starts, piece_starts
-from simshuffle.parallelism.division import Passes, divided_step, layer_seconds, undivided
+from simshuffle.parallelism.division import (
+    Passes,
+    block_starts,
+    divided_step,
+    layer_seconds,
+    piece_starts,
+    undivided,
+)
 from simshuffle.parallelism.step import Job, Memory, Node, Step
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import GroupParallelism, Several, divisors
-from simshuffle.parallelism.cuts import crossings, kept_values, stage_starts
-from simshuffle.parallelism.division import layer_seconds
+from simshuffle.parallelism.division import crossings, kept_values, layer_seconds, stage_starts
 from simshuffle.parallelism.step import Collective, Job, Memory, Node, Step
 from simshuffle.spec.record import Count
 

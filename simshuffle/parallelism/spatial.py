@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.layers import Layer, LayerList
 from simshuffle.parallelism.base import DividedLayers
-from simshuffle.parallelism.cuts import crossings, takes_samples
-from simshuffle.parallelism.division import Division, Traffic
+from simshuffle.parallelism.division import Division, Traffic, crossings, takes_samples
 from simshuffle.parallelism.step import Collective, Group
 from simshuffle.spec.record import Count
 

@@ -21,8 +21,8 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.reading_bounds import SSD, cable_bandwidth, reading_bounds
+from simshuffle.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -33,8 +33,7 @@ class ExchangeBound:
     samples: int = 0  # that a rank sends
     messages: int = 0  # in which they travel
     sending: int = 0  # iterations after which samples are sent
-    # of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the device
-    # that stores what is received
+    # of the loop's thread (`simshuffle.scenario.host_work`), and of the device that stores samples
     work: float = 0.0
     # where all ranks meet, for the one with the largest sample, or for those of the fullest host,
     # which share the device that stores what they receive

@@ -16,9 +16,8 @@ from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.plan.effort import Effort, effort
-from simshuffle.plan.findings import extrapolated
+from simshuffle.plan.findings import SlowCables, extrapolated
 from simshuffle.plan.holding import counted, held_in
-from simshuffle.plan.slow_cables import SlowCables
 from simshuffle.plan.wiring import routing
 from simshuffle.results import report
 from simshuffle.results.report import Kept

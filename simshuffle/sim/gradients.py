@@ -17,7 +17,7 @@ from simshuffle.allreduce import Ddp, Horovod
 from simshuffle.lowering.gradients import Allreduces
 from simshuffle.network.batch import TransferBatch
 from simshuffle.sim.clock import Barrier, NetworkClock, Steps, succeed_after
-from simshuffle.sim.phases import ITERATION, Times
+from simshuffle.sim.recorder import ITERATION, Times
 from simshuffle.spec.arrays import Floats
 
 
@@ -56,7 +56,7 @@ class GradientSum(ABC):
     """What the loop of a rank asks for.
 
     Attributes:
-        parts: the phases of an iteration, see `simshuffle.sim.phases`.
+        parts: the phases of an iteration, see `simshuffle.sim.recorder`.
         hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from
             0, its begin, and when it or the backward pass of the last rank ended (s).
     """

@@ -7,7 +7,7 @@ import simpy
 from simshuffle.lowering.division import Division, Part
 from simshuffle.sim.clock import Barrier, Steps, let_go
 from simshuffle.sim.gradients import GradientSum, Posting
-from simshuffle.sim.phases import IN_GROUPS, OF_ALL, Times
+from simshuffle.sim.recorder import IN_GROUPS, OF_ALL, Times
 from simshuffle.spec.arrays import Floats, Ints64
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.models import shared_network
+from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
-from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import (
     SOURCE_COLUMNS,
     Timeline,

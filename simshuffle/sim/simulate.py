@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.plan.effort import check_size
+from simshuffle.plan.effort import WORTH_LEAVING_OUT, Thinning, check_size, first_window, thinned
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
 from simshuffle.results.timeline import (
     Timeline,
     WindowRow,

@@ -9,10 +9,9 @@ from typing import Any
 import simpy
 
 from simshuffle.allreduce import NoOverlap
-from simshuffle.lowering.compute import by_rank, compute_factor
 from simshuffle.lowering.division import Division
 from simshuffle.lowering.gradients import Allreduces
-from simshuffle.lowering.reads import ReadChains, read_chains
+from simshuffle.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
@@ -139,8 +138,8 @@ class Simulation:
             return kind(posting, self.division, samples, jitter)
         times, workload = self.scenario.step_times, self.scenario.workload
         model, overlap = workload.model, workload.allreduce.overlap
-        forward = by_rank(times.forward_of(samples) * jitter)
-        backward = by_rank(times.backward_of(samples) * jitter)
+        forward = (times.forward_of(samples) * jitter).T.tolist()
+        backward = (times.backward_of(samples) * jitter).T.tolist()
         passes = Passes(forward, backward, times.update)
         if isinstance(overlap, NoOverlap):
             return SumAfterBackward(posting, passes, model.gradient_size)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from simshuffle.plan.host_work import host_work
+from simshuffle.scenario.host_work import host_work
 from simshuffle.studies.mechanisms import search
 from simshuffle.studies.mechanisms.hiding import STUDY, request
 from simshuffle.studies.mechanisms.search import largest

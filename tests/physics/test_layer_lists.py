@@ -15,7 +15,7 @@ from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, laye
 from simshuffle.layers import network as read_network
 from simshuffle.layers.build import Builder
 from simshuffle.layers.transformer import LOSS, block, gpt
-from simshuffle.parallelism.cuts import crossings
+from simshuffle.parallelism.division import crossings
 from simshuffle.spec.library import catalog_entry, catalog_names
 
 PARAMETERS = {
