@@ -312,6 +312,15 @@ class Builder:
         extra = MASK * math.prod(self.shape(other)) if mask else 0.0
         return self.layer("add", name=name, after=(one, other), extra=extra)
 
+    def shortcut(self, before: str, stride: int) -> str:
+        """The sum of the last layer and ``before``, which goes through a convolution and a norm if
+        its shape is another."""
+        body = self.last
+        if self.shape(before) != self.shape(body):
+            self.conv(self.shape(body)[0], 1, stride, 0, name="shortcut.conv", after=before)
+            before = self.norm("shortcut.norm")
+        return self.add(body, before)
+
     def concat(self, *names: str) -> str:
         """Several, side by side along the channels."""
         return self.layer("concat", after=names)

@@ -1,9 +1,13 @@
-"""DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152
-pixels and 3 classes.
+"""Networks of the sciences.
 
-As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output stride 16, a
-decoder of transposed convolutions. A ReLU that works in place before a block changes the block's
-shortcut too, as there.
+DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152 pixels
+and 3 classes. As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output
+stride 16, a decoder of transposed convolutions. A ReLU that works in place before a block changes
+the block's shortcut too, as there.
+
+CosmoFlow: of MLPerf HPC (github.com/mlcommons/hpc), and of ParaDL (github.com/ankahira/paraDL).
+ParaDL's, for 256^3 and 512^3 voxels, is sequential_cosmoflow.py there. Its first two convolutions
+have no padding; here they keep their extents, as they do along the axis that it divides.
 """
 
 from __future__ import annotations
@@ -60,12 +64,7 @@ def _block(
         net.norm()
     if stride > 1 or last:
         _separable(net, widths[-1], stride)
-    body = net.last
-    shortcut = before
-    if net.shape(before) != net.shape(body):
-        net.conv(widths[-1], 1, stride, 0, name="shortcut.conv", after=before)
-        shortcut = net.norm("shortcut.norm")
-    return net.add(body, shortcut)
+    return net.shortcut(before, stride)
 
 
 def _pyramid(net: Builder) -> None:
@@ -108,4 +107,40 @@ def _decoder(net: Builder, low: str) -> None:
     net.upconv(3)
 
 
-NETWORKS = {"deepcam": deepcam}
+def cosmoflow(name: str, voxels: int) -> LayerList:
+    """Five convolutions of 2 x 2 x 2 and three linear layers."""
+    net = Builder(name, (4, voxels, voxels, voxels))
+    for width in (32, 64, 128, 256, 512):
+        net.conv(width, 2, bias=True)
+        net.relu()
+        net.pool(2, 2)
+    net.perceptron(128, 64, 4)
+    return net.done()
+
+
+def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
+    """Seven convolutions and three linear layers."""
+    net = Builder(name, (4, voxels, voxels, voxels))
+    for width, kernel, stride in (
+        (16, 3, 1),
+        (32, 3, 1),
+        (64, 3, 1),
+        (128, 3, 2),
+        (256, 2, 1),
+        (256, 2, 1),
+    ):
+        net.conv(width, kernel, stride, 1)
+        net.relu()
+        net.pool(2, 2, mean=True)
+    net.conv(128, 2, 1, 1)
+    net.relu()
+    net.perceptron(2048, 256, 4)
+    return net.done()
+
+
+NETWORKS = {
+    "deepcam": deepcam,
+    "cosmoflow": lambda: cosmoflow("cosmoflow", 128),
+    "cosmoflow_256": lambda: cosmoflow_of_paradl("cosmoflow_256", 256),
+    "cosmoflow_512": lambda: cosmoflow_of_paradl("cosmoflow_512", 512),
+}
