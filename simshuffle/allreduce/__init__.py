@@ -7,8 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.allreduce.base import AllreduceFlows, Ddp, Horovod, HostOrder, NoOverlap, Overlap
-from simshuffle.allreduce.doubling import HalvingDoubling, RecursiveDoubling, Sparse
-from simshuffle.allreduce.grid import Hierarchical, Sharp, Torus
+from simshuffle.allreduce.dependent import (
+    HalvingDoubling,
+    Hierarchical,
+    RecursiveDoubling,
+    Sharp,
+    Sparse,
+    Torus,
+)
 from simshuffle.allreduce.nccl import Nccl, Ring, Tree
 
 Allreduce = Annotated[

@@ -1,4 +1,4 @@
-"""Allreduce as NCCL chooses it: ring or double binary trees, over one protocol or several."""
+"""Allreduce around rings, over double binary trees, and as NCCL chooses between both."""
 
 from __future__ import annotations
 
@@ -102,6 +102,7 @@ class Tree(Paced):
         hosts = len(np.unique(host_of))
         bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
         each = np.tile(share * nbytes, 2)
+        inside = (world_size // hosts - 1) * self.intra_host_latency
         levels = hosts.bit_length() - 1
         return AllreduceFlows(
             src=np.concatenate([child, parent]),
@@ -110,19 +111,12 @@ class Tree(Paced):
             rail=np.tile(rail, 2),
             # all end together, when bus bandwidth says
             cap=each / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
-            latency=2
-            * (
-                (world_size // hosts - 1) * self.intra_host_latency
-                + levels * self.inter_host_latency
-            ),
+            latency=2 * (inside + levels * self.inter_host_latency),
         )
 
     def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
-        """Child, parent, share of the bytes, and rail of every edge of all trees.
-
-        An edge inside a host is that of all trees of all channels, for these take the same NVLink
-        one after the other.
-        """
+        """Child, parent, share of the bytes, and rail of every edge of all trees. An edge inside a
+        host is that of all, for these take the same NVLink one after the other."""
         order = np.argsort(host_of, kind="stable").astype(np.int32)
         inside = np.diff(host_of[order]) == 0
         heads = order[np.concatenate([[True], ~inside])]
@@ -133,9 +127,7 @@ class Tree(Paced):
         return (
             np.concatenate([order[1:][inside], np.tile(heads[low], self.channels)]),
             np.concatenate([order[:-1][inside], np.tile(heads[up[tree, low]], self.channels)]),
-            np.concatenate(
-                [np.ones(chain), np.full(len(low) * self.channels, 0.5 / self.channels)]
-            ),
+            np.r_[np.ones(chain), np.full(len(low) * self.channels, 0.5 / self.channels)],
             np.concatenate([np.zeros(chain, np.int32), np.repeat(channels, len(low))]),
         )
 
@@ -237,12 +229,10 @@ SETS = {"nccl_2.7": NCCL_2_7}
 
 
 def _named(value: Any) -> Any:
-    if isinstance(value, str):
-        if value not in SETS:
-            text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
-            raise PydanticCustomError("protocols", "{text}", {"text": text})
-        return SETS[value]
-    return value
+    if isinstance(value, str) and value not in SETS:
+        text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
+        raise PydanticCustomError("protocols", "{text}", {"text": text})
+    return SETS[value] if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -304,12 +294,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
         return min(found, key=lambda flows: flows.seconds_uncontended)
 
     def choices(self, several: bool, large: bool) -> Iterator[Choice]:
-        """Ring and trees over each protocol, the ring first.
-
-        Args:
-            several: whether there are several hosts.
-            large: whether the buffer has `PLATEAU_NBYTES` or more for each rank.
-        """
+        """Ring and trees over each protocol, the ring first; ``large`` is a buffer of
+        `PLATEAU_NBYTES` or more for each rank, ``several`` whether there are several hosts."""
         plateau = self.plateau if several and large else 1.0
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
         simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)

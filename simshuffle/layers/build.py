@@ -40,10 +40,7 @@ def shape_problems(layer: Layer, given: Mapping[str, Shape]) -> Iterator[Problem
     if not same and (
         len(together) == len(layer.input) or math.prod(together) != math.prod(layer.input)
     ):
-        rule = (
-            f"'{layer.name}' takes another shape than {', '.join(layer.after)} gives, which is"
-            f" {_written(together)}"
-        )
+        rule = f"'{layer.name}' takes another shape than {', '.join(layer.after)} gives"
         remedy = f"Write {_written(together)}, or leave it out."
         yield Problem("input", rule, _written(layer.input), remedy)
     if layer.kind == "add" and any(shape != layer.output for shape in shapes):
@@ -122,10 +119,7 @@ class Builder:
         """Any layer.
 
         Args:
-            kind: what it does.
-            output: shape of what it gives; if left out the shape of what it takes, of one of them
-                for an addition.
-            name: behind the prefix; its kind with a number if left out.
+            output: shape of what it gives; if left out of what it takes, of one for an addition.
             after: one name, or several, whose outputs are joined along the channels.
             taken: shape of what it takes; if left out what ``after`` gives.
             keeps_input: whether what it takes is kept for the backward pass.

@@ -24,12 +24,10 @@ def deepcam() -> LayerList:
     net = Builder("deepcam", (16, 768, 1152))
     net.conv_norm_relu(32, 3, 2, 1)
     net.conv_norm_relu(64, 3, 1, 1)
-    net.prefix = "entry1."
-    low = _block(net, (128, 128), 2, relu=False)
-    net.prefix = "entry2."
-    _block(net, (256, 256), 2)
-    net.prefix = "entry3."
-    _block(net, (728, 728), 2)
+    entries = []
+    for number, width in enumerate((128, 256, 728), 1):
+        net.prefix = f"entry{number}."
+        entries.append(_block(net, (width, width), 2, relu=number > 1))
     for number in range(_MIDDLE):
         net.prefix = f"middle{number}."
         _block(net, (728, 728, 728), 1)
@@ -40,7 +38,7 @@ def deepcam() -> LayerList:
         _separable(net, outputs, dilation=2)
         net.norm_relu()
     _pyramid(net)
-    _decoder(net, low)
+    _decoder(net, entries[0])
     return net.done()
 
 
@@ -121,15 +119,8 @@ def cosmoflow(name: str, voxels: int) -> LayerList:
 def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
     """Seven convolutions and three linear layers."""
     net = Builder(name, (4, voxels, voxels, voxels))
-    for width, kernel, stride in (
-        (16, 3, 1),
-        (32, 3, 1),
-        (64, 3, 1),
-        (128, 3, 2),
-        (256, 2, 1),
-        (256, 2, 1),
-    ):
-        net.conv(width, kernel, stride, 1)
+    for width, kernel in ((16, 3), (32, 3), (64, 3), (128, 3), (256, 2), (256, 2)):
+        net.conv(width, kernel, 2 if width == 128 else 1, 1)
         net.relu()
         net.pool(2, 2, mean=True)
     net.conv(128, 2, 1, 1)

@@ -187,15 +187,12 @@ class MessageLowering:
         delivered: ArrayLike,
         first_tag: int = NONE,
     ) -> MessageGraph:
-        """The messages of an iteration: for each a read, the host's work, and the wire; barriers
-        between as scheduled. A rank goes on to its next message when the work of this one is done.
+        """The messages of an iteration, at least one: for each a read, the host's work, the wire,
+        and barriers as scheduled. A rank goes on to its next message when its work is done.
 
-        Args:
-            messages: at least one.
-            work_done: (M,) groups, each of the rank's last work.
-            delivered: (M,) groups, each of the messages that the rank sends and receives.
-            first_tag: where the ends of works and wires are noted (`TASK.tag`), laid out as
-                (messages, 2, M) from there on; NONE for nowhere.
+        ``work_done`` are (M,) groups, each of the rank's last work; ``delivered`` of the messages
+        that it sends and receives. From ``first_tag`` on the ends of works and wires are noted
+        (`TASK.tag`), laid out as (messages, 2, M); NONE for nowhere.
         """
         n, count, delivered = len(self._ranks), len(messages), np.asarray(delivered)
         barriers = {"none": 0, "message": count, "iteration": 1}[self._barriers]
@@ -210,9 +207,7 @@ class MessageLowering:
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
-        records["delay"][:barriers] = barrier_seconds(
-            self._resources.cluster, self._resources.world_size
-        )
+        records["delay"][:barriers] = barrier_seconds(self._resources.cluster, n)
         keep = np.ones(total, bool)
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):

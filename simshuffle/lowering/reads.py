@@ -1,4 +1,5 @@
-"""The loading of batches: each is a chain of transfers (open, read, decode, copy to the GPU)."""
+"""The loading of batches: each is a chain of transfers (open, read, decode, copy to the GPU); and
+how much longer than others they take to compute."""
 
 from __future__ import annotations
 
@@ -176,10 +177,6 @@ class ReadChains:
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
         sums: of the whole pass.
-
-    Attributes:
-        iterations: batches of each rank.
-        filled, heads, sums: see above.
     """
 
     def __init__(
@@ -234,11 +231,8 @@ def read_chains(
     rng: np.random.Generator,
     decoding: Floats | float = 1.0,
 ) -> ReadChains:
-    """The chains that load ``reads``.
-
-    A batch's samples that are not in memory are read from the PFS (opens, then bytes), the object
-    store (requests, then bytes) or the SSD, then those that are from memory; all are decoded and
-    copied to the GPU. A stage that no batch of any rank needs is left out.
+    """The chains that load ``reads``: from the PFS, the object store or the SSD, then from memory.
+    A stage that no batch of any rank needs is left out.
 
     Args:
         jitter: (iterations, M) factors of the reads from storage.
@@ -315,8 +309,7 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
     """The stages that begin a chain, and which stage follows which.
 
     A worker of one thread goes through them in turn. Several threads decode some samples while they
-    read others, so that the two go on beside each other, and the batch is copied when both are
-    done.
+    read others; the batch is copied when both are done.
     """
     decode, copy = stages - 2, stages - 1
     if threads == 1:
@@ -342,18 +335,10 @@ def slowest_thread(
 ) -> Floats:
     """Seconds until the last request of every batch is answered, in the shape of ``requests``.
 
-    A batch's requests wait in a line. Each of its threads takes the next one when it is done with
-    its last (list scheduling): a request takes a log-normal time, and what it brought is decoded.
-
-    Args:
-        requests: of every batch.
-        threads: of a batch's worker.
-        latency: mean seconds of a request.
-        spread: standard deviation of the same over its mean.
-        decode: seconds that the thread then decodes.
-        rng: which times.
-        retries: share of all tries that fail, and s after which each of those is tried again; every
-            try takes a time of its own.
+    Each of a batch's threads takes the next request when it is done with its last (list
+    scheduling). A request takes a log-normal time of mean ``latency`` s and standard deviation
+    ``spread`` times that, and what it brought is decoded in ``decode`` s. ``retries`` are the share
+    of all tries that fail, and s after which each is tried again, in a time of its own.
     """
     count = requests.ravel()
     most = int(count.max(initial=0))

@@ -33,12 +33,9 @@ def staging_traffic(
     or the memories of the hosts; None if nothing is staged.
 
     One flow for each HCA of a host that its ranks use, from the servers through the network into
-    the device: what is read is written at the same time, so that the slowest resource on the way
-    sets the rate. Files are opened on the way, which limits the bytes: at their mean size, the
-    servers' operations and the latencies of the files that the host copies at once are bandwidths
-    too. So are the requests of an object store, and the connections of a host to it.
-
-    ``shard_nbytes`` are (M,) bytes of every rank's shard.
+    the device: the slowest resource on the way sets the rate. At the mean size of files, the opens
+    that servers and hosts can do are bandwidths too, as are requests and connections of an object
+    store. ``shard_nbytes`` are (M,) bytes of every rank's shard.
     """
     exchange, world_size, hosts = workload.exchange, resources.world_size, resources.num_hosts
     if exchange.stored_share(world_size, resources.ranks_per_host) == 0.0:

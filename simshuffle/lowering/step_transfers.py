@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.lowering.collectives import Recipes, with_measured
-from simshuffle.lowering.gradients import ranks_in_order
+from simshuffle.lowering.collectives import Recipes, ranks_in_order, with_measured
 from simshuffle.lowering.groups import Groups
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
@@ -27,17 +26,14 @@ class Communicators:
     A model group is ``ways`` ranks that follow one another as the allreduce goes through the hosts;
     a data group has one rank of each model group, at the same place.
 
-    Allreduces are those of ``allreduce`` over a group's ranks. Allgather and reduce-scatter are
-    each half of one around rings, whatever the algorithm: NCCL has nothing else for them, and MPI
-    libraries take rings for long messages too (Thakur, Rabenseifner and Gropp, Int. J. High
-    Perform. Comput. Appl. 19, 2005, section 4.1). All else are messages from member to member, with
-    the latencies of a step and the bus bandwidths of the allreduce.
+    Allgather and reduce-scatter are each half of an allreduce around rings, whatever the algorithm:
+    NCCL has nothing else for them, and MPI libraries take rings for long messages too (Thakur,
+    Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1). All else are
+    messages from member to member, with the latencies and bus bandwidths of the allreduce.
 
-    Args:
-        ways: ranks of a model group; must divide the world size.
-        rng: draws the order of hosts that are shuffled.
-        bus_bandwidth: that replaces those of the allreduce inside model groups (bytes/s).
-        step_latency: that replaces those of the allreduce inside model groups (s).
+    ``ways`` must divide the world size; ``rng`` draws the order of hosts that are shuffled.
+    ``bus_bandwidth`` (bytes/s) and ``step_latency`` (s) replace those of the allreduce inside model
+    groups.
     """
 
     def __init__(
@@ -103,17 +99,11 @@ class Communicators:
         return self._groups(groups.ranks[node.member : node.member + 1], None, None)
 
     def seconds(self, node: Node) -> float:
-        """Time (s) of what a node sends, all its groups at once and nothing else on the
-        machine; 0 if nobody sends anything. See `ClosedForm`."""
+        """Time (s) of what a node sends, all its groups at once: see `Groups.seconds`."""
         return self._taking_part(node).seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        """What a node sends, of all its groups, which each node is laid out as once.
-
-        Returns:
-            The transfers, and the number of each one's group, (transfers,); None if nobody sends
-            anything.
-        """
+        """What a node sends, of all its groups: see `Groups.batch`."""
         return self._taking_part(node).batch(node)
 
 
@@ -139,17 +129,11 @@ class StepTransfers:
 
 
 def step_transfers(
-    step: Step,
-    communicators: Communicators,
-    groups: Sequence[int] | None = None,
+    step: Step, communicators: Communicators, groups: Sequence[int] | None = None
 ) -> StepTransfers:
     """A step as transfers: each node begins when all have ended for which it waits. A node in which
-    ranks of all model groups take part waits for all of them, and all wait for it; nothing else
-    joins two groups. ``groups`` are numbers of the model groups; None for all.
-
-    Raises:
-        ValueError: a node joins all groups, and they are not all there.
-    """
+    ranks of all model groups take part waits for all of them, and all wait for it; so all have to
+    be there (ValueError). ``groups`` are numbers of the model groups; None for all."""
     count = len(communicators.ranks("model"))
     chosen = np.arange(count) if groups is None else np.asarray(groups)
     made = _Made(communicators, chosen, whole=len(chosen) == count)

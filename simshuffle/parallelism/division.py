@@ -1,4 +1,5 @@
-"""Layers divided among the members of a group, all at work at once: the step that follows."""
+"""Where a list of layers may be cut, and layers divided among the members of a group, all at work
+at once: the step that follows."""
 
 from __future__ import annotations
 
@@ -99,12 +100,8 @@ def kept_values(
     layers: LayerList, kept: Floats, first: int, last: int, recompute: bool
 ) -> tuple[float, float]:
     """What layers from ``first`` up to ``last``, without it, keep of one sample: values of every
-    sample whose backward pass is still to come; and values more of the samples whose backward pass
-    runs.
-
-    One GPU keeps the part ``kept``, (layers,), of what a layer saves. With ``recompute`` only the
-    inputs of blocks are kept, and the rest is computed again block by block.
-    """
+    sample whose backward pass is still to come; and values more of those whose backward pass runs.
+    One GPU keeps the part ``kept``, (layers,); with ``recompute`` only the inputs of blocks."""
     saved = kept * [layer.saved for layer in layers.layers]
     if not recompute:
         return float(saved[first:last].sum()), 0.0
@@ -199,9 +196,8 @@ def divided_step(
     """Forward pass, backward pass, sums of gradients beside it where there are buckets, update.
     ``inputs`` is how a group gets its samples, first of all; ``most`` pieces of neighbouring layers
     are told apart, None for each layer by itself."""
-    forward, backward = layer_seconds(
-        job, division.work, passes.samples, passes.factor, passes.recompute
-    )
+    each = passes.samples, passes.factor, passes.recompute
+    forward, backward = layer_seconds(job, division.work, *each)
     starts = piece_starts(forward + backward, most)
     nbytes = passes.samples * passes.value_nbytes
     again = [replace(each, before=True) for each in division.forward] if passes.recompute else []
@@ -269,11 +265,8 @@ class _Sent:
 def _due(
     job: Job, division: Division, passes: Passes, backward: Floats
 ) -> list[tuple[float, float]]:
-    """After how many s of the backward pass how many bytes of gradients are there to be summed.
-
-    Without buckets, that is after all of it. Buckets say it in shares of the backward pass of one
-    GPU alone. The same layers are then done where some are divided and others not.
-    """
+    """After how many s of the backward pass how many bytes of gradients are there to be summed:
+    without buckets after all of it. Buckets say it in shares of the pass of one GPU alone."""
     if passes.summed is None:
         return []
     parameters = division.parameters(job)

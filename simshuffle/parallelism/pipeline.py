@@ -141,13 +141,9 @@ class Pipeline(GroupParallelism):
         parameters = np.array([float(each.parameters) for each in job.layers.layers])
         values = np.append(crossings(job.layers)[0], 0)
         crossing = [float(values[start]) for start in [*starts[1:], -1]]
-        return _Stages(
-            starts,
-            forward=np.add.reduceat(forward, starts).tolist(),
-            backward=np.add.reduceat(backward, starts).tolist(),
-            parameters=np.add.reduceat(parameters, starts).tolist(),
-            crossing=crossing,
-        )
+        parts = forward, backward, parameters
+        one, other, held = (np.add.reduceat(of, starts).tolist() for of in parts)
+        return _Stages(starts, one, other, held, crossing)
 
 
 class _Graph:

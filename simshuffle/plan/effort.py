@@ -77,11 +77,8 @@ def compute_seconds(scenario: Scenario) -> float:
 
 @dataclass(frozen=True)
 class Thinning:
-    """What an epoch of fewer iterations leaves out.
-
-    Whole iterations of all ranks are left out of the data set, so the last batch stays. Page caches
-    shrink like the data set, so that the same share of it is found in them, at the same place of
-    the epoch."""
+    """What an epoch of fewer iterations leaves out: whole iterations of all ranks of the data set,
+    so the last batch stays. Page caches shrink like the data set."""
 
     scenario: Scenario  # the thinned one, for plans
     left_out: int = 0  # iterations of every epoch that it does not have
@@ -173,23 +170,12 @@ def check_size(scenario: Scenario) -> None:
     total = sum(packets.values())
     if total > MOST_PACKETS:
         parts = ", ".join(f"{count:.1e} of {name}" for name, count in packets.items() if count)
-        rule = (
-            f"a run packet by packet must have at most {MOST_PACKETS:.0e} packets; this one has"
-            f" about {total:.1e} ({parts})"
-        )
+        rule = f"must have at most {MOST_PACKETS:.0e} packets; it has about {total:.1e} ({parts})"
+        given = f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}"
         remedy = (
-            "Use fewer epochs, a larger local_batch_size, larger network.mtu and"
-            " network.port_buffer, or network.kind: fluid."
+            "Use fewer epochs, a larger local_batch_size or network.mtu, or network.kind: fluid."
         )
-        raise ScenarioError(
-            Problem(
-                "network.kind",
-                rule,
-                f"'packet' with network.mtu = {readable(mtu, Dimension.NBYTES)}",
-                remedy,
-            ),
-            scenario.name,
-        )
+        raise ScenarioError(Problem("network.kind", rule, given, remedy), scenario.name)
 
 
 # measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC
@@ -320,11 +306,6 @@ class Effort:
             + STORED_NBYTES * self.stored
             + self.allreduces.nbytes
         )
-
-    @property
-    def own_nbytes(self) -> float:
-        """Bytes of memory of a process that was forked from one that has loaded all that."""
-        return self.nbytes - SHARED_NBYTES
 
 
 def effort(scenario: Scenario) -> Effort:

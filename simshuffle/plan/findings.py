@@ -149,14 +149,9 @@ def _odd(scenario: Scenario) -> list[Problem]:
     batch = workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
     if batch > shard:
-        found.append(
-            Problem(
-                "workload.local_batch_size",
-                f"is larger than the shard of a rank, {shard:.4g} samples: no batch is full",
-                str(batch),
-                "Use a smaller batch, fewer ranks or more samples.",
-            )
-        )
+        rule = f"is larger than the shard of a rank, {shard:.4g} samples: no batch is full"
+        remedy = "Use a smaller batch, fewer ranks or more samples."
+        found.append(Problem("workload.local_batch_size", rule, str(batch), remedy))
     times = scenario.step_times
     step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
@@ -176,11 +171,8 @@ def _odd(scenario: Scenario) -> list[Problem]:
 def extrapolated(scenario: Scenario) -> list[str]:
     """A sentence for each measured value that the scenario uses outside the range it was measured
     on (see `simshuffle.scenario.calibrated`)."""
-    return [
-        sentence
-        for record in scenario.calibrated
-        if (sentence := record.beyond(_used(scenario, record.key)))
-    ]
+    found = (record.beyond(_used(scenario, record.key)) for record in scenario.calibrated)
+    return [sentence for sentence in found if sentence]
 
 
 def _used(scenario: Scenario, key: str) -> dict[str, float]:
@@ -243,12 +235,8 @@ NAMED = 3
 
 
 class SlowCables:
-    """The slow cables of a cluster, and which of them are in use; none of a network that is made by
-    rule and has no faults.
-
-    Args:
-        cluster: the machine.
-    """
+    """The cables of a cluster that carry less than most between the same two levels, and which of
+    them are in use; none of a network that is made by rule and has no faults."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cable_of: dict[str, int] = {}  # by link: both directions of each cable
@@ -285,15 +273,16 @@ class SlowCables:
         moment (``peak``) and in the mean of an epoch; empty if no cable is slow."""
         if not self._cable_of:
             return {}
-        about = {
-            "cables": self._cables,
-            "slow": len(self._cable_of) // 2,
-            "used": len(self._used),
-            "names": [self._used[cable] for cable in sorted(self._used)[:NAMED]],
-            "peak": self._peak,
-            "mean": self._mean,
+        return {
+            "slow_cables": {
+                "cables": self._cables,
+                "slow": len(self._cable_of) // 2,
+                "used": len(self._used),
+                "names": [self._used[cable] for cable in sorted(self._used)[:NAMED]],
+                "peak": self._peak,
+                "mean": self._mean,
+            }
         }
-        return {"slow_cables": about}
 
 
 def on_the_ways(scenario: Scenario) -> dict[str, Any]:

@@ -39,11 +39,8 @@ class Hits:
 
 def no_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
     """Everything comes from storage."""
-    return Hits(
-        np.zeros_like(batches.samples),
-        np.zeros_like(batches.nbytes),
-        np.zeros(exchange.sample.shape, bool),
-    )
+    nothing = np.zeros_like(batches.samples), np.zeros_like(batches.nbytes)
+    return Hits(*nothing, np.zeros(exchange.sample.shape, bool))
 
 
 def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
@@ -286,9 +283,7 @@ def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, shards = epoch.batches, epoch.shards
     edges = batch_edges(shards, batches.size, epoch.iterations)
-    samples = batch_sums(shards, edges, lambda slots: found[slots].astype(float)).astype(np.int64)
-    nbytes = batch_sums(
-        shards, edges, lambda slots: np.where(found[slots], epoch.sizes(slots), 0.0)
-    )
+    samples = batch_sums(shards, edges, lambda at: found[at].astype(float)).astype(np.int64)
+    nbytes = batch_sums(shards, edges, lambda at: np.where(found[at], epoch.sizes(at), 0.0))
     nbytes[samples == 0] = 0.0  # without what rounding leaves
     return samples, np.where(samples == batches.samples, batches.nbytes, nbytes)

@@ -23,9 +23,8 @@ from simshuffle.spec.arrays import Floats
 
 
 def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
-    """s that the loops of all ranks wait before each of their batches: (B,).
-
-    Worker w makes the batches w, w + W, ... of its rank, and up to K are asked for ahead:
+    """s that the loops of all ranks wait before each of their batches: (B,). Worker w makes the
+    batches w, w + W, ... of its rank, and up to K are asked for ahead:
 
         start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
         taken(b) = max(end(b), over(b - 1))

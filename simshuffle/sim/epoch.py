@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simshuffle.lowering.gradients import gather_seconds
+from simshuffle.lowering.collectives import gather_seconds
 from simshuffle.lowering.messages import (
     ExchangeCosts,
     MessageGraph,
@@ -33,9 +33,8 @@ from simshuffle.spec.arrays import Floats
 
 
 class Exchange:
-    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s to remove what was sent,
-    at the end. ``delivered`` are the groups of the messages that each rank sent and receives in the
-    iteration started last; NONE where there are none."""
+    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s at the end. ``delivered``
+    are the groups of the messages of each rank in the iteration started last; NONE for none."""
 
     def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
         scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
@@ -78,12 +77,9 @@ class Exchange:
         return self._work_done[rank]
 
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
-        """Re-encode what the rank received and write it to where its shard is, then meet the other
-        ranks if barriers are scheduled.
-
-        Returns the group that is complete when the rank has written, and the event that lets all
-        ranks go on, if they meet.
-        """
+        """Re-encode what the rank received and write it, then meet the others if barriers are
+        scheduled. Returns the group that is complete when the rank has written, and the event that
+        lets all go on, if they meet."""
         group = self._clock.open(1)
         if self.schedule.barriers == "none":
             self._clock.post(self._stores.batch(rank, iteration, group))
@@ -176,17 +172,9 @@ def _exchange(
 
 
 class Epoch:
-    """One epoch of training by all ranks.
-
-    Args:
-        nbytes: (N,) bytes of every sample in storage.
-        progress: called after each iteration with the number of iterations done.
-        thinning: whose scenario the plan is of.
-
-    Attributes:
-        measuring: None if importance is not measured.
-        exchange: None if nothing is exchanged.
-    """
+    """One epoch of training by all ranks: ``nbytes`` are (N,) of every sample, ``progress`` is
+    called after each iteration with the number of iterations done, ``thinning`` is that of the
+    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is."""
 
     def __init__(
         self,
@@ -230,8 +218,7 @@ class Epoch:
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the epoch leaves behind when it is over: phase rows (see
-        `simshuffle.results.timeline.phase_rows`)."""
+        """Phase rows of the epoch that is over, see `simshuffle.results.timeline.phase_rows`."""
         plan, epoch = self._plan, self._plan.epoch
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
         nbytes = {"read": plan.training.nbytes, "reduced": self._gradient_size}
@@ -287,8 +274,7 @@ class Epoch:
         yield from self._wind_up(rank, pending)
 
     def _measure_importance(self, rank: int) -> Steps:
-        """The inference pass over the rank's shard, if importance is measured; the exchange of what
-        pairing needs to know."""
+        """The inference pass, if importance is measured; the gathering of what pairing needs."""
         env, measuring = self._env, self.measuring
         times = Times(begin=env.now)
         if measuring is not None:
@@ -340,8 +326,7 @@ class Epoch:
     def _finish_exchange(
         self, exchange: Exchange, rank: int, iteration: int, times: Times
     ) -> Steps:
-        """Without overlap: synchronise at once. Sending and storing are then one part of the
-        iteration: work, then waiting."""
+        """Without overlap: synchronise at once. Sending and storing are then one part."""
         storing = Times(begin=times.free)
         yield from self._synchronise(exchange, rank, iteration, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
@@ -349,8 +334,7 @@ class Epoch:
         times.sent = min(times.updated + worked, times.free)
 
     def _wind_up(self, rank: int, pending: int) -> Steps:
-        """After the last iteration: its messages, the removal of what was sent, and the end of the
-        epoch, which all reach together."""
+        """After the last iteration: its messages, the removal of what was sent, and a barrier."""
         times = Times(begin=self._env.now)
         times.stored = times.stored_by_all = times.begin
         if self.exchange is not None:

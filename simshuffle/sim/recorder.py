@@ -1,5 +1,5 @@
-"""What a run does not keep of itself: when messages were sent, what links carried from moment to
-moment. Without a recorder nothing of it is noted."""
+"""What is noted of a run: when the phases of every rank began and ended; and for a recorder alone
+when messages were sent, and what links carried from moment to moment."""
 
 from __future__ import annotations
 
@@ -114,8 +114,7 @@ class PhaseLog:
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
         """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); uses the times up.
-        ``nbytes`` are those that a part moved, by its name: (iterations, M), or one number for all.
-        ``final`` ones are no iterations."""
+        ``nbytes`` that a part moved, by its name: (iterations, M), or one number for all."""
         ranks = np.stack([np.frombuffer(times) for times in self._times])
         self._times.clear()
         bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)

@@ -139,17 +139,15 @@ class RestOfPass:
     on average over the ranks of a group, without the transient at its beginning.
 
     Ranks do not wait for one another in a pass, so what each is ahead or behind is a random walk,
-    whose standard deviation grows with the square root of the batches.
+    whose standard deviation grows with the square root of the batches. ``spread`` is how well it is
+    known when the pass ends (s): the standard deviation over the ranks, in their groups, and half
+    of what is left out would differ by between both parts.
 
     Args:
         iterations: batches of each rank that are left out.
         batches: of each rank that are not, at least 4 where any are left out.
         groups: (M,) number of the group of each rank.
         at_once: batches that a rank loads at once, which may come together.
-
-    Attributes:
-        spread: how well it is known when the pass ends (s): the standard deviation over the ranks,
-            in their groups, and half of what is left out would differ by between both parts.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
-from simshuffle.lowering.gradients import Allreduces, gather_seconds
+from simshuffle.lowering.collectives import Allreduces, gather_seconds
 from simshuffle.lowering.messages import (
     MessageGraph,
     MessageLowering,
