@@ -125,12 +125,11 @@ def messages_of(
         part = steps[plan.message[low:high] == number]
         missed = (costs.stored[part] * ~costs.cached[part]).sum(axis=0)
         files = (plan.moving[part] & ~costs.cached[part]).sum(axis=0)
+        depth = resources.ranks_per_host * reads_in_flight
         out.append(
             Message(
                 target=plan.target[part[0]],
-                read=ssd.read_seconds(
-                    missed, files.astype(float), resources.ranks_per_host * reads_in_flight
-                ),
+                read=ssd.read_seconds(missed, files.astype(float), depth),
                 missed=missed,
                 files=files,
                 cached=(costs.stored[part] * costs.cached[part]).sum(axis=0),
@@ -280,10 +279,9 @@ class StoreLowering:
 
     def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
         self._costs = costs
-        device = resources.memory if in_memory else resources.ssd
-        self._work = (
-            costs.received if in_memory else resources.cluster.ssd.write_seconds(costs.received)
-        )
+        device, self._work = resources.memory, costs.received
+        if not in_memory:
+            device, self._work = resources.ssd, resources.cluster.ssd.write_seconds(costs.received)
         # (M, 2) transfers, filled for one iteration after the other
         self._records = tasks(2 * resources.world_size).reshape(-1, 2)
         self._group, self._group2 = self._records["group"], self._records["group2"]

@@ -92,9 +92,8 @@ class Thinning:
         if fraction is None or self.left_out == 0:
             return self.factor
         thinned = self.scenario.workload.dataset.num_samples
-        sent, all_sent = (
-            epoch_quota(fraction, count, world_size, epoch) for count in (thinned, self.num_samples)
-        )
+        counts = (thinned, self.num_samples)
+        sent, all_sent = (epoch_quota(fraction, count, world_size, epoch) for count in counts)
         return all_sent / sent if sent else self.factor
 
     def read_factor(self, samples: int) -> float:
@@ -147,9 +146,8 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     schedule, fraction = workload.exchange.exchange_schedule, workload.exchange.fraction
     if schedule is not None and fraction is not None:
         size = payload_nbytes(schedule, dataset)
-        samples = world_size * sum(
-            epoch_quota(fraction, dataset.num_samples, world_size, epoch) for epoch in epochs
-        )
+        quotas = (epoch_quota(fraction, dataset.num_samples, world_size, at) for at in epochs)
+        samples = world_size * sum(quotas)
         out["exchange"] = samples * (1 - 1 / domains) * math.ceil(size / mtu)
     if workload.exchange.tier == "pfs":
         missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
@@ -250,11 +248,8 @@ class AllreduceEffort:
     def seconds(self) -> float:
         """s of one core."""
         each = PER_FLOW * self.flows + PER_EDGE * self.edges
-        return (
-            (PER_ALLREDUCE + each) * self.count
-            + LAYING_OUT * each * self.sizes
-            + PER_OVERLAP * self.slowed
-        )
+        posted, laid_out = (PER_ALLREDUCE + each) * self.count, LAYING_OUT * each * self.sizes
+        return posted + laid_out + PER_OVERLAP * self.slowed
 
     @property
     def nbytes(self) -> float:

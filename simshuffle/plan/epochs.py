@@ -138,9 +138,8 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     held = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
-    caches = PageCaches(
-        scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
-    )
+    room = scenario.cluster.memory.cache_nbytes
+    caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
     nodes: NodeCaches | None = None
     places = None
     if strategy.needs_places:
@@ -216,11 +215,7 @@ def _training(
 
 
 def _hits(
-    scenario: Scenario,
-    caches: PageCaches,
-    shards: Shards,
-    exchange: ExchangePlan,
-    batches: Batches,
+    scenario: Scenario, caches: PageCaches, shards: Shards, exchange: ExchangePlan, batches: Batches
 ) -> Hits:
     in_memory = scenario.workload.source == "memory"
     return all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)

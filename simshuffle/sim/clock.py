@@ -70,6 +70,17 @@ class NetworkClock:
             yield event
         return self.close(group)
 
+    def then(self, group: int, done: Callable[[simpy.Event], None]) -> None:
+        """Close a group that is not complete yet when it is, and call ``done``."""
+        complete = self.completion(group)
+        assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
+
+        def finish(event: simpy.Event) -> None:
+            self.close(group)
+            done(event)
+
+        complete.callbacks.append(finish)
+
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""
         self._upcoming = self.network.post(self.env.now, batch)

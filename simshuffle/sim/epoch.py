@@ -98,16 +98,8 @@ class Exchange:
         group = self._closing = self._clock.open(self._world_size)
         closed = self._closed = self._clock.env.event()
         self._closing_missing = self._world_size
-        complete = self._clock.completion(group)
-        if complete is None:
-            raise AssertionError("a new group is not complete")
-
-        def release(_: simpy.Event) -> None:
-            self._clock.close(group)
-            latency = barrier_seconds(self._resources.cluster, self._world_size)
-            succeed_after(self._clock.env, latency, closed)
-
-        complete.callbacks.append(release)
+        latency = barrier_seconds(self._resources.cluster, self._world_size)
+        self._clock.then(group, lambda _: succeed_after(self._clock.env, latency, closed))
 
     def _begin(self, _: simpy.Event) -> None:
         """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
@@ -212,9 +204,8 @@ class Epoch:
 
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""
-        yield self._env.all_of(
-            [self._env.process(self._rank(rank)) for rank in range(self._world_size)]
-        )
+        ranks = range(self._world_size)
+        yield self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:

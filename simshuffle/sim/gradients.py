@@ -37,19 +37,9 @@ class Posting:
         if batch is None:
             done(None)
             return
-        clock = self._clock
-        group = clock.open(len(batch))
-        batch.tasks["group"] = group
-        clock.post(batch)
-        complete = clock.completion(group)
-        if complete is None:
-            raise AssertionError("flows that were just posted have not ended")
-
-        def finish(event: simpy.Event) -> None:
-            clock.close(group)
-            done(event)
-
-        complete.callbacks.append(finish)
+        batch.tasks["group"] = group = self._clock.open(len(batch))
+        self._clock.post(batch)
+        self._clock.then(group, done)
 
 
 class GradientSum(ABC):
@@ -225,11 +215,8 @@ class SumDuringBackward(GradientSum):
         this.left -= 1
         if this.left == 0:
             del self._rounds[iteration]
-            self.hidden += [
-                (iteration, begin, min(end, this.computed_at))
-                for begin, end in this.spans
-                if begin < this.computed_at
-            ]
+            until = this.computed_at
+            self.hidden += [(iteration, b, min(e, until)) for b, e in this.spans if b < until]
 
     # ------------------------------------------------------------------------------ what is posted
 

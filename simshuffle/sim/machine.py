@@ -18,12 +18,7 @@ from simshuffle.network.models import shared_network
 from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
-from simshuffle.results.timeline import (
-    SOURCE_COLUMNS,
-    Timeline,
-    WindowRow,
-    phase_table,
-)
+from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
 from simshuffle.sim.epoch import Epoch
@@ -119,10 +114,9 @@ class Machine:
         """Of an epoch of which iterations are left out; none where another pass reads as well."""
         if not thinning.left_out or plan.inference is not None:
             return None
-        resources, chains = self._simulation.resources, loaders.chains
+        clock, resources = self._simulation.clock, self._simulation.resources
         factor = thinning.read_factor(int(plan.training.samples.sum()))
-        clock = self._simulation.clock
-        return ServerWatch(clock, resources.links, resources.servers, chains, factor)
+        return ServerWatch(clock, resources.links, resources.servers, loaders.chains, factor)
 
     def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
         """The staging before the first epoch."""
@@ -134,9 +128,8 @@ class Machine:
             factor = thinning.factor
             whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
             tolerance = STAGED * self.scenario.time_tolerance
-            self._stage = stage(
-                self.scenario.workload, self._simulation.resources, whole, tolerance
-            )
+            resources = self._simulation.resources
+            self._stage = stage(self.scenario.workload, resources, whole, tolerance)
         return self._stage
 
 

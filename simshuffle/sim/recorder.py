@@ -293,16 +293,9 @@ class Recorder:
             for number, message in enumerate(messages):
                 away = np.flatnonzero(message.target != ranks)
                 begin = first + 2 * number * len(ranks)
-                parts.append(
-                    (
-                        np.full(len(away), iteration + 1),
-                        np.full(len(away), number),
-                        away,
-                        message.target[away].astype(np.int64),
-                        message.nbytes[away],
-                        message.work[away],
-                        finish[begin + away],
-                        finish[begin + len(ranks) + away],
-                    )
-                )
+                after, numbers = np.full((2, len(away)), [[iteration + 1], [number]])
+                target = message.target[away].astype(np.int64)
+                moved = message.nbytes[away], message.work[away]
+                ends = finish[begin + away], finish[begin + len(ranks) + away]
+                parts.append((after, numbers, away, target, *moved, *ends))
         return MessageTimes(*map(np.concatenate, zip(*parts, strict=True)))

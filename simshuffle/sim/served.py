@@ -60,10 +60,8 @@ class Served:
             return Window(iterations, simulated, mean_half_width=math.inf, longer=longer)
         left_out, middle = iterations - simulated, MeanError.of(idle)
         rest = (self.factor - 1.0) * asked + left_out * float(idle.mean())
-        spread = math.hypot(
-            middle.reach(left_out, iterations),
-            MeanError.around_trend(self.asked[:-1]).reach(left_out, iterations),
-        )
+        trend = MeanError.around_trend(self.asked[:-1])
+        spread = math.hypot(middle.reach(left_out, iterations), trend.reach(left_out, iterations))
         edges = EDGES * max(self.seconds - asked - float(idle.sum()), 0.0)
         if edges > tolerance * (self.seconds + rest):
             longer = iterations  # they are as long in any window
@@ -187,9 +185,8 @@ class RestOfPass:
         parts = np.diff(self._at, axis=0) * (self._iterations / self._part)
         rest = _mean(parts.mean(axis=0)[rank], group)
         done = came + rest + behind * (self._growth - 1.0)
-        self.spread = math.hypot(
-            self._growth * float(behind.std()), 0.5 * float(parts[1].mean() - parts[0].mean())
-        )
+        differ = 0.5 * float(parts[1].mean() - parts[0].mean())
+        self.spread = math.hypot(self._growth * float(behind.std()), differ)
         for at, (_, _, event) in zip(done.tolist(), self._waiting, strict=True):
             succeed_after(self._env, max(at - self._env.now, 0.0), event)
 

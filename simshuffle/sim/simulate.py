@@ -186,10 +186,8 @@ def simulate_epochs(
         return
     machine, nbytes = Machine(scenario, recorder), sample_nbytes(scenario)
     whole = Thinning(scenario)
-    total = sum(
-        scenario.workload.iterations(scenario.world_size, epoch)
-        for epoch in range(first_epoch, scenario.epochs + 1)
-    )
+    epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
+    total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     done = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in _with_loaders(machine, plans):
