@@ -181,9 +181,8 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     """From and to which flow somebody waits: ``flow``, (sends,), is what carries each send."""
     steps = int(sends.step.max()) + 1
     # a moment is a rank in a step; at each it waits for its flows at the moment before
-    moment = np.concatenate([sends.src, sends.dst]).astype(np.int64) * steps + np.tile(
-        sends.step, 2
-    )
+    ranks = np.concatenate([sends.src, sends.dst]).astype(np.int64)
+    moment = ranks * steps + np.tile(sends.step, 2)
     order = np.argsort(moment, kind="stable")
     moments, start, count = np.unique(moment[order], return_index=True, return_counts=True)
     # a step begins when both its ends are there
@@ -194,11 +193,10 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     known = (last >= 0) & (moments[last] // steps == rank)
     last, waits = last[known], waits[known]
     # all of the flows of `last`, one after the other
-    which = np.arange(count[last].sum()) - np.repeat(
-        np.cumsum(count[last]) - count[last], count[last]
-    )
-    before = np.tile(flow, 2)[order][np.repeat(start[last], count[last]) + which]
-    after = np.repeat(flow[waits], count[last])
+    each = count[last]
+    which = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+    before = np.tile(flow, 2)[order][np.repeat(start[last], each) + which]
+    after = np.repeat(flow[waits], each)
     flows = int(flow.max()) + 1
     edges = np.unique(before.astype(np.int64) * flows + after)
     return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)

@@ -36,10 +36,8 @@ def shape_problems(layer: Layer, given: Mapping[str, Shape]) -> Iterator[Problem
     """What is wrong with the shapes of a layer, if ``given`` are the outputs of all before it."""
     shapes = [given[name] for name in layer.after]
     together = joined(shapes, layer.kind) or ()
-    same = together == layer.input
-    if not same and (
-        len(together) == len(layer.input) or math.prod(together) != math.prod(layer.input)
-    ):
+    flat = len(together) != len(layer.input) and math.prod(together) == math.prod(layer.input)
+    if together != layer.input and not flat:
         rule = f"'{layer.name}' takes another shape than {', '.join(layer.after)} gives"
         remedy = f"Write {_written(together)}, or leave it out."
         yield Problem("input", rule, _written(layer.input), remedy)

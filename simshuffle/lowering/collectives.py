@@ -78,9 +78,8 @@ def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Genera
         hosts = rng.permutation(hosts)
     elif order == "sorted":
         hosts = np.lexsort((resources.places.leaf[first], resources.places.rack[first]))
-    _, met, domain = np.unique(
-        resources.domain_of[first[hosts]], return_index=True, return_inverse=True
-    )
+    of = resources.domain_of[first[hosts]]
+    _, met, domain = np.unique(of, return_index=True, return_inverse=True)
     place = np.argsort(hosts[np.argsort(met[domain], kind="stable")])
     return np.argsort(place[host_of], kind="stable").astype(np.int32)
 

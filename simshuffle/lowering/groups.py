@@ -178,10 +178,8 @@ class Groups:
 
     def _chosen(self, node: Node, nbytes: float) -> list[Recipe]:
         """The recipe of each pattern."""
-        return [
-            self._fastest(node, number, pattern, nbytes)
-            for number, pattern in enumerate(self._patterns_of(node))
-        ]
+        patterns = enumerate(self._patterns_of(node))
+        return [self._fastest(node, number, pattern, nbytes) for number, pattern in patterns]
 
     def _fastest(self, node: Node, number: int, pattern: Pattern, nbytes: float) -> Recipe:
         """The recipe that takes least for a group alone."""

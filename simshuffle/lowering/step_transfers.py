@@ -75,11 +75,8 @@ class Communicators:
     def _groups(
         self, ranks: Ints32, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
-        if (
-            ranks.size == self._all.ranks.size == ranks.shape[1]
-            and bus_bandwidth is None
-            and step_latency is None
-        ):
+        alone = ranks.size == self._all.ranks.size == ranks.shape[1]
+        if alone and bus_bandwidth is None and step_latency is None:
             return self._all
         key = (*ranks.shape, ranks[0, 0], ranks[0, -1], bus_bandwidth, step_latency)
         if key not in self._known:
@@ -206,13 +203,11 @@ class _Made:
                 batch, of = batch.selected(kept), of[kept]
             first = self._add(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
-            waits = np.zeros(len(batch), bool)
-            waits[batch.edge_to] = True
-            begins = np.flatnonzero(~waits).astype(np.int32)
+            begins, ends = (
+                np.flatnonzero(np.bincount(edge, minlength=len(batch)) == 0).astype(np.int32)
+                for edge in (batch.edge_to, batch.edge_from)
+            )
             self._edge(ready[of[begins]], begins + first)
-            awaited = np.zeros(len(batch), bool)
-            awaited[batch.edge_from] = True
-            ends = np.flatnonzero(~awaited).astype(np.int32)
             done = self._joins(len(ready))
             self._edge(ends + first, done[of[ends]])
             silent = np.bincount(of, minlength=len(ready)) == 0

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from simshuffle.layers import INPUT, Layer, LayerList
-from simshuffle.parallelism.step import Collective, Group, Job, Node, Step
+from simshuffle.parallelism.step import ALL, Collective, Group, Job, Node, Step
 from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 MIXING = ("conv", "linear")
@@ -215,7 +215,7 @@ def divided_step(
         sums.compute(pieces[number])
         chain.send(sent.after[number])
     sums.rest()
-    chain.nodes.append(Node("update", sums.ends(), passes.update))
+    chain.nodes.append(Node("update", sums.after, passes.update))
     return Step(chain.nodes)
 
 
@@ -233,18 +233,9 @@ class _Chain:
         self.last = (len(self.nodes) - 1,)
 
     def send(self, these: Sequence[tuple[Traffic, float, int]]) -> None:
-        for traffic, nbytes, count in these:
-            self.nodes.append(
-                Node(
-                    traffic.label,
-                    self.last,
-                    collective=traffic.collective,
-                    nbytes=nbytes,
-                    count=count,
-                    row=traffic.row,
-                    stride=traffic.stride,
-                )
-            )
+        for of, nbytes, count in these:
+            how = nbytes, count, of.row, of.stride
+            self.nodes.append(Node(of.label, self.last, 0.0, ALL, of.collective, "model", *how))
             self.last = (len(self.nodes) - 1,)
 
 
@@ -306,16 +297,13 @@ class _Sums:
         while self._done < len(self._due):
             self._sum()
 
-    def ends(self) -> tuple[int, ...]:
-        """What an update comes after."""
+    @property
+    def after(self) -> tuple[int, ...]:
+        """What the next sum, and the update, come after."""
         return (*self._chain.last, *self._last)
 
     def _sum(self) -> None:
-        nodes, passes = self._chain.nodes, self._passes
-        nbytes = self._due[self._done][1]
-        after = (*self._chain.last, *self._last)
-        nodes.append(
-            Node("gradients", after, collective=passes.summed, group=passes.group, nbytes=nbytes)
-        )
+        nodes, how = self._chain.nodes, (self._passes.summed, self._passes.group)
+        nodes.append(Node("gradients", self.after, 0.0, ALL, *how, self._due[self._done][1]))
         self._last = (len(nodes) - 1,)
         self._done += 1

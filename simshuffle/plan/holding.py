@@ -67,11 +67,8 @@ def staging_seconds(scenario: Scenario) -> float:
         bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
     of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
     shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
-    return max(
-        copies * dataset.nbytes / shared,
-        received / own,
-        stored / write_bandwidth(cluster, workload),
-    )
+    writing = stored / write_bandwidth(cluster, workload)
+    return max(copies * dataset.nbytes / shared, received / own, writing)
 
 
 OFFERED = (
@@ -119,15 +116,10 @@ def offers(scenario: Scenario, world_size: int) -> list[Offer]:
     if not alike or workload.exchange.tier == "object_store":
         return []
     tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
+    whole, room = workload.dataset.nbytes, cluster.capacity(tier)
     return [
-        Offer(
-            text,
-            strategy.kind,
-            strategy.stored_share(world_size, ranks) * workload.dataset.nbytes,
-            cluster.capacity(tier),
-            tier,
-        )
-        for text, strategy in known.items()
+        Offer(text, of.kind, of.stored_share(world_size, ranks) * whole, room, tier)
+        for text, of in known.items()
     ]
 
 

@@ -138,11 +138,10 @@ class PageCaches:
 
     def _free(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        free = self._capacity - (
-            part.at(epoch.read, epoch.arrived + epoch.ahead)
-            if epoch.arrived[-1].any()
-            else part.before
-        )
+        touched = part.before
+        if epoch.arrived[-1].any():
+            touched = part.at(epoch.read, epoch.arrived + epoch.ahead)
+        free = self._capacity - touched
         free[self._fits(epoch)[part.hosts]] = np.inf
         return free - part.sizes
 
@@ -259,9 +258,8 @@ class PageCaches:
             + epoch.arrived[then, host]
         )
         fits = self._fits(epoch)[host]
-        sent[step, rank] = (self._since[sample] >= 0) & (
-            (since + self._nbytes[sample] <= self._capacity) | fits
-        )
+        there = (since + self._nbytes[sample] <= self._capacity) | fits
+        sent[step, rank] = (self._since[sample] >= 0) & there
         read = epoch.read_in[step, rank] < epoch.iterations
         between = (
             epoch.at(epoch.read, epoch.arrived)[rank, place]

@@ -74,9 +74,8 @@ class ReadingBounds:
         worker opens, reads and decodes by itself. Where ``reads`` is None, neither counts.
         """
         dataset, loader, host = self._dataset, self._loader, self._cluster.host
-        samples = min(
-            batches * self._workload.local_batch_size, dataset.num_samples // self._world_size
-        )
+        shard = dataset.num_samples // self._world_size
+        samples = min(batches * self._workload.local_batch_size, shard)
         out = self.seconds(samples, 1.0) | {MEMORY: 0.0}
         decode = samples * dataset.decode_seconds / min(loader.threads, host.cores)
         read = 0.0 if reads is None else self._fetch(reads, batches, out)
@@ -133,10 +132,8 @@ class ReadingBounds:
 
     def decode(self, samples: float) -> float:
         """s in which a worker alone decodes a batch of ``samples`` samples."""
-        threads = min(
-            self._loader.threads, self._workload.local_batch_size, self._cluster.host.cores
-        )
-        return samples * self._dataset.decode_seconds / threads
+        most = self._workload.local_batch_size, self._cluster.host.cores
+        return samples * self._dataset.decode_seconds / min(self._loader.threads, *most)
 
     def read(self, samples: float, cached: float) -> float:
         """s in which a worker alone opens and reads a batch of ``samples`` samples."""
