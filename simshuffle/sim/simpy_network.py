@@ -253,7 +253,8 @@ class SimpyNetwork:
             if len(set(links)) < len(links):
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
-                raise ValueError(f"a route of {len(links)} links; max_hops is {self.max_hops}")
+                known = f"a max_hops of at least that, now {self.max_hops}"
+                raise ValueError(f"a route of {len(links)} links needs {known}")
         return links
 
     def _now(self) -> float:
