@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.lowering.gradients import Allreduces
+from simshuffle.lowering.collectives import Allreduces
 from simshuffle.network.flows import Links
 from simshuffle.network.models import Fluid, shared_network
 from simshuffle.plan.resources import Resources

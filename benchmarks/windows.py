@@ -39,7 +39,7 @@ KEPT = ROOT / "results" / "windows.jsonl"
 METHOD = "".join(
     (ROOT / "simshuffle" / name).read_text(encoding="utf-8")
     for name in (
-        "plan/thinning.py",
+        "plan/effort.py",
         "sim/served.py",
         "sim/steady.py",
         "sim/simulate.py",

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
-from simshuffle.lowering.gradients import Allreduces
+from simshuffle.lowering.collectives import Allreduces
 from simshuffle.network import Fluid, Network, Packet
 from simshuffle.plan.effort import MOST_PACKETS
 from simshuffle.plan.resources import Resources

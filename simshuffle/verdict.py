@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 from simshuffle.errors import Problem
 from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
 from simshuffle.plan.effort import START, effort
-from simshuffle.plan.findings import exchange_nbytes, exchange_samples, extrapolated, warnings
+from simshuffle.plan.findings import (
+    exchange_nbytes,
+    exchange_samples,
+    extrapolated,
+    on_the_ways,
+    warnings,
+)
 from simshuffle.plan.holding import held_in, most_held, offers, staging_seconds
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
-from simshuffle.plan.slow_cables import on_the_ways
 from simshuffle.plan.wiring import routing
 from simshuffle.results.console import new_table
 from simshuffle.results.slow_cables import slow_cables_on_the_ways

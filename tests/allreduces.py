@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from simshuffle.allreduce import Hierarchical, Ring, Sharp, Torus, Tree
-from simshuffle.allreduce.doubling import halving_doubling_steps
-from simshuffle.allreduce.grid import Grid
+from simshuffle.allreduce.dependent import Grid, halving_doubling_steps
+from simshuffle.allreduce.nccl import double_tree
 from simshuffle.allreduce.steps import Steps
-from simshuffle.allreduce.tree import double_tree
 
 
 def hosts(world_size: int, gpus: int) -> Any:

@@ -7,11 +7,15 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.allreduce.base import AllreduceFlows, Ddp, Horovod, HostOrder, NoOverlap, Overlap
-from simshuffle.allreduce.doubling import HalvingDoubling, RecursiveDoubling, Sparse
-from simshuffle.allreduce.grid import Hierarchical, Sharp, Torus
-from simshuffle.allreduce.nccl import Nccl
-from simshuffle.allreduce.ring import Ring
-from simshuffle.allreduce.tree import Tree
+from simshuffle.allreduce.dependent import (
+    HalvingDoubling,
+    Hierarchical,
+    RecursiveDoubling,
+    Sharp,
+    Sparse,
+    Torus,
+)
+from simshuffle.allreduce.nccl import Nccl, Ring, Tree
 
 Allreduce = Annotated[
     Ring

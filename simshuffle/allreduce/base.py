@@ -44,10 +44,8 @@ class Overlapping(Sourced):
 
 
 class Ddp(Overlapping):
-    """PyTorch's DistributedDataParallel: layers in static, reversed order fill buckets of
-    ``bucket`` bytes, the first of ``first_bucket``; each is posted when its last layer is done on
-    all ranks and the bucket before it is summed (one communicator). Its ``hooks`` copy gradients
-    into buckets.
+    """PyTorch's DistributedDataParallel: layers in static, reversed order fill buckets; each is
+    posted when its last layer is done on all ranks and the bucket before it is summed.
 
     Attributes:
         bucket: bytes of gradients that are summed together.
@@ -72,11 +70,8 @@ class Ddp(Overlapping):
 
     def parts(self, layers: Floats) -> Floats:
         """The buckets: (buckets, 2) bytes, and the share of the backward pass after which they are
-        full. A bucket takes layers until it holds its size or more.
-
-        Args:
-            layers: (layers, 2) the same of the layers, in the order in which they are ready.
-        """
+        full, from the same of the layers, (layers, 2), in the order in which they are ready. A
+        bucket takes layers until it holds its size or more."""
         buckets, filled, most = [], 0.0, self.first_bucket
         for nbytes, share in layers.tolist():
             filled += nbytes
@@ -94,9 +89,8 @@ class Ddp(Overlapping):
 
 
 class Horovod(Overlapping):
-    """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere, which costs
-    ``negotiation`` and ``negotiation_per_rank`` for each of them; then it is summed in messages of
-    ``fusion`` bytes at most, one after the other.
+    """Horovod's coordinator: every ``cycle`` ranks agree on what is ready everywhere; then it is
+    summed in messages of ``fusion`` bytes at most, one after the other.
 
     Attributes:
         fusion: most bytes of gradients that are summed together; a larger layer goes alone.
@@ -143,8 +137,7 @@ class Horovod(Overlapping):
         return self.negotiation + world_size * self.negotiation_per_rank
 
     def fused(self, nbytes: list[float]) -> list[float]:
-        """Bytes of the messages for layers of ``nbytes`` that are ready together. A message takes
-        layers as long as they fit; a larger one goes alone."""
+        """Bytes of the messages for layers of ``nbytes`` that are ready together."""
         messages: list[float] = []
         for each in nbytes:
             if messages and messages[-1] + each <= self.fusion:

@@ -1,4 +1,4 @@
-"""Allreduce as NCCL chooses it: ring or double binary trees, over one protocol or several."""
+"""Allreduce around rings, over double binary trees, and as NCCL chooses between both."""
 
 from __future__ import annotations
 
@@ -6,15 +6,152 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from simshuffle.allreduce.base import AllreduceAlgorithm, AllreduceFlows, Paced
-from simshuffle.allreduce.ring import Ring
-from simshuffle.allreduce.tree import Tree
-from simshuffle.spec.arrays import Ints32
+from simshuffle.allreduce.steps import Sends
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.interpolation import BandwidthBySize
 from simshuffle.spec.record import Fraction, OneEach, Seconds, Spec, whole_as_float
+
+
+class Ring(Paced):
+    """Reduce-scatter and all-gather around a ring (Patarasuk & Yuan, JPDC 2009): 2 (M-1) steps of
+    n/M bytes.
+
+    ``rings`` rings share the bytes, each on an HCA of its own. A step costs ``inter_host_latency``
+    where the ring leaves the host and ``intra_host_latency`` elsewhere.
+
+    Attributes:
+        rings: that share the bytes, each on an HCA of its own; at most, and by default,
+            ``cluster.host.hcas``.
+    """
+
+    one_for_each_hca: ClassVar[str] = "rings"
+    kind: Literal["ring"]
+    rings: OneEach
+
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
+        """Every rank sends 2 (M-1)/M n bytes. The latency is that of 2 (M-1) steps, of which 2
+        (H-1) on H hosts cross the network and the rest stay inside hosts, as NCCL's tuning model
+        counts them (v2.7); with one GPU a host it is 2 (M-1) alpha."""
+        world_size = len(host_of)
+        rings = self.rings
+        src = np.tile(np.arange(world_size, dtype=np.int32), rings)
+        dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
+        hosts = len(np.unique(host_of))
+        each = 2 * (world_size - 1) / world_size * nbytes / rings
+        bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
+        inter = 2 * (hosts - 1)
+        intra = 2 * (world_size - 1) - inter
+        return AllreduceFlows(
+            src=src,
+            dst=dst,
+            nbytes=np.full(len(src), each),
+            rail=np.repeat(np.arange(rings, dtype=np.int32), world_size),
+            cap=np.full(len(src), bus(nbytes) / rings),
+            latency=inter * self.inter_host_latency + intra * self.intra_host_latency,
+        )
+
+
+def ring_sends(count: int) -> Sends:
+    """A ring of ``count`` ranks as one pipeline, on rail 0; nothing for one rank."""
+    rank = np.arange(count if count > 1 else 0, dtype=np.int32)
+    zeros = np.zeros_like(rank)
+    return Sends(
+        step=zeros,
+        src=rank,
+        dst=np.roll(rank, -1),
+        share=np.full(len(rank), 2 * (count - 1) / count),
+        rail=zeros,
+        hops=np.full(len(rank), 2 * (count - 1), np.int32),
+        origin=rank,
+    )
+
+
+class Tree(Paced):
+    """Reduce and broadcast over two binary trees at once (Sanders, Speck & Traeff, Parallel
+    Computing 35, 2009), as NCCL since 2.4.
+
+    The trees connect hosts. Each carries half of the bytes, up to its root and down again, and the
+    hosts that have children in one are leaves of the other; so every host sends and receives at
+    most twice the bytes. Inside a host the ranks form a chain, whose first stands in the trees
+    (NCCL v2.7, src/graph/connect.cc). ``channels``, as NCCL calls them, share the bytes; each has
+    its own two trees and its own HCA. All bytes move as in a pipeline, at once.
+
+    A level of the trees costs ``inter_host_latency`` up and once more down, a hop of the chain
+    ``intra_host_latency``.
+
+    Attributes:
+        channels: pairs of trees that share the bytes, each on an HCA; at most, and by default,
+            ``cluster.host.hcas``.
+    """
+
+    one_for_each_hca: ClassVar[str] = "channels"
+    kind: Literal["tree"]
+    channels: OneEach
+
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
+        """All ranks together send 2 (M-1) n bytes, as on a ring. The latency is 2 ((M/H - 1) intra
+        + log2(H) inter) on H hosts, both whole by rounding down, as NCCL's tuning model counts it
+        (v2.7, src/graph/tuning.cc); the trees are ceil(log2(H)) deep."""
+        world_size = len(host_of)
+        child, parent, share, rail = self._edges(host_of)
+        hosts = len(np.unique(host_of))
+        bus = self.inter_host_bus_bandwidth if hosts > 1 else self.intra_host_bus_bandwidth
+        each = np.tile(share * nbytes, 2)
+        inside = (world_size // hosts - 1) * self.intra_host_latency
+        levels = hosts.bit_length() - 1
+        return AllreduceFlows(
+            src=np.concatenate([child, parent]),
+            dst=np.concatenate([parent, child]),
+            nbytes=each,
+            rail=np.tile(rail, 2),
+            # all end together, when bus bandwidth says
+            cap=each / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
+            latency=2 * (inside + levels * self.inter_host_latency),
+        )
+
+    def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
+        """Child, parent, share of the bytes, and rail of every edge of all trees. An edge inside a
+        host is that of all, for these take the same NVLink one after the other."""
+        order = np.argsort(host_of, kind="stable").astype(np.int32)
+        inside = np.diff(host_of[order]) == 0
+        heads = order[np.concatenate([[True], ~inside])]
+        up = double_tree(len(heads))
+        tree, low = np.nonzero(up >= 0)
+        channels = np.arange(self.channels, dtype=np.int32)
+        chain = np.count_nonzero(inside)
+        return (
+            np.concatenate([order[1:][inside], np.tile(heads[low], self.channels)]),
+            np.concatenate([order[:-1][inside], np.tile(heads[up[tree, low]], self.channels)]),
+            np.r_[np.ones(chain), np.full(len(low) * self.channels, 0.5 / self.channels)],
+            np.concatenate([np.zeros(chain, np.int32), np.repeat(channels, len(low))]),
+        )
+
+
+def double_tree(count: int) -> Ints64:
+    """The parents in two binary trees over ``count`` hosts, (2, count); -1 for the root of each.
+
+    In the first, host 0 is the root, and a host whose number is an odd multiple of 2^k stands k
+    levels above the leaves: its parent is the neighbouring odd multiple of 2^(k+1), or the one
+    below if there is none above. So odd hosts are leaves. The second is the first mirrored if
+    ``count`` is even, or else shifted by one host, so that its leaves are the even ones: no host
+    but, if ``count`` is odd, host 0 has children in both. These are the trees of NCCL
+    (src/graph/trees.cc), after Sanders, Speck & Traeff (2009).
+    """
+    host = np.arange(1, count)
+    step = host & -host
+    above = np.where(host // step % 4 == 1, host + step, host - step)
+    first = np.concatenate([[-1], np.where(above < count, above, host - step)])
+    if count % 2 == 0:
+        mirrored = first[::-1]
+        return np.stack([first, np.where(mirrored < 0, -1, count - 1 - mirrored)])
+    shifted = np.roll(first, 1)
+    return np.stack([first, np.where(shifted < 0, -1, (shifted + 1) % count)])
+
 
 TREE_BANDWIDTH = 0.9
 """Bus bandwidth of trees over that of rings (NCCL v2.7.8, src/graph/tuning.cc; 0.92 in v2.11)."""
@@ -92,12 +229,10 @@ SETS = {"nccl_2.7": NCCL_2_7}
 
 
 def _named(value: Any) -> Any:
-    if isinstance(value, str):
-        if value not in SETS:
-            text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
-            raise PydanticCustomError("protocols", "{text}", {"text": text})
-        return SETS[value]
-    return value
+    if isinstance(value, str) and value not in SETS:
+        text = f"must be one of {', '.join(SETS)}, or a mapping of protocols"
+        raise PydanticCustomError("protocols", "{text}", {"text": text})
+    return SETS[value] if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -159,12 +294,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
         return min(found, key=lambda flows: flows.seconds_uncontended)
 
     def choices(self, several: bool, large: bool) -> Iterator[Choice]:
-        """Ring and trees over each protocol, the ring first.
-
-        Args:
-            several: whether there are several hosts.
-            large: whether the buffer has `PLATEAU_NBYTES` or more for each rank.
-        """
+        """Ring and trees over each protocol, the ring first; ``large`` is a buffer of
+        `PLATEAU_NBYTES` or more for each rank, ``several`` whether there are several hosts."""
         plateau = self.plateau if several and large else 1.0
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
         simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)

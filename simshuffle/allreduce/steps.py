@@ -55,18 +55,10 @@ class Steps:
         return np.asarray((self.end - self.first) / self.parts, np.float64)
 
 
-def in_turn(parts: int, steps: Iterable[StepOfSends]) -> Steps:
-    """Steps one after the other, of ``parts`` parts; numbers stand for all sends of theirs."""
-    return Steps.joined(parts, ((number, *sends) for number, sends in enumerate(steps)))
-
-
 def among_power_of_two(count: int) -> tuple[Ints32, Ints32, Ints32]:
-    """The ranks that take part where 2^k do, those that fold into one of them before and get the
-    result from it afterwards, and into which.
-
-    Of count = 2^k + r ranks the even ones of the first 2r fold into the next one (Thakur,
-    Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, as in MPICH).
-    """
+    """The ranks that take part where 2^k do, those that fold into one of them, and into which: of
+    2^k + r ranks the even ones of the first 2r fold into the next one (Thakur, Rabenseifner &
+    Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, as in MPICH)."""
     spare = count - (1 << count.bit_length() - 1)
     folding = np.arange(0, 2 * spare, 2, dtype=np.int32)
     taking_part = np.concatenate([folding + 1, np.arange(2 * spare, count)]).astype(np.int32)
@@ -79,7 +71,7 @@ def with_folding(count: int, parts: int, steps: list[StepOfSends]) -> Steps:
     if len(folding):
         fold, unfold = (folding, into, 0, parts, True), (into, folding, 0, parts, False)
         steps = [fold, *steps, unfold]
-    return in_turn(parts, steps)
+    return Steps.joined(parts, ((number, *sends) for number, sends in enumerate(steps)))
 
 
 def place_in_host(host_of: Ints32) -> Ints32:
@@ -136,13 +128,9 @@ def dependent_flows(
 
     A step of two ranks begins when all that both of them send and receive in their last ones has
     ended, and a latency later the bytes flow. A rank sends at most at the bus bandwidth, over all
-    sends of a step together. Those of a step inside a host end together, when its busiest rank is
-    done: they are steps of equal size, or pipelines that have ranks in common.
-
-    Sends of a step between the same two hosts on the same rail are one flow, with the sum of their
-    bytes and caps, which begins when the last of them could: they share all links, and would end
-    together. Those inside a host stay apart by rank, so that each crosses its GPU's NVLink, is
-    bounded by it, and is counted there.
+    sends of a step together. Those of a step inside a host end together, with its busiest rank, and
+    stay apart, so that each crosses its GPU's NVLink. Those between the same two hosts on the same
+    rail are one flow, which begins when the last of them could.
     """
     size, far = len(host_of), host_of[sends.src] != host_of[sends.dst]
     _, host = np.unique(host_of, return_inverse=True)
@@ -193,9 +181,8 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     """From and to which flow somebody waits: ``flow``, (sends,), is what carries each send."""
     steps = int(sends.step.max()) + 1
     # a moment is a rank in a step; at each it waits for its flows at the moment before
-    moment = np.concatenate([sends.src, sends.dst]).astype(np.int64) * steps + np.tile(
-        sends.step, 2
-    )
+    ranks = np.concatenate([sends.src, sends.dst]).astype(np.int64)
+    moment = ranks * steps + np.tile(sends.step, 2)
     order = np.argsort(moment, kind="stable")
     moments, start, count = np.unique(moment[order], return_index=True, return_counts=True)
     # a step begins when both its ends are there
@@ -206,11 +193,10 @@ def _edges(sends: Sends, flow: NDArray[np.intp]) -> tuple[Ints32, Ints32]:
     known = (last >= 0) & (moments[last] // steps == rank)
     last, waits = last[known], waits[known]
     # all of the flows of `last`, one after the other
-    which = np.arange(count[last].sum()) - np.repeat(
-        np.cumsum(count[last]) - count[last], count[last]
-    )
-    before = np.tile(flow, 2)[order][np.repeat(start[last], count[last]) + which]
-    after = np.repeat(flow[waits], count[last])
+    each = count[last]
+    which = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+    before = np.tile(flow, 2)[order][np.repeat(start[last], each) + which]
+    after = np.repeat(flow[waits], each)
     flows = int(flow.max()) + 1
     edges = np.unique(before.astype(np.int64) * flows + after)
     return (edges // flows).astype(np.int32), (edges % flows).astype(np.int32)

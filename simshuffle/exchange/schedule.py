@@ -60,7 +60,7 @@ class MessageSchedule(Sourced):
         read: s a sample of the sender's main thread, beside the device's time (open, system calls).
         decode: s for a sample of mean size; None takes the data set's.
         pickle: s for a sample of mean size; None takes what the payload's bytes need (see
-            `simshuffle.plan.host_work`).
+            `simshuffle.scenario.host_work`).
         zero_buffer: s to zero the receive buffer of one sample.
         draw: s for each rank of a permutation, to draw it; charged for every one that the plan says
             is drawn (`ExchangePlan.draws`).

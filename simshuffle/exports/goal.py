@@ -8,7 +8,7 @@ has begun (Hoefler, Siebert and Lumsdaine, ICPP 2009).
 Of a rank, ``wK`` is its work before message K, ``sK`` and ``rK`` are what it sends and receives in
 it, ``store`` is what it stores in the end, and ``bNsJ`` and ``bNrJ`` are round J of barrier N. A
 barrier is a dissemination of one byte, in which a round costs a latency, as in
-`simshuffle.plan.host_work.barrier_seconds`.
+`simshuffle.scenario.host_work.barrier_seconds`.
 """
 
 from __future__ import annotations

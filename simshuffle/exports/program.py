@@ -15,11 +15,11 @@ from typing import Literal
 import numpy as np
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.lowering.compute import compute_factor
 from simshuffle.lowering.messages import Message, exchange_costs, messages_of
+from simshuffle.lowering.reads import compute_factor
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.host_work import barrier_seconds
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.host_work import barrier_seconds
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 

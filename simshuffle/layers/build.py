@@ -36,14 +36,9 @@ def shape_problems(layer: Layer, given: Mapping[str, Shape]) -> Iterator[Problem
     """What is wrong with the shapes of a layer, if ``given`` are the outputs of all before it."""
     shapes = [given[name] for name in layer.after]
     together = joined(shapes, layer.kind) or ()
-    same = together == layer.input
-    if not same and (
-        len(together) == len(layer.input) or math.prod(together) != math.prod(layer.input)
-    ):
-        rule = (
-            f"'{layer.name}' takes another shape than {', '.join(layer.after)} gives, which is"
-            f" {_written(together)}"
-        )
+    flat = len(together) != len(layer.input) and math.prod(together) == math.prod(layer.input)
+    if together != layer.input and not flat:
+        rule = f"'{layer.name}' takes another shape than {', '.join(layer.after)} gives"
         remedy = f"Write {_written(together)}, or leave it out."
         yield Problem("input", rule, _written(layer.input), remedy)
     if layer.kind == "add" and any(shape != layer.output for shape in shapes):
@@ -122,10 +117,7 @@ class Builder:
         """Any layer.
 
         Args:
-            kind: what it does.
-            output: shape of what it gives; if left out the shape of what it takes, of one of them
-                for an addition.
-            name: behind the prefix; its kind with a number if left out.
+            output: shape of what it gives; if left out of what it takes, of one for an addition.
             after: one name, or several, whose outputs are joined along the channels.
             taken: shape of what it takes; if left out what ``after`` gives.
             keeps_input: whether what it takes is kept for the backward pass.
@@ -311,6 +303,15 @@ class Builder:
         """The sum of two; with ``mask`` what comes last went through a dropout."""
         extra = MASK * math.prod(self.shape(other)) if mask else 0.0
         return self.layer("add", name=name, after=(one, other), extra=extra)
+
+    def shortcut(self, before: str, stride: int) -> str:
+        """The sum of the last layer and ``before``, which goes through a convolution and a norm if
+        its shape is another."""
+        body = self.last
+        if self.shape(before) != self.shape(body):
+            self.conv(self.shape(body)[0], 1, stride, 0, name="shortcut.conv", after=before)
+            before = self.norm("shortcut.norm")
+        return self.add(body, before)
 
     def concat(self, *names: str) -> str:
         """Several, side by side along the channels."""

@@ -32,16 +32,12 @@ def shares_of_work(work: Sequence[float]) -> list[float]:
 def parts_of_gradient(layers: Iterable[tuple[int, float]]) -> tuple[list[int], list[float]]:
     """What of the gradient is ready when: parameters of groups of ``layers``, of which each has
     parameters and multiplications, first to last; and the share of the backward pass that each
-    group takes.
-
-    What has no multiplications, such as a norm, is a group with what is before it; so is what has
-    no parameters.
-    """
+    group takes. What has no multiplications, such as a norm, or no parameters, is a group with what
+    is before it."""
     parameters, shares = [0], [0.0]
     given = list(layers)
-    for (count, work), share in zip(
-        given, shares_of_work([work for _, work in given]), strict=True
-    ):
+    every = shares_of_work([work for _, work in given])
+    for (count, work), share in zip(given, every, strict=True):
         if count and work:
             parameters.append(count)
             shares.append(share)

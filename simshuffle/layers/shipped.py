@@ -9,23 +9,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.layers import (
-    alexnet,
-    cosmoflow,
-    deepcam,
-    densenet,
-    inception,
-    resnet,
-    transformer,
-    vgg,
-    wide_resnet,
-)
+from simshuffle.layers import images, sciences, transformer
 from simshuffle.layers.build import Builder
 from simshuffle.layers.layer import INPUT, Kind, LayerList
 from simshuffle.spec.library import nearest
 from simshuffle.spec.record import Count, NonNegative, Spec
 
-FAMILIES = (resnet, vgg, alexnet, wide_resnet, inception, densenet, deepcam, cosmoflow, transformer)
+FAMILIES = (images, sciences, transformer)
 """A module for each: what its docstring says, and builders by name in ``NETWORKS``."""
 _BUILDERS: dict[str, Callable[[], LayerList]] = {
     name: build for family in FAMILIES for name, build in family.NETWORKS.items()

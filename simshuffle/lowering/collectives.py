@@ -8,13 +8,110 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.allreduce import Allreduce, AllreduceFlows, Nccl, Ring, Tree
+from simshuffle.allreduce import Allreduce, AllreduceFlows, HostOrder, Nccl, Ring, Tree
 from simshuffle.allreduce.base import Paced
 from simshuffle.allreduce.nccl import PLATEAU_NBYTES, Choice
 from simshuffle.allreduce.steps import Sends, dependent_flows
+from simshuffle.network import Network
+from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.parallelism.step import ALL, Node
+from simshuffle.plan.resources import Resources
+from simshuffle.scenario.host_work import barrier_seconds
 from simshuffle.spec.arrays import Flags, Floats, Ints32
 from simshuffle.spec.interpolation import Curve
+
+IMPORTANCE_NBYTES = 8.0
+"""Bytes of an importance on the wire: one double (github.com/TruongThaoNguyen/kakurenbo, 15eb317,
+ImportancePairScheduler)."""
+
+
+def transfers_of(flows: AllreduceFlows, resources: Resources, count: int = 1) -> TransferBatch:
+    """Flows between ranks as transfers, each as long as ``count`` of it one after the other."""
+    work = flows.nbytes * count
+    records = tasks(len(flows), work=work, nbytes=work, cap=flows.cap, delay=flows.delays * count)
+    routes = resources.gradient(flows.src, flows.dst, flows.rail)
+    return TransferBatch(records, routes, flows.edge_from, flows.edge_to)
+
+
+class Allreduces:
+    """The allreduces of a run, of any bytes, as transfers; ``rng`` draws the order of hosts."""
+
+    def __init__(
+        self, allreduce: Allreduce, resources: Resources, rng: np.random.Generator
+    ) -> None:
+        self._allreduce, self._resources = allreduce, resources
+        self._ranks = ranks_in_order(allreduce.order, resources, rng)
+        self._batches: dict[float, TransferBatch | None] = {}
+
+    def flows(self, nbytes: float) -> AllreduceFlows | None:
+        """The flows of an allreduce of ``nbytes`` bytes, which takes a scale-up domain for one
+        host; None for one rank."""
+        domain_of = self._resources.domain_of[self._ranks]
+        # numbered as it meets them, so that it goes through them in this order
+        place = np.cumsum(np.diff(domain_of, prepend=domain_of[0]) != 0).astype(np.int32)
+        flows = self._allreduce.flows(place, nbytes)
+        if flows is None:
+            return None
+        return replace(flows, src=self._ranks[flows.src], dst=self._ranks[flows.dst])
+
+    def batch(self, nbytes: float) -> TransferBatch | None:
+        """Its transfers, which each size is laid out as once; None for one rank."""
+        if nbytes not in self._batches:
+            flows = self.flows(nbytes)
+            self._batches[nbytes] = None if flows is None else transfers_of(flows, self._resources)
+        return self._batches[nbytes]
+
+    def seconds(self, nbytes: float, model: Network) -> float:
+        """Time (s) of an allreduce of ``nbytes`` bytes while nothing else uses the machine, its
+        cables shared as ``model`` says; 0 for one rank."""
+        batch = self.batch(nbytes)
+        return 0.0 if batch is None else self._resources.seconds_alone(batch, model)
+
+
+def ranks_in_order(order: HostOrder, resources: Resources, rng: np.random.Generator) -> Ints32:
+    """(M,) ranks in the order in which an allreduce goes through their hosts; those of a host stay
+    together, in their order, and so do the hosts of a scale-up domain."""
+    host_of = resources.host_of
+    hosts = np.arange(resources.num_hosts)
+    first = np.searchsorted(host_of, hosts)  # the first rank of each host
+    if order == "shuffled":
+        hosts = rng.permutation(hosts)
+    elif order == "sorted":
+        hosts = np.lexsort((resources.places.leaf[first], resources.places.rack[first]))
+    of = resources.domain_of[first[hosts]]
+    _, met, domain = np.unique(of, return_index=True, return_inverse=True)
+    place = np.argsort(hosts[np.argsort(met[domain], kind="stable")])
+    return np.argsort(place[host_of], kind="stable").astype(np.int32)
+
+
+def gather_seconds(importances: float, resources: Resources) -> float | None:
+    """Seconds of the all-gather of so many ``importances`` of each rank, once all ranks are there;
+    None if there is nothing to gather.
+
+    Recursive doubling takes ceil(log2 M) messages, and every rank receives (M - 1) times what one
+    contributes (Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005,
+    section 4.1).
+    """
+    world_size = resources.world_size
+    if importances == 0.0 or world_size == 1:
+        return None
+    received = (world_size - 1) * importances * IMPORTANCE_NBYTES
+    latency = barrier_seconds(resources.cluster, world_size)
+    return latency + received / _share_of_a_rank(resources)
+
+
+def _share_of_a_rank(resources: Resources) -> float:
+    """Bytes/s that a rank gets when all of its host send: of their HCA; in one scale-up domain of
+    what joins its GPU to the others, in one host of the memory."""
+    beyond = np.flatnonzero(resources.domain_of != resources.domain_of[0])
+    last = beyond[-1] if len(beyond) else resources.world_size - 1
+    route, _ = resources.message(np.array([0]), np.array([last]))
+    if resources.num_domains > 1:
+        shared_by = resources.ranks_per_host / resources.cluster.host.hcas
+    else:
+        shared_by = resources.ranks_per_host if resources.num_hosts == 1 else 1
+    return float(resources.links.capacity[route[0, 0]]) / shared_by
+
 
 SENDS = 2**14
 """Of an alltoall of more messages, so many of them, or a few more, stand for all."""
@@ -43,10 +140,7 @@ class Half:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Messages from member to member, all at once.
-
-    Those between the same two hosts on the same HCA are one flow. What a member sends at once to
-    others of its host, and to those of other hosts, has the bus bandwidth in common."""
+    """Messages from member to member, all at once: see `dependent_flows`."""
 
     node: Node  # what is sent by whom
     algorithm: Paced  # whose latencies of a step and bus bandwidths they have
@@ -121,13 +215,10 @@ class Recipes:
         self._made: dict[tuple[Any, ...], Sequence[Recipe]] = {}
 
     def among(self, node: Node, host_of: Ints32, rail: Ints32, nbytes: float) -> Sequence[Recipe]:
-        """Those among which the fastest is chosen for ``nbytes`` bytes, without contention: of one
-        of what is sent ``count`` times. ``host_of`` and ``rail`` are (members,). Raises a
-        ValueError if ``node`` sends nothing."""
+        """Those among which the fastest is chosen for ``nbytes`` bytes, of one of what is sent
+        ``count`` times; ``host_of`` and ``rail`` are (members,)."""
         several = bool((host_of != host_of[0]).any())
         key: tuple[Any, ...] = (node.collective, several)
-        if node.collective is None:
-            raise ValueError(f"'{node.label}' sends nothing")
         large = nbytes >= len(host_of) * PLATEAU_NBYTES
         if node.collective == "allreduce":
             key = (*key, large)
@@ -172,8 +263,8 @@ def _rings(allreduce: Paced) -> Ring:
 def with_measured(
     allreduce: Allreduce, bus_bandwidth: float | None, step_latency: float | None
 ) -> Allreduce:
-    """An allreduce with other bus bandwidths (bytes/s) or latencies of a step (s), inside hosts and
-    between them, over one protocol; None leaves them as they are."""
+    """An allreduce with other bus bandwidths (bytes/s) or latencies of a step (s); None for its
+    own."""
     fields = type(allreduce).model_fields
     changed: dict[str, Any] = {}
     for name in fields:

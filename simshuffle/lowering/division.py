@@ -12,7 +12,7 @@ from simshuffle.allreduce import NoOverlap
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.lowering.step_transfers import Communicators, StepTransfers, step_transfers
 from simshuffle.network.batch import TransferBatch
-from simshuffle.parallelism import Job, Node, Step
+from simshuffle.parallelism import Job, Step
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
@@ -35,10 +35,7 @@ def job_of(scenario: Scenario, world_size: int | None = None) -> Job:
     if layers is None and not workload.parallelism.by_data:
         kind = workload.parallelism.kind
         rule = f"must list the layers, with their shapes, if training is divided as '{kind}'"
-        remedy = (
-            "Name a network that comes with simshuffle, such as resnet50, list its layers, or use"
-            " workload.parallelism: data."
-        )
+        remedy = "Name a shipped network, such as resnet50, list layers, or use parallelism: data."
         problem = Problem("workload.model.layers", rule, f"'{model.name}' without a list", remedy)
         raise ScenarioError(problem, scenario.name)
     layers = layers or model.one_layer
@@ -98,17 +95,8 @@ class Part:
 
 
 class Division:
-    """How ranks divide every step of a run.
-
-    Raises:
-        ScenarioError: a group has another batch than its ranks read.
-
-    Attributes:
-        ways: members of a group.
-        groups: how many they are.
-        members: (groups, ways) ranks.
-        group_of: (M,) group of every rank.
-    """
+    """How ranks divide every step of a run: ``members`` are (groups, ways) ranks, ``group_of`` (M,)
+    the group of each. Raises a ScenarioError if a group has another batch than its ranks read."""
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
         _see_that_groups_read_their_batches(scenario)
@@ -178,14 +166,10 @@ def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
     batch = getattr(workload.parallelism, "group_batch", None)
     read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
     if batch is not None and batch != read:
-        rule = (
-            "must be what the ranks of a group read, workload.local_batch_size each, where"
-            f" epochs are simulated: {read}"
-        )
+        rule = f"must be what the ranks of a group read where epochs are simulated: {read}"
         remedy = "Leave it out, or ask simshuffle oracle, which takes any."
-        raise ScenarioError(
-            Problem("workload.parallelism.group_batch", rule, str(batch), remedy), scenario.name
-        )
+        problem = Problem("workload.parallelism.group_batch", rule, str(batch), remedy)
+        raise ScenarioError(problem, scenario.name)
 
 
 def divided(step: Step) -> tuple[Step, Step]:
@@ -203,9 +187,5 @@ def divided(step: Step) -> tuple[Step, Step]:
 def _only(step: Step, chosen: Iterable[int]) -> Step:
     """Of these nodes, which wait for others of them alone."""
     place = {number: at for at, number in enumerate(chosen)}
-    nodes: list[Node] = []
-    for number in place:
-        node = step.nodes[number]
-        after = tuple(place[k] for k in node.after if k in place)
-        nodes.append(replace(node, after=after))
-    return Step(nodes)
+    nodes = map(step.nodes.__getitem__, place)
+    return Step([replace(n, after=tuple(place[k] for k in n.after if k in place)) for n in nodes])

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from simshuffle.allreduce import AllreduceFlows, Sparse
 from simshuffle.allreduce.nccl import Choice
-from simshuffle.lowering.batches import transfers_of
-from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses
+from simshuffle.lowering.collectives import Recipe, Recipes, as_sent, buses, transfers_of
 from simshuffle.network.batch import TransferBatch
 from simshuffle.parallelism.step import Node
 from simshuffle.plan.resources import Resources
@@ -26,12 +25,9 @@ class ClosedForm:
     """How long flows take that begin together, of any number of bytes.
 
     A flow lasts its delay and then its bytes over its cap, or over the slowest link of its route;
-    and no shorter than its most loaded link is busy with the flows of its step: from the first of
-    their delays on, for all of their bytes over its capacity. Steps follow one another as their
-    edges say. Of flows without edges this is a lower bound of what they take on a fluid network,
-    and what they do take where each step of them has one bottleneck.
-
-    All but delays is in proportion to the bytes, so flows are laid out once, for one byte.
+    and no shorter than its most loaded link is busy with the flows of its step. Of flows without
+    edges this is a lower bound of what they take on a fluid network, and exact where each step has
+    one bottleneck. All but delays is in proportion to the bytes, so flows are laid out once.
 
     Args:
         flows: of one byte.
@@ -82,13 +78,9 @@ class ClosedForm:
 def _loads(
     flows: AllreduceFlows, routes: Ints32, capacity: Floats
 ) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats]]:
-    """What links do to flows.
-
-    Returns:
-        (flows,) s that the bytes of each take over its slowest link; (flows,) the first delay of
-        those on its most loaded one in its step, and s that this is busy; and the last two of every
-        link and step.
-    """
+    """(flows,) s that the bytes of each take over its slowest link; (flows,) the first delay of
+    those on its most loaded one in its step, and s that this is busy; the last two of every link
+    and step."""
     row, hop = np.nonzero(routes >= 0)
     link = routes[row, hop].astype(np.int64)
     steps = np.asarray(flows.step)
@@ -178,19 +170,16 @@ class Groups:
             fabric = self._resources.afresh()
             laid = self._lay_out(node, [_without_search(recipe) for recipe in recipes], 1.0)
             self._forms[key] = None if laid is None else _closed(laid, recipes[0], fabric)
-        closed = self._forms[key]
-        if closed is None:
+        if (closed := self._forms[key]) is None:
             return 0.0
-        return closed.seconds(nbytes, *_bandwidths(recipes[0], nbytes)) + _search(
-            recipes[0], nbytes
-        )
+        sending, of = closed.seconds(nbytes, *_bandwidths(recipes[0], nbytes)), recipes[0].algorithm
+        # finding what is sent grows with the bytes
+        return sending + (nbytes / of.selection_bandwidth if isinstance(of, Sparse) else 0.0)
 
     def _chosen(self, node: Node, nbytes: float) -> list[Recipe]:
         """The recipe of each pattern."""
-        return [
-            self._fastest(node, number, pattern, nbytes)
-            for number, pattern in enumerate(self._patterns_of(node))
-        ]
+        patterns = enumerate(self._patterns_of(node))
+        return [self._fastest(node, number, pattern, nbytes) for number, pattern in patterns]
 
     def _fastest(self, node: Node, number: int, pattern: Pattern, nbytes: float) -> Recipe:
         """The recipe that takes least for a group alone."""
@@ -212,21 +201,14 @@ class Groups:
     # --------------------------------------------------------------------------------------- flows
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        """What a node sends, of all groups of its kind, which each node is laid out as once.
-
-        Returns:
-            The transfers, and the number of each one's group, (transfers,); None if nobody sends
-            anything.
-        """
+        """The transfers of what a node sends, of all groups of its kind, laid out once, and the
+        number of each one's group, (transfers,); None if nobody sends anything."""
         key = (*as_sent(node), node.nbytes, node.count)
         if key not in self._batches:
-            nbytes = node.nbytes / node.count
-            laid = self._lay_out(node, self._chosen(node, nbytes), nbytes)
-            self._batches[key] = (
-                None
-                if laid is None
-                else (transfers_of(laid.flows, self._resources, node.count), laid.of)
-            )
+            nbytes, made = node.nbytes / node.count, None
+            if laid := self._lay_out(node, self._chosen(node, nbytes), nbytes):
+                made = transfers_of(laid.flows, self._resources, node.count), laid.of
+            self._batches[key] = made
         return self._batches[key]
 
     def _lay_out(self, node: Node, recipes: Sequence[Recipe], nbytes: float) -> GroupFlows | None:
@@ -297,7 +279,6 @@ def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
     each = [part.flows for part in parts]
     size = [len(flows) for flows in each]
     first = (np.cumsum(size) - size).astype(np.int32)
-
     whole: dict[str, Any] = {
         name: np.concatenate([getattr(flows, name) for flows in each])
         for name in ("src", "dst", "nbytes", "rail", "cap", "delay", "step")
@@ -305,10 +286,8 @@ def _together(parts: Sequence[GroupFlows]) -> GroupFlows:
     for name in ("edge_from", "edge_to"):  # numbers of flows, behind those of the parts before
         ends = [getattr(flows, name) + at for flows, at in zip(each, first, strict=True)]
         whole[name] = np.concatenate(ends)
-    of = np.concatenate([part.of for part in parts])
-    return GroupFlows(
-        AllreduceFlows(**whole, latency=0.0), of, np.concatenate([part.between for part in parts])
-    )
+    of, between = (np.concatenate([getattr(part, k) for part in parts]) for k in ("of", "between"))
+    return GroupFlows(AllreduceFlows(**whole, latency=0.0), of, between)
 
 
 def _closed(laid: GroupFlows, recipe: Recipe, fabric: Resources | None = None) -> ClosedForm:
@@ -327,12 +306,6 @@ def _bandwidths(recipe: Recipe, nbytes: float) -> tuple[float, float]:
     """Bus bandwidths inside hosts and between them (bytes/s)."""
     of = recipe.algorithm
     return of.intra_host_bus_bandwidth(nbytes), of.inter_host_bus_bandwidth(nbytes)
-
-
-def _search(recipe: Recipe, nbytes: float) -> float:
-    """s of finding what is sent, which grow with the bytes."""
-    of = recipe.algorithm
-    return nbytes / of.selection_bandwidth if isinstance(of, Sparse) else 0.0
 
 
 def _without_search(recipe: Recipe) -> Recipe:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.exchange import ExchangePlan, MessageSchedule
-from simshuffle.lowering.batches import selected
 from simshuffle.network.batch import NO_PAIR, NONE, TransferBatch, chain, pad_routes, tasks
-from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
@@ -126,12 +125,11 @@ def messages_of(
         part = steps[plan.message[low:high] == number]
         missed = (costs.stored[part] * ~costs.cached[part]).sum(axis=0)
         files = (plan.moving[part] & ~costs.cached[part]).sum(axis=0)
+        depth = resources.ranks_per_host * reads_in_flight
         out.append(
             Message(
                 target=plan.target[part[0]],
-                read=ssd.read_seconds(
-                    missed, files.astype(float), resources.ranks_per_host * reads_in_flight
-                ),
+                read=ssd.read_seconds(missed, files.astype(float), depth),
                 missed=missed,
                 files=files,
                 cached=(costs.stored[part] * costs.cached[part]).sum(axis=0),
@@ -167,7 +165,7 @@ class MessageGraph:
         place[ranks] = np.arange(len(ranks))
         turn = place[self.rank]
         order = np.argsort(turn, kind="stable")[np.count_nonzero(turn == NONE) :]
-        return selected(self.batch, order)
+        return self.batch.selected(order)
 
 
 class MessageLowering:
@@ -188,15 +186,12 @@ class MessageLowering:
         delivered: ArrayLike,
         first_tag: int = NONE,
     ) -> MessageGraph:
-        """The messages of an iteration: for each a read, the host's work, and the wire; barriers
-        between as scheduled. A rank goes on to its next message when the work of this one is done.
+        """The messages of an iteration, at least one: for each a read, the host's work, the wire,
+        and barriers as scheduled. A rank goes on to its next message when its work is done.
 
-        Args:
-            messages: at least one.
-            work_done: (M,) groups, each of the rank's last work.
-            delivered: (M,) groups, each of the messages that the rank sends and receives.
-            first_tag: where the ends of works and wires are noted (`TASK.tag`), laid out as
-                (messages, 2, M) from there on; NONE for nowhere.
+        ``work_done`` are (M,) groups, each of the rank's last work; ``delivered`` of the messages
+        that it sends and receives. From ``first_tag`` on the ends of works and wires are noted
+        (`TASK.tag`), laid out as (messages, 2, M); NONE for nowhere.
         """
         n, count, delivered = len(self._ranks), len(messages), np.asarray(delivered)
         barriers = {"none": 0, "message": count, "iteration": 1}[self._barriers]
@@ -211,9 +206,7 @@ class MessageLowering:
 
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
-        records["delay"][:barriers] = barrier_seconds(
-            self._resources.cluster, self._resources.world_size
-        )
+        records["delay"][:barriers] = barrier_seconds(self._resources.cluster, n)
         keep = np.ones(total, bool)
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
@@ -241,7 +234,7 @@ class MessageLowering:
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
         batch = TransferBatch(records, routes, edge_from, edge_to)
-        return MessageGraph(selected(batch, np.flatnonzero(keep)), rank[keep])
+        return MessageGraph(batch.selected(np.flatnonzero(keep)), rank[keep])
 
     def _fill(
         self,
@@ -286,10 +279,9 @@ class StoreLowering:
 
     def __init__(self, resources: Resources, costs: ExchangeCosts, *, in_memory: bool) -> None:
         self._costs = costs
-        device = resources.memory if in_memory else resources.ssd
-        self._work = (
-            costs.received if in_memory else resources.cluster.ssd.write_seconds(costs.received)
-        )
+        device, self._work = resources.memory, costs.received
+        if not in_memory:
+            device, self._work = resources.ssd, resources.cluster.ssd.write_seconds(costs.received)
         # (M, 2) transfers, filled for one iteration after the other
         self._records = tasks(2 * resources.world_size).reshape(-1, 2)
         self._group, self._group2 = self._records["group"], self._records["group2"]

@@ -1,4 +1,5 @@
-"""The loading of batches: each is a chain of transfers (open, read, decode, copy to the GPU)."""
+"""The loading of batches: each is a chain of transfers (open, read, decode, copy to the GPU); and
+how much longer than others they take to compute."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simshuffle.lowering.compute import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.workload import Dataset, Workload
-from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
+from simshuffle.spec.rng import lognormal_factor
 
 Edges = tuple[Ints32, Ints32]
 
@@ -175,10 +177,6 @@ class ReadChains:
         heads: stages that wait for the worker's previous batch.
         last_read: the stage that reads the last byte, whose end is marked.
         sums: of the whole pass.
-
-    Attributes:
-        iterations: batches of each rank.
-        filled, heads, sums: see above.
     """
 
     def __init__(
@@ -233,11 +231,8 @@ def read_chains(
     rng: np.random.Generator,
     decoding: Floats | float = 1.0,
 ) -> ReadChains:
-    """The chains that load ``reads``.
-
-    A batch's samples that are not in memory are read from the PFS (opens, then bytes), the object
-    store (requests, then bytes) or the SSD, then those that are from memory; all are decoded and
-    copied to the GPU. A stage that no batch of any rank needs is left out.
+    """The chains that load ``reads``: from the PFS, the object store or the SSD, then from memory.
+    A stage that no batch of any rank needs is left out.
 
     Args:
         jitter: (iterations, M) factors of the reads from storage.
@@ -314,8 +309,7 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
     """The stages that begin a chain, and which stage follows which.
 
     A worker of one thread goes through them in turn. Several threads decode some samples while they
-    read others, so that the two go on beside each other, and the batch is copied when both are
-    done.
+    read others; the batch is copied when both are done.
     """
     decode, copy = stages - 2, stages - 1
     if threads == 1:
@@ -325,3 +319,59 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
         np.append(edge_from, [decode - 1, decode]).astype(np.int32),
         np.append(edge_to, [copy, copy]).astype(np.int32),
     )
+
+
+AT_ONCE = 1 << 22  # latencies in memory
+
+
+def slowest_thread(
+    requests: Ints64,
+    threads: int,
+    latency: float,
+    spread: float,
+    decode: float,
+    rng: np.random.Generator,
+    retries: tuple[float, float] = (0.0, 0.0),
+) -> Floats:
+    """Seconds until the last request of every batch is answered, in the shape of ``requests``.
+
+    Each of a batch's threads takes the next request when it is done with its last (list
+    scheduling). A request takes a log-normal time of mean ``latency`` s and standard deviation
+    ``spread`` times that, and what it brought is decoded in ``decode`` s. ``retries`` are the share
+    of all tries that fail, and s after which each is tried again, in a time of its own.
+    """
+    count = requests.ravel()
+    most = int(count.max(initial=0))
+    out = np.zeros(len(count))
+    step, (share, wait) = max(AT_ONCE // max(most, 1), 1), retries
+    for start in range(0, len(count), step):
+        part = count[start : start + step]
+        seconds = latency * lognormal_factor(rng, spread, (most, len(part))) + decode
+        if share > 0:
+            lost, failed = np.zeros_like(seconds), rng.random(seconds.shape) < share
+            while (tries := int(np.count_nonzero(failed))) > 0:
+                lost[failed] += latency * lognormal_factor(rng, spread, (tries,)) + wait
+                failed[failed] = rng.random(tries) < share
+            seconds += lost
+        seconds[np.arange(most)[:, None] >= part] = 0.0
+        busy_until, batch = seconds[:threads], np.arange(len(part))
+        for following in seconds[threads:]:
+            busy_until[busy_until.argmin(axis=0), batch] += following
+        out[start : start + step] = busy_until.max(axis=0, initial=0.0)
+    return out.reshape(requests.shape)
+
+
+def compute_factor(
+    rng: np.random.Generator, spread: float, reads: Reads, times: StepTimes
+) -> Floats:
+    """By what the passes over each batch take longer than ``times`` say: (iterations, M). Jitter,
+    log-normal, and what its samples are to compute, which the fixed part does not feel."""
+    jitter = lognormal_factor(rng, spread, reads.samples.shape)
+    if reads.work is None:
+        return jitter
+    growing = times.per_sample * reads.samples
+    share = np.divide(
+        growing, growing + times.fixed_seconds, out=np.zeros_like(jitter), where=growing > 0
+    )
+    factor: Floats = jitter * (1.0 + (reads.work - 1.0) * share)
+    return factor

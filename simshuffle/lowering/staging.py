@@ -33,12 +33,9 @@ def staging_traffic(
     or the memories of the hosts; None if nothing is staged.
 
     One flow for each HCA of a host that its ranks use, from the servers through the network into
-    the device: what is read is written at the same time, so that the slowest resource on the way
-    sets the rate. Files are opened on the way, which limits the bytes: at their mean size, the
-    servers' operations and the latencies of the files that the host copies at once are bandwidths
-    too. So are the requests of an object store, and the connections of a host to it.
-
-    ``shard_nbytes`` are (M,) bytes of every rank's shard.
+    the device: the slowest resource on the way sets the rate. At the mean size of files, the opens
+    that servers and hosts can do are bandwidths too, as are requests and connections of an object
+    store. ``shard_nbytes`` are (M,) bytes of every rank's shard.
     """
     exchange, world_size, hosts = workload.exchange, resources.world_size, resources.num_hosts
     if exchange.stored_share(world_size, resources.ranks_per_host) == 0.0:
@@ -80,10 +77,8 @@ class _Flows:
             self._files.append(sum(map(len, more)) + count + np.arange(hosts, dtype=np.int32))
             more.append(np.full(hosts, own))
         new = sum(len(part) for part in more)
-        self.links = Links(
-            np.concatenate([resources.links.capacity, *more]),
-            np.concatenate([resources.links.latency, np.zeros(new)]),
-        )
+        capacity = np.concatenate([resources.links.capacity, *more])
+        self.links = Links(capacity, np.concatenate([resources.links.latency, np.zeros(new)]))
         self._routes: list[Ints32] = []
         self._nbytes: list[Floats] = []
 
@@ -94,11 +89,8 @@ class _Flows:
         from_pfs = self._staging.source == "pfs"
         routes = resources.pfs_read()[0] if from_pfs else resources.store_read()
         host = resources.host_of[first]
-        self._add(
-            routes[first],
-            [*(links[host] for links in self._files), self._device[host]],
-            np.bincount(hca, nbytes).astype(np.float64),
-        )
+        more = [links[host] for links in (*self._files, self._device)]
+        self._add(routes[first], more, np.bincount(hca, nbytes).astype(np.float64))
 
     def read_requests(self, nbytes: float) -> float:
         """Requests for so many bytes of the set."""
@@ -111,10 +103,9 @@ class _Flows:
         as many HCAs as all hosts use; in a scale-up domain from the GPUs of as many ranks."""
         resources = self._resources
         first, _ = self._hcas()
-        rails = np.unique(np.bincount(resources.host_of[first]))[0]
-        by_host = np.array(
-            [first[resources.host_of[first] == host][:rails] for host in range(resources.num_hosts)]
-        )
+        rails = np.bincount(resources.host_of[first]).min()
+        of, hosts = resources.host_of[first], range(resources.num_hosts)
+        by_host = np.array([first[of == host][:rails] for host in hosts])
         src, dst = by_host.ravel(), np.roll(by_host, -1, axis=0).ravel()
         routes, _ = resources.message(src, dst)
         self._add(routes, [self._device[resources.host_of[dst]]], np.full(len(src), nbytes / rails))

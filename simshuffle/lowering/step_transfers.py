@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.lowering.batches import selected
-from simshuffle.lowering.collectives import Recipes, with_measured
-from simshuffle.lowering.gradients import ranks_in_order
+from simshuffle.lowering.collectives import Recipes, ranks_in_order, with_measured
 from simshuffle.lowering.groups import Groups
 from simshuffle.network import Network
 from simshuffle.network.batch import TransferBatch, tasks
@@ -28,17 +26,14 @@ class Communicators:
     A model group is ``ways`` ranks that follow one another as the allreduce goes through the hosts;
     a data group has one rank of each model group, at the same place.
 
-    Allreduces are those of ``allreduce`` over a group's ranks. Allgather and reduce-scatter are
-    each half of one around rings, whatever the algorithm: NCCL has nothing else for them, and MPI
-    libraries take rings for long messages too (Thakur, Rabenseifner and Gropp, Int. J. High
-    Perform. Comput. Appl. 19, 2005, section 4.1). All else are messages from member to member, with
-    the latencies of a step and the bus bandwidths of the allreduce.
+    Allgather and reduce-scatter are each half of an allreduce around rings, whatever the algorithm:
+    NCCL has nothing else for them, and MPI libraries take rings for long messages too (Thakur,
+    Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19, 2005, section 4.1). All else are
+    messages from member to member, with the latencies and bus bandwidths of the allreduce.
 
-    Args:
-        ways: ranks of a model group; must divide the world size.
-        rng: draws the order of hosts that are shuffled.
-        bus_bandwidth: that replaces those of the allreduce inside model groups (bytes/s).
-        step_latency: that replaces those of the allreduce inside model groups (s).
+    ``ways`` must divide the world size; ``rng`` draws the order of hosts that are shuffled.
+    ``bus_bandwidth`` (bytes/s) and ``step_latency`` (s) replace those of the allreduce inside model
+    groups.
     """
 
     def __init__(
@@ -80,11 +75,8 @@ class Communicators:
     def _groups(
         self, ranks: Ints32, bus_bandwidth: float | None, step_latency: float | None
     ) -> Groups:
-        if (
-            ranks.size == self._all.ranks.size == ranks.shape[1]
-            and bus_bandwidth is None
-            and step_latency is None
-        ):
+        alone = ranks.size == self._all.ranks.size == ranks.shape[1]
+        if alone and bus_bandwidth is None and step_latency is None:
             return self._all
         key = (*ranks.shape, ranks[0, 0], ranks[0, -1], bus_bandwidth, step_latency)
         if key not in self._known:
@@ -104,17 +96,11 @@ class Communicators:
         return self._groups(groups.ranks[node.member : node.member + 1], None, None)
 
     def seconds(self, node: Node) -> float:
-        """Time (s) of what a node sends, all its groups at once and nothing else on the
-        machine; 0 if nobody sends anything. See `ClosedForm`."""
+        """Time (s) of what a node sends, all its groups at once: see `Groups.seconds`."""
         return self._taking_part(node).seconds(node)
 
     def batch(self, node: Node) -> tuple[TransferBatch, Ints32] | None:
-        """What a node sends, of all its groups, which each node is laid out as once.
-
-        Returns:
-            The transfers, and the number of each one's group, (transfers,); None if nobody sends
-            anything.
-        """
+        """What a node sends, of all its groups: see `Groups.batch`."""
         return self._taking_part(node).batch(node)
 
 
@@ -140,17 +126,11 @@ class StepTransfers:
 
 
 def step_transfers(
-    step: Step,
-    communicators: Communicators,
-    groups: Sequence[int] | None = None,
+    step: Step, communicators: Communicators, groups: Sequence[int] | None = None
 ) -> StepTransfers:
     """A step as transfers: each node begins when all have ended for which it waits. A node in which
-    ranks of all model groups take part waits for all of them, and all wait for it; nothing else
-    joins two groups. ``groups`` are numbers of the model groups; None for all.
-
-    Raises:
-        ValueError: a node joins all groups, and they are not all there.
-    """
+    ranks of all model groups take part waits for all of them, and all wait for it; so all have to
+    be there (ValueError). ``groups`` are numbers of the model groups; None for all."""
     count = len(communicators.ranks("model"))
     chosen = np.arange(count) if groups is None else np.asarray(groups)
     made = _Made(communicators, chosen, whole=len(chosen) == count)
@@ -220,16 +200,14 @@ class _Made:
             of = np.zeros_like(of) if common else self._place[of]
             if not self._whole:
                 kept = np.flatnonzero(of >= 0)  # of the chosen groups
-                batch, of = selected(batch, kept), of[kept]
+                batch, of = batch.selected(kept), of[kept]
             first = self._add(batch.tasks, batch.routes)
             self._edge(batch.edge_from + first, batch.edge_to + first)
-            waits = np.zeros(len(batch), bool)
-            waits[batch.edge_to] = True
-            begins = np.flatnonzero(~waits).astype(np.int32)
+            begins, ends = (
+                np.flatnonzero(np.bincount(edge, minlength=len(batch)) == 0).astype(np.int32)
+                for edge in (batch.edge_to, batch.edge_from)
+            )
             self._edge(ready[of[begins]], begins + first)
-            awaited = np.zeros(len(batch), bool)
-            awaited[batch.edge_from] = True
-            ends = np.flatnonzero(~awaited).astype(np.int32)
             done = self._joins(len(ready))
             self._edge(ends + first, done[of[ends]])
             silent = np.bincount(of, minlength=len(ready)) == 0

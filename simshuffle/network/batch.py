@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 NO_PAIR = -1
 NONE = -1
@@ -82,6 +82,14 @@ class TransferBatch:
 
     def __len__(self) -> int:
         return len(self.tasks)
+
+    def selected(self, order: Ints) -> TransferBatch:
+        """The transfers of these numbers, in this order, which wait for others of them alone."""
+        number = np.full(len(self), NONE, np.int32)
+        number[order] = np.arange(len(order))
+        ends = number[self.edge_from], number[self.edge_to]
+        kept = (ends[0] != NONE) & (ends[1] != NONE)
+        return TransferBatch(self.tasks[order], self.routes[order], ends[0][kept], ends[1][kept])
 
 
 def chain(count: int) -> tuple[Ints32, Ints32]:

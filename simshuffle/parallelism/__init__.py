@@ -8,12 +8,10 @@ from pydantic import Field
 
 from simshuffle.parallelism.base import GroupParallelism, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
-from simshuffle.parallelism.channel import Channel, Filter
 from simshuffle.parallelism.data import Data, ShardedData
+from simshuffle.parallelism.divided import Channel, Filter, Spatial, Tensor
 from simshuffle.parallelism.pipeline import Pipeline
-from simshuffle.parallelism.spatial import Spatial
 from simshuffle.parallelism.step import Job, Memory, Node, Step
-from simshuffle.parallelism.tensor import Tensor
 
 AnyParallelism = Annotated[
     Data | ShardedData | Spatial | Filter | Channel | Pipeline | Tensor, Field(discriminator="kind")

@@ -10,13 +10,7 @@ from pydantic import Field
 
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
-from simshuffle.parallelism.cuts import kept_values
-from simshuffle.parallelism.division import (
-    Division,
-    Passes,
-    divided_step,
-    undivided,
-)
+from simshuffle.parallelism.division import Division, Passes, divided_step, kept_values, undivided
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
 from simshuffle.spec.record import Bandwidth, Count, NonNegative, Seconds, Sourced
 
@@ -79,9 +73,8 @@ class Parallelism(Sourced):
     def divided_memory(self, job: Job, division: Division, passes: Passes) -> Memory:
         """What a member of a group keeps, each having the same."""
         parameters = division.parameters(job)
-        saved, working = kept_values(
-            job.layers, division.kept, 0, len(job.layers), passes.recompute
-        )
+        whole = 0, len(job.layers)
+        saved, working = kept_values(job.layers, division.kept, *whole, passes.recompute)
         nbytes = passes.samples * passes.value_nbytes
         return Memory(
             weights=parameters * self.value_nbytes,
@@ -105,15 +98,8 @@ class OwnSamples(Parallelism):
 
     def passes(self, job: Job, summed: Collective, update: float) -> Passes:
         """How a step is computed in which all sum gradients so, and an update takes that long."""
-        return Passes(
-            samples=job.batch,
-            factor=1.0,
-            recompute=self.recompute,
-            value_nbytes=self.value_nbytes,
-            summed=summed,
-            group="all",
-            update=update,
-        )
+        each = job.batch, 1.0, self.recompute, self.value_nbytes
+        return Passes(*each, summed=summed, group="all", update=update)
 
 
 Several = Annotated[int, Field(ge=2, le=2**53)]
@@ -121,9 +107,8 @@ Several = Annotated[int, Field(ge=2, le=2**53)]
 
 
 class GroupParallelism(Parallelism):
-    """Groups of neighbouring ranks that work on the same samples together. As many ranks as there
-    are make one group, or several: then each has samples of its own, and gradients are summed
-    between them.
+    """Groups of neighbouring ranks that work on the same samples together. Where there are several
+    groups, each has samples of its own, and gradients are summed between them.
 
     Attributes:
         compute_factor: how many times as long a divided layer takes as its ideal part of the whole;
@@ -221,10 +206,10 @@ class DividedLayers(GroupParallelism):
     def _passes(self, job: Job, division: Division) -> Passes:
         alone = self.gradient_group == "data" and job.world_size <= self.ways
         return Passes(
-            samples=self.samples(job.batch, self.ways),
-            factor=self.compute_factor,
-            recompute=self.recompute,
-            value_nbytes=self.value_nbytes,
+            self.samples(job.batch, self.ways),
+            self.compute_factor,
+            self.recompute,
+            self.value_nbytes,
             summed=None if alone else "allreduce",
             group=self.gradient_group,
             update=job.update * division.parameters(job) / (job.layers.parameters or 1),

@@ -6,15 +6,20 @@ from typing import Any
 
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import GroupParallelism, Parallelism
-from simshuffle.parallelism.channel import Channel, Filter
 from simshuffle.parallelism.data import Data, ShardedData
+from simshuffle.parallelism.divided import Channel, Filter, Spatial, Tensor
 from simshuffle.parallelism.pipeline import Pipeline
-from simshuffle.parallelism.spatial import Spatial
-from simshuffle.parallelism.tensor import Tensor
 
 MOST_PASSES = 4096
 """Stages times microbatches of a pipeline that is tried; with more, it would take long to say how
 long it takes."""
+
+
+SHARED = (
+    ("precision", "optimiser", "recompute"),
+    ("compute_factor", "bus_bandwidth", "step_latency", "group_batch"),
+)
+"""What all candidates have alike, and what those with groups."""
 
 
 def name_of(way: Parallelism, world_size: int) -> str:
@@ -42,7 +47,8 @@ def candidates(
     Groups of all ranks, and of 2, 4, 8 ... as far as a host has GPUs. Those of all ranks are there
     even if the network cannot be divided so: `Parallelism.problems` says why.
     """
-    shared, of_groups = _shared(like)
+    known = {} if like is None else like.model_dump(mode="json")
+    shared, of_groups = ({key: known[key] for key in keys if key in known} for keys in SHARED)
     found: list[Parallelism] = [Data(**shared)]
     if world_size > 1:
         found += [ShardedData(stage=stage, **shared) for stage in (1, 2, 3)]
@@ -57,16 +63,6 @@ def candidates(
                 if ways == world_size or not list(way.problems(layers, world_size, batch))
             ]
     return {name_of(way, world_size): way for way in found}
-
-
-def _shared(like: Parallelism | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What all ways get, and what those with groups get."""
-    if like is None:
-        return {}, {}
-    said = like.model_dump(mode="json")
-    shared = {key: said[key] for key in ("precision", "optimiser", "recompute")}
-    keys = ("compute_factor", "bus_bandwidth", "step_latency", "group_batch")
-    return shared, {key: said[key] for key in keys if key in said}
 
 
 def _of_ways(

@@ -8,9 +8,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.parallelism.base import OwnSamples
-from simshuffle.parallelism.cuts import block_starts, piece_starts
-from simshuffle.parallelism.division import Passes, divided_step, layer_seconds, undivided
-from simshuffle.parallelism.step import Job, Memory, Node, Step
+from simshuffle.parallelism.division import (
+    Passes,
+    block_starts,
+    divided_step,
+    layer_seconds,
+    piece_starts,
+    undivided,
+)
+from simshuffle.parallelism.step import ALL, Job, Memory, Node, Step
 
 
 class Data(OwnSamples):
@@ -67,9 +73,8 @@ class ShardedData(OwnSamples):
         other, the largest."""
         alike = self.divided_memory(job, undivided(len(job.layers)), self._passes(job))
         parts = job.world_size
-        blocks = np.add.reduceat(
-            [each.parameters for each in job.layers.layers], block_starts(job.layers)
-        )
+        each = [layer.parameters for layer in job.layers.layers]
+        blocks = np.add.reduceat(each, block_starts(job.layers))
         pairs = blocks + np.append(blocks[1:], 0)
         return replace(
             alike,
@@ -122,15 +127,8 @@ def _prefetched(job: Job, passes: Passes, weight_nbytes: float, most: int | None
         nodes.append(Node(label, (*here, *computed[-1:]), seconds))
         computed.append(len(nodes) - 1)
         if label == "backward" and parameters[number]:
-            nodes.append(
-                Node(
-                    "gradients",
-                    (*sent, computed[-1]),
-                    collective="reduce_scatter",
-                    group="all",
-                    nbytes=parameters[number] * job.gradient_nbytes,
-                )
-            )
+            size, after = parameters[number] * job.gradient_nbytes, (*sent, computed[-1])
+            nodes.append(Node("gradients", after, 0.0, ALL, "reduce_scatter", "all", size))
             sent = (len(nodes) - 1,)
     nodes.append(Node("update", (*sent, computed[-1]), passes.update))
     return Step(nodes)

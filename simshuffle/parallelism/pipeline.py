@@ -11,8 +11,7 @@ import numpy as np
 from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.base import GroupParallelism, Several, divisors
-from simshuffle.parallelism.cuts import crossings, kept_values, stage_starts
-from simshuffle.parallelism.division import layer_seconds
+from simshuffle.parallelism.division import crossings, kept_values, layer_seconds, stage_starts
 from simshuffle.parallelism.step import Collective, Job, Memory, Node, Step
 from simshuffle.spec.record import Count
 
@@ -142,13 +141,9 @@ class Pipeline(GroupParallelism):
         parameters = np.array([float(each.parameters) for each in job.layers.layers])
         values = np.append(crossings(job.layers)[0], 0)
         crossing = [float(values[start]) for start in [*starts[1:], -1]]
-        return _Stages(
-            starts,
-            forward=np.add.reduceat(forward, starts).tolist(),
-            backward=np.add.reduceat(backward, starts).tolist(),
-            parameters=np.add.reduceat(parameters, starts).tolist(),
-            crossing=crossing,
-        )
+        parts = forward, backward, parameters
+        one, other, held = (np.add.reduceat(of, starts).tolist() for of in parts)
+        return _Stages(starts, one, other, held, crossing)
 
 
 class _Graph:

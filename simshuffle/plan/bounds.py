@@ -1,8 +1,7 @@
 """Lower bounds of an epoch, resource by resource, before anything is simulated: no clock, no draws.
 
-Every bound holds in the mean: drawn sizes and jitter are taken at their expected values. Where all
-ranks wait for the slowest, that is the expected largest of as many draws (`expected_largest`). What
-is left out makes a bound smaller: contention on cables, waiting for one another at shared devices.
+Every bound holds in the mean; where all ranks wait for the slowest, that is the expected largest of
+as many draws. Left out are contention on cables, and waiting for one another at shared devices.
 
 N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
 """
@@ -21,8 +20,8 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.plan.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.plan.reading_bounds import SSD, cable_bandwidth, reading_bounds
+from simshuffle.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -33,8 +32,7 @@ class ExchangeBound:
     samples: int = 0  # that a rank sends
     messages: int = 0  # in which they travel
     sending: int = 0  # iterations after which samples are sent
-    # of the loop's thread, as the schedule says (`simshuffle.plan.host_work`), and of the device
-    # that stores what is received
+    # of the loop's thread (`simshuffle.scenario.host_work`), and of the device that stores samples
     work: float = 0.0
     # where all ranks meet, for the one with the largest sample, or for those of the fullest host,
     # which share the device that stores what they receive
@@ -55,15 +53,11 @@ MOST_STEPS = 10**7
 def exchange_bound(scenario: Scenario, iterations: int) -> ExchangeBound:
     """Least time that the exchange of the last epoch takes of the training loops.
 
-    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). Of each it reads,
-    zeroes, decodes, pickles, draws; of each that it receives it encodes and stores. In an iteration
+    A rank sends Q N/M samples, Q b after an iteration (docs/model-exchange.md). In an iteration
     that sends, ranks meet at the next allreduce at the latest, so the largest sample of all ranks
     counts once (or, if that is longer, storing by the r ranks of a host one after the other); with
-    a barrier before every message, once a message. A barrier takes ceil(log2 M) message latencies.
-    The wire counts only without ``overlap``: then the last message's. Reading what is sent from the
-    device is left out.
-
-    ``iterations`` are those of the epoch.
+    a barrier before every message, once a message. The wire counts only without ``overlap``: then
+    the last message's. Reading what is sent from the device is left out.
     """
     exchange, world_size = scenario.workload.exchange, scenario.world_size
     schedule, fraction = exchange.exchange_schedule, exchange.fraction
@@ -121,9 +115,8 @@ def _crowding(scenario: Scenario, sized: float, samples: float) -> float:
     """Least time (s) that ranks wait for one another at the device of their host, when each stores
     ``samples`` samples.
 
-    r of them take r times as long as one, from the moment when the first has sent and computed. The
-    first is earlier than the mean by no more than the last is later, as log-normal times lean to
-    the right.
+    The first has sent and computed earlier than the mean by no more than the last later, as
+    log-normal times lean to the right.
     """
     workload, size = scenario.workload, scenario.workload.dataset.stored
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
@@ -144,9 +137,8 @@ def _store_seconds(scenario: Scenario) -> float:
 def moving_share(scenario: Scenario) -> float:
     """Share of the samples to be sent that surely leave their rank, in the mean.
 
-    A random permutation of a group of ranks leaves one of them in place on average, a matching of
-    an odd number one. At most every host is a group of its own. Pairs that exchange nothing where
-    importances are alike (``least_difference``) are not foreseen: then none is sure to.
+    A random permutation of a group leaves one rank in place on average, a matching of an odd number
+    one. Where pairs may exchange nothing (``least_difference``) none is sure to leave.
     """
     schedule, world_size = scenario.workload.exchange.exchange_schedule, scenario.world_size
     if schedule is None or world_size == 1:
@@ -178,8 +170,7 @@ def sample_seconds(scenario: Scenario) -> float:
 def expected_largest(count: int, spread: float) -> float:
     """Expected largest of ``count`` log-normal numbers of mean 1 and standard deviation ``spread``.
 
-    The integral of x over the distribution F(x)^count of the largest, on a grid of the underlying
-    normal variable; within 1e-4 for a spread up to 1.
+    By F(x)^count on a grid of the underlying normal variable; within 1e-4 for a spread up to 1.
     """
     if spread == 0.0 or count == 1:
         return 1.0
@@ -265,10 +256,8 @@ class Bounds:
 def bounds(scenario: Scenario) -> Bounds:
     """The bounds of a scenario's last epoch.
 
-    Compute is the forward and backward passes of a rank's samples and I updates; all wait for the
-    slowest of M at every allreduce, by jitter, which is left out of the last batch. Where training
-    is divided otherwise than by data it is the passes alone, and what is sent for them counts
-    nothing.
+    All wait for the slowest of M at every allreduce, by jitter, which is left out of the last
+    batch. Where training is divided otherwise than by data only the passes count.
     """
     workload, world_size = scenario.workload, scenario.world_size
     iterations = workload.iterations(world_size, scenario.epochs)
@@ -327,11 +316,9 @@ def allreduce_seconds(scenario: Scenario) -> float:
     """Least time (s) that the allreduces of an iteration show: latency, then the longest chain of
     flows as if each were alone.
 
-    A flow has at most its share of the bus bandwidth (`simshuffle.allreduce`), NVLink inside a
-    host, what joins the GPUs inside a scale-up domain, and else what an HCA's cable and a PCIe slot
-    carry. Of what overlaps with the backward pass the last part always shows, and all that lasts
-    longer than the pass. Not looked at are more than `MOST_RANKS`, and domains whose hosts or order
-    are drawn or named: 0, as for one rank, and where training is divided otherwise than by data.
+    Of what overlaps with the backward pass the last part always shows, and all that lasts longer
+    than the pass. 0 for one rank or more than `MOST_RANKS`, for domains whose hosts or order are
+    drawn or named, and where training is divided otherwise than by data.
     """
     model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
     if not _is_looked_at(scenario):
@@ -345,9 +332,8 @@ def allreduce_seconds(scenario: Scenario) -> float:
 
 
 def _slowed(scenario: Scenario) -> float:
-    """s by which the backward pass of an iteration is longer because gradients travel beside it:
-    the share ``slowdown`` of the time in which they do. Ranks are taken to begin it together, each
-    allreduce as if it were alone."""
+    """s by which the backward pass of an iteration is longer because gradients travel beside it.
+    Ranks are taken to begin it together, each allreduce as if it were alone."""
     overlap = scenario.workload.allreduce.overlap
     if overlap.kind == "none" or not overlap.slowdown or not _is_looked_at(scenario):
         return 0.0

@@ -132,9 +132,8 @@ class CacheEpoch:
     def removed(self) -> Floats:
         """Cumulative bytes of what is removed at the end and not touched any more before."""
         sent = np.broadcast_to(self.exchange.iteration[:, None], self.read_in.shape)
-        return self._by_iteration(
-            np.where(self.read_in < self.iterations, np.maximum(sent, self.read_in), sent)
-        )
+        used = self.read_in < self.iterations
+        return self._by_iteration(np.where(used, np.maximum(sent, self.read_in), sent))
 
     def _by_iteration(self, iteration: Ints, which: Flags | None = None) -> Floats:
         """Cumulative bytes of (those) samples that are sent, by an iteration (steps, M) of each."""
@@ -212,13 +211,7 @@ class CacheEpoch:
 
 
 class Slots:
-    """The slots of a few ranks of an epoch.
-
-    Attributes:
-        slots: where they are.
-        samples: (n,) the sample of each.
-        hosts: (n,) its host.
-    """
+    """The slots of a few ranks of an epoch, with (n,) samples and hosts of each."""
 
     def __init__(self, epoch: CacheEpoch, ranks: slice) -> None:
         shards = epoch.shards

@@ -138,9 +138,8 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     held = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
-    caches = PageCaches(
-        scenario.cluster.memory.cache_nbytes, nbytes, host_of, redrawn=strategy.redraws
-    )
+    room = scenario.cluster.memory.cache_nbytes
+    caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
     nodes: NodeCaches | None = None
     places = None
     if strategy.needs_places:
@@ -148,6 +147,9 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     for epoch in range(1, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
+        importance = None
+        if strategy.needs_importance:  # in place of a real one; it decides who is paired with whom
+            importance = scenario.rng("importance", epoch).exponential(size=len(nbytes))
         if isinstance(strategy, LoaderShuffle) and nodes is None:
             nodes = NodeCaches(scenario, strategy, context, nbytes)
         exchange = strategy.plan(
@@ -157,7 +159,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
                 iterations=workload.iterations(world_size, epoch),
                 epoch=epoch,
                 rng=scenario.rng("exchange", epoch),
-                importance=drawn_importance(scenario, epoch) if strategy.needs_importance else None,
+                importance=importance,
                 places=places,
                 held=held,
             )
@@ -172,16 +174,6 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         owner, held = exchange.apply(owner), exchange.held_after(held)
         caches.note()
         del shards  # the next epoch's take its room
-
-
-def drawn_importance(scenario: Scenario, epoch: int) -> Floats:
-    """Importance of every sample in place of a real one: (N,), exponentially distributed, anew in
-    each epoch.
-
-    It decides who is paired with whom and which samples go, not how many: times depend on it only
-    through the sizes of the samples.
-    """
-    return scenario.rng("importance", epoch).exponential(size=scenario.workload.dataset.num_samples)
 
 
 def _inference(
@@ -223,11 +215,7 @@ def _training(
 
 
 def _hits(
-    scenario: Scenario,
-    caches: PageCaches,
-    shards: Shards,
-    exchange: ExchangePlan,
-    batches: Batches,
+    scenario: Scenario, caches: PageCaches, shards: Shards, exchange: ExchangePlan, batches: Batches
 ) -> Hits:
     in_memory = scenario.workload.source == "memory"
     return all_hits(batches, exchange) if in_memory else caches.epoch(shards, exchange, batches)
@@ -267,9 +255,7 @@ def cached_share(scenario: Scenario, epoch: int) -> float:
     """Expected share of an epoch's reads that are in memory, for estimates before a run: its plans
     count sample by sample.
 
-    0 in the first epoch, which is cold. A shard is read again and again (`Memory.repeat_hits`).
-    Under global shuffle a host reads a new random 1/H of the set every epoch
-    (`Memory.redrawn_hits`).
+    The first epoch is cold. Under global shuffle a host reads a new random 1/H of the set in each.
     """
     memory, workload = scenario.cluster.memory, scenario.workload
     if workload.source == "memory" or workload.exchange.fetches:  # in these at best

@@ -4,16 +4,26 @@ nothing; and measured values that are used outside the range they were measured 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from simshuffle.errors import Problem
 from simshuffle.plan.holding import held_in
-from simshuffle.plan.host_work import payload_nbytes
+from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import wiring
+from simshuffle.routing.router import uniform_loads
+from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 LONG_STEP = 3.0
 """s of an iteration's forward and backward passes beyond which they are asked about; the shipped
@@ -139,14 +149,9 @@ def _odd(scenario: Scenario) -> list[Problem]:
     batch = workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
     if batch > shard:
-        found.append(
-            Problem(
-                "workload.local_batch_size",
-                f"is larger than the shard of a rank, {shard:.4g} samples: no batch is full",
-                str(batch),
-                "Use a smaller batch, fewer ranks or more samples.",
-            )
-        )
+        rule = f"is larger than the shard of a rank, {shard:.4g} samples: no batch is full"
+        remedy = "Use a smaller batch, fewer ranks or more samples."
+        found.append(Problem("workload.local_batch_size", rule, str(batch), remedy))
     times = scenario.step_times
     step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
@@ -166,11 +171,8 @@ def _odd(scenario: Scenario) -> list[Problem]:
 def extrapolated(scenario: Scenario) -> list[str]:
     """A sentence for each measured value that the scenario uses outside the range it was measured
     on (see `simshuffle.scenario.calibrated`)."""
-    return [
-        sentence
-        for record in scenario.calibrated
-        if (sentence := record.beyond(_used(scenario, record.key)))
-    ]
+    found = (record.beyond(_used(scenario, record.key)) for record in scenario.calibrated)
+    return [sentence for sentence in found if sentence]
 
 
 def _used(scenario: Scenario, key: str) -> dict[str, float]:
@@ -226,3 +228,77 @@ def exchange_nbytes(scenario: Scenario) -> float:
     if schedule is None:
         return 0.0
     return exchange_samples(scenario) * payload_nbytes(schedule, scenario.workload.dataset)
+
+
+NAMED = 3
+"""Cables in use that are named, at most."""
+
+
+class SlowCables:
+    """The cables of a cluster that carry less than most between the same two levels, and which of
+    them are in use; none of a network that is made by rule and has no faults."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cable_of: dict[str, int] = {}  # by link: both directions of each cable
+        self._used: dict[int, str] = {}
+        self._peak = self._mean = 0.0
+        if not (cluster.faults or cluster.topology.uneven):
+            return
+        wires = wiring(cluster)
+        slow = np.flatnonzero(wires.fabric.cabling.bandwidth < wires.fabric.cabling.usual).tolist()
+        links = wires.fabric.links.names
+        storage = np.array([tier == "storage" for tier in wires.fabric.cabling.tiers])
+        self._cables = int((~storage[wires.fabric.cabling.ends].any(axis=1)).sum())
+        self._cable_of = {links[2 * cable + way]: cable for cable in slow for way in (0, 1)}
+
+    def use(self, links: Iterable[str]) -> None:
+        """Note links that are in use."""
+        for link in links:
+            if (cable := self._cable_of.get(link)) is not None:
+                self._used.setdefault(cable, link)
+
+    def carried(self, links: pd.DataFrame) -> None:
+        """Note what links carried, from the links table of an epoch."""
+        if not self._cable_of:
+            return
+        of_slow = links[links["link"].isin(self._cable_of)]
+        if len(of_slow):
+            self.use(of_slow["link"])
+            self._peak = max(self._peak, float(of_slow["peak_utilisation"].max()))
+            self._mean = max(self._mean, float(of_slow["mean_utilisation"].max()))
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values, which JSON can hold: ``cables`` of the network, ``slow`` and ``used`` ones,
+        the first of those by ``names``, and the largest share of one of them that was in use at a
+        moment (``peak``) and in the mean of an epoch; empty if no cable is slow."""
+        if not self._cable_of:
+            return {}
+        return {
+            "slow_cables": {
+                "cables": self._cables,
+                "slow": len(self._cable_of) // 2,
+                "used": len(self._used),
+                "names": [self._used[cable] for cable in sorted(self._used)[:NAMED]],
+                "peak": self._peak,
+                "mean": self._mean,
+            }
+        }
+
+
+def on_the_ways(scenario: Scenario) -> dict[str, Any]:
+    """The facts of the slow cables on the ways between the hosts of a run, and from the file system
+    if its epochs read from there."""
+    seen = SlowCables(scenario.cluster)
+    if not seen.facts():
+        return {}
+    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    router = resources.forwarding
+    links = np.array(router.links.names, object)
+    used = np.zeros(len(links), bool)
+    if resources.num_domains > 1:
+        used |= uniform_loads(router, resources.host_ports) > 0
+    if scenario.workload.source == "pfs":
+        routes = resources.pfs_read()[0]
+        used[routes[(routes >= 0) & (routes < len(links))]] = True
+    seen.use(links[used])
+    return seen.facts()

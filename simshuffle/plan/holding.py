@@ -28,11 +28,8 @@ def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
 
 def file_bandwidths(cluster: Cluster, staging: Staging, file: float) -> tuple[float, float]:
     """Bytes/s at which files of ``file`` bytes can be opened, or asked for, by all hosts together,
-    and by one that copies ``staging.copies`` of them at once; inf where nothing limits it.
-
-    An archive is opened once. From an object store it comes by as many connections, in ranges of
-    bytes so large that their latencies are nothing.
-    """
+    and by one that copies ``staging.copies`` of them at once; inf where nothing limits it. Ranges
+    of an archive in an object store are so large that their latencies are nothing."""
     files = staging.format == "files"
     if staging.source == "object_store":
         store = cluster.store
@@ -50,10 +47,8 @@ def staging_seconds(scenario: Scenario) -> float:
     """Least time (s) to copy the shards, or the whole set, from the PFS or the object store to the
     hosts before the first epoch; 0 if nothing is staged.
 
-    The slowest of the resources one by one: the bytes through the servers; what the fullest host
-    reads as a client, and stores; as files, also their opening by the servers, and their latencies
-    on that host; of an object store, its connections. Network and HCAs are left out. The shards are
-    read once, the whole set by every host, or with broadcast once by all together.
+    The slowest of the resources one by one; network and HCAs are left out. The shards are read
+    once, the whole set by every host, or with broadcast once by all together.
     """
     cluster, workload, hosts = scenario.cluster, scenario.workload, scenario.hosts
     exchange, dataset, staging = workload.exchange, workload.dataset, workload.staging
@@ -73,11 +68,8 @@ def staging_seconds(scenario: Scenario) -> float:
         bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
     of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
     shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
-    return max(
-        copies * dataset.nbytes / shared,
-        received / own,
-        stored / write_bandwidth(cluster, workload),
-    )
+    writing = stored / write_bandwidth(cluster, workload)
+    return max(copies * dataset.nbytes / shared, received / own, writing)
 
 
 OFFERED = (
@@ -125,15 +117,10 @@ def offers(scenario: Scenario, world_size: int) -> list[Offer]:
     if not alike or workload.exchange.tier == "object_store":
         return []
     tier, ranks = workload.staging.target, cluster.ranks_per_host(world_size)
+    whole, room = workload.dataset.nbytes, cluster.capacity(tier)
     return [
-        Offer(
-            text,
-            strategy.kind,
-            strategy.stored_share(world_size, ranks) * workload.dataset.nbytes,
-            cluster.capacity(tier),
-            tier,
-        )
-        for text, strategy in known.items()
+        Offer(text, of.kind, of.stored_share(world_size, ranks) * whole, room, tier)
+        for text, of in known.items()
     ]
 
 

@@ -39,11 +39,8 @@ class Hits:
 
 def no_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
     """Everything comes from storage."""
-    return Hits(
-        np.zeros_like(batches.samples),
-        np.zeros_like(batches.nbytes),
-        np.zeros(exchange.sample.shape, bool),
-    )
+    nothing = np.zeros_like(batches.samples), np.zeros_like(batches.nbytes)
+    return Hits(*nothing, np.zeros(exchange.sample.shape, bool))
 
 
 def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
@@ -141,11 +138,10 @@ class PageCaches:
 
     def _free(self, epoch: CacheEpoch, part: Slots) -> Floats:
         """(n,) by slot: capacity - before - arrived - size; without bound where everything fits."""
-        free = self._capacity - (
-            part.at(epoch.read, epoch.arrived + epoch.ahead)
-            if epoch.arrived[-1].any()
-            else part.before
-        )
+        touched = part.before
+        if epoch.arrived[-1].any():
+            touched = part.at(epoch.read, epoch.arrived + epoch.ahead)
+        free = self._capacity - touched
         free[self._fits(epoch)[part.hosts]] = np.inf
         return free - part.sizes
 
@@ -262,9 +258,8 @@ class PageCaches:
             + epoch.arrived[then, host]
         )
         fits = self._fits(epoch)[host]
-        sent[step, rank] = (self._since[sample] >= 0) & (
-            (since + self._nbytes[sample] <= self._capacity) | fits
-        )
+        there = (since + self._nbytes[sample] <= self._capacity) | fits
+        sent[step, rank] = (self._since[sample] >= 0) & there
         read = epoch.read_in[step, rank] < epoch.iterations
         between = (
             epoch.at(epoch.read, epoch.arrived)[rank, place]
@@ -286,9 +281,7 @@ def _of_batches(epoch: CacheEpoch, found: Flags) -> tuple[Ints64, Floats]:
     """Samples and bytes of every batch that were found, (iterations, M) each."""
     batches, shards = epoch.batches, epoch.shards
     edges = batch_edges(shards, batches.size, epoch.iterations)
-    samples = batch_sums(shards, edges, lambda slots: found[slots].astype(float)).astype(np.int64)
-    nbytes = batch_sums(
-        shards, edges, lambda slots: np.where(found[slots], epoch.sizes(slots), 0.0)
-    )
+    samples = batch_sums(shards, edges, lambda at: found[at].astype(float)).astype(np.int64)
+    nbytes = batch_sums(shards, edges, lambda at: np.where(found[at], epoch.sizes(at), 0.0))
     nbytes[samples == 0] = 0.0  # without what rounding leaves
     return samples, np.where(samples == batches.samples, batches.nbytes, nbytes)

@@ -12,20 +12,14 @@ from simshuffle.exchange.loader_shuffle import MOST_CHECKED
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.holding import counted
-from simshuffle.plan.reading_bounds import (
-    LOADERS,
-    MOST_EPOCHS,
-    ReadingBounds,
-    worker_seconds,
-)
+from simshuffle.plan.reading_bounds import LOADERS, MOST_EPOCHS, ReadingBounds, worker_seconds
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 
 
 def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
-    """s that the loops of all ranks wait before each of their batches: (B,).
-
-    Worker w makes the batches w, w + W, ... of its rank, and up to K are asked for ahead:
+    """s that the loops of all ranks wait before each of their batches: (B,). Worker w makes the
+    batches w, w + W, ... of its rank, and up to K are asked for ahead:
 
         start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
         taken(b) = max(end(b), over(b - 1))
@@ -78,9 +72,8 @@ class Demand:
         Where a shared resource binds, those that are at work at once take as long as it needs for
         all of them. Below that, nobody waits for it.
         """
-        load = worker_seconds(
-            self.read * reading, self.decode * np.asarray(decoding), self.copy, self.threads
-        )
+        decode = self.decode * np.asarray(decoding)
+        load = worker_seconds(self.read * reading, decode, self.copy, self.threads)
         slowest = self.binding[1]
         if slowest <= max(self.step, self.alone / self.at_once):
             return load

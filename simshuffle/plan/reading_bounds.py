@@ -37,10 +37,8 @@ class ReadingBounds:
         """Least time (s) of each resource to bring ``samples`` samples to every rank, by its name.
 
         ``cached`` is the share that is read from memory; the others come from the PFS, the SSD or
-        the object store, whose resources are there only where it is read: M n / samples_per_request
-        tries / (prefixes request_rate) s of its requests for n samples of each rank, M n s /
-        bandwidth, and r n s / host_bandwidth of a host with r ranks. The other laws are in
-        docs/model-bounds.md; capacities are those of `simshuffle.plan.resources`.
+        the object store. The laws are in docs/model-bounds.md; capacities are those of
+        `simshuffle.plan.resources`.
         """
         cluster, host, dataset = self._cluster, self._cluster.host, self._dataset
         ranks, source = self._ranks, self._workload.source
@@ -72,14 +70,11 @@ class ReadingBounds:
         worker opens, reads and decodes by itself. Where ``reads`` is None, neither counts.
         """
         dataset, loader, host = self._dataset, self._loader, self._cluster.host
-        samples = min(
-            batches * self._workload.local_batch_size, dataset.num_samples // self._world_size
-        )
+        shard = dataset.num_samples // self._world_size
+        samples = min(batches * self._workload.local_batch_size, shard)
         out = self.seconds(samples, 1.0) | {MEMORY: 0.0}
         decode = samples * dataset.decode_seconds / min(loader.threads, host.cores)
-        read = 0.0
-        if reads is not None:
-            read = self._fetch(reads, batches, out)
+        read = 0.0 if reads is None else self._fetch(reads, batches, out)
         work = worker_seconds(read, decode, self.copy(samples), loader.threads)
         return out | {LOADERS: float(work) / loader.at_once}
 
@@ -133,10 +128,8 @@ class ReadingBounds:
 
     def decode(self, samples: float) -> float:
         """s in which a worker alone decodes a batch of ``samples`` samples."""
-        threads = min(
-            self._loader.threads, self._workload.local_batch_size, self._cluster.host.cores
-        )
-        return samples * self._dataset.decode_seconds / threads
+        most = self._workload.local_batch_size, self._cluster.host.cores
+        return samples * self._dataset.decode_seconds / min(self._loader.threads, *most)
 
     def read(self, samples: float, cached: float) -> float:
         """s in which a worker alone opens and reads a batch of ``samples`` samples."""
@@ -186,11 +179,8 @@ class ReadingBounds:
 
 def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple[float, Seconds]:
     """Least time (s) until every rank has its first batch: of a worker alone, or of a resource that
-    all first batches share; and that of each resource to bring ``samples`` samples to every rank.
-
-    If importance is measured first, those of all shards come before; then the training finds in
-    the page cache what fits, in the first epoch too.
-    """
+    all first batches share; and that of each resource to bring ``samples`` samples to every rank,
+    with all shards before them if importance is measured first."""
     reading, epoch = ReadingBounds(scenario), min(scenario.epochs, MOST_EPOCHS)
     if scenario.workload.exchange.fetches:
         reads = last_epoch(scenario)

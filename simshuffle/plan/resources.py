@@ -85,17 +85,11 @@ class Resources:
         self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
         self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
         self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
-        self._endpoint = np.array(
-            [self.forwarding.endpoints(name)[: host.hcas] for name in self.hosts], np.int32
-        )
-        self._pfs_endpoint = np.array(
-            [
-                p
-                for name in names_of(wires.fabric, "storage")
-                for p in self.forwarding.endpoints(name)
-            ],
-            np.int32,
-        )
+        endpoints = self.forwarding.endpoints
+        own = [endpoints(name)[: host.hcas] for name in self.hosts]
+        self._endpoint = np.array(own, np.int32)
+        servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
+        self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
         self.links = self._number_links()
         self.width = self.forwarding.diameter + 2
@@ -104,11 +98,8 @@ class Resources:
     def places(self) -> Places:
         """Where the ranks are."""
         leaf = self.forwarding.leaves(self._endpoint[self.host_of, self.rail_of])
-        return Places(
-            self.host_of,
-            numbered(leaf),
-            numbered([self._rack_of_switch[switch] for switch in leaf]),
-        )
+        rack = numbered([self._rack_of_switch[switch] for switch in leaf])
+        return Places(self.host_of, numbered(leaf), rack)
 
     def network(self, model: Network, accounts: int = 0) -> FluidNetwork:
         """A network of all links, with nothing on it yet; cables are shared as ``model`` says.
@@ -186,12 +177,9 @@ class Resources:
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
 
-        Args:
-            src, dst: (n,) ranks. Between ranks of one host a message crosses the host's memory
-                only, and between hosts of one scale-up domain only what joins their GPUs.
-
-        Returns:
-            (n, width) int32 links padded with -1, and (n,) s.
+        ``src``, ``dst`` are (n,) ranks, routes (n, width) links padded with -1, latencies (n,) s.
+        In one host a message crosses its memory only, and between hosts of one scale-up domain only
+        what joins their GPUs.
         """
         out = np.full((len(src), self.width), -1, np.int32)
         latency = np.zeros(len(src))

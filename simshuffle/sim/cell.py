@@ -15,10 +15,9 @@ from simshuffle.errors import InputError
 from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
-from simshuffle.plan.effort import Effort, effort
-from simshuffle.plan.findings import extrapolated
+from simshuffle.plan.effort import SHARED_NBYTES, Effort, effort
+from simshuffle.plan.findings import SlowCables, extrapolated
 from simshuffle.plan.holding import counted, held_in
-from simshuffle.plan.slow_cables import SlowCables
 from simshuffle.plan.wiring import routing
 from simshuffle.results import report
 from simshuffle.results.report import Kept
@@ -107,7 +106,7 @@ class RunCell(NetworkCell):
     @property
     def memory(self) -> float:
         """As for `Cell`."""
-        return self._effort.own_nbytes
+        return self._effort.nbytes - SHARED_NBYTES
 
     @property
     def parts(self) -> frozenset[str]:
@@ -227,12 +226,7 @@ def reported(
 
 def in_groups(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
     """What ranks that divide their steps do beside computing, in plain values; nothing where they
-    do not.
-
-    Args:
-        scenario: of the run.
-        seconds: of an epoch, from `simshuffle.results.report.phase_seconds`.
-    """
+    do not. ``seconds`` are of an epoch, from `simshuffle.results.report.phase_seconds`."""
     strategy = scenario.workload.parallelism
     if isinstance(strategy, Data):
         return {}

@@ -33,10 +33,9 @@ class Completion(simpy.Event):
 class NetworkClock:
     """Couples a network (see `simshuffle.network.models.shared_network`) to a SimPy environment.
 
-    The network advances on its own between two SimPy events: nothing can be posted before the next
-    of them, whose time SimPy tells (``Environment.peek``). When a group of transfers is complete
-    for which somebody waits, and SimPy has nothing before, time is moved on to it and the network
-    goes on from there: neither takes an event in SimPy's queue.
+    The network advances on its own up to SimPy's next event (``Environment.peek``). When a group is
+    complete for which somebody waits, and SimPy has nothing before, time is moved on to it without
+    an event in SimPy's queue.
     """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
@@ -70,6 +69,17 @@ class NetworkClock:
         if event is not None:
             yield event
         return self.close(group)
+
+    def then(self, group: int, done: Callable[[simpy.Event], None]) -> None:
+        """Close a group that is not complete yet when it is, and call ``done``."""
+        complete = self.completion(group)
+        assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
+
+        def finish(event: simpy.Event) -> None:
+            self.close(group)
+            done(event)
+
+        complete.callbacks.append(finish)
 
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""
@@ -121,11 +131,7 @@ class NetworkClock:
 
 class Barrier:
     """All ``size`` ranks arrive; ``action`` is then called once, and gets the event that lets them
-    go on.
-
-    Attributes:
-        complete_at: when the last rank arrived at the barrier that was completed last (s).
-    """
+    go on. ``complete_at`` is when the last of them arrived last time (s)."""
 
     def __init__(
         self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]

@@ -1,4 +1,5 @@
-"""The training loops: one SimPy process for every rank, which also keeps its loader going."""
+"""The training loops: one SimPy process for every rank, which also keeps its loader going; and the
+exchange of samples on the clock."""
 
 from __future__ import annotations
 
@@ -9,18 +10,119 @@ from typing import Any
 import numpy as np
 import simpy
 
-from simshuffle.lowering.compute import by_rank
-from simshuffle.lowering.gradients import gather_seconds
-from simshuffle.lowering.messages import exchange_costs
+from simshuffle.lowering.collectives import gather_seconds
+from simshuffle.lowering.messages import (
+    ExchangeCosts,
+    MessageGraph,
+    MessageLowering,
+    StoreLowering,
+    delivery_counts,
+    exchange_costs,
+    messages_of,
+)
+from simshuffle.network.batch import NONE
+from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
-from simshuffle.plan.thinning import Thinning
 from simshuffle.results.timeline import hidden_rows, phase_rows
+from simshuffle.scenario.host_work import barrier_seconds
 from simshuffle.sim.clock import Barrier, Steps, let_go, succeed_after
-from simshuffle.sim.exchange import Exchange
-from simshuffle.sim.phases import FINAL, MEASURING, PhaseLog, Times
+from simshuffle.sim.recorder import FINAL, MEASURING, PhaseLog, Times
 from simshuffle.sim.served import RestOfPass
 from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
+
+
+class Exchange:
+    """The exchange of one epoch by its ``schedule``; ``remove`` is (M,) s at the end. ``delivered``
+    are the groups of the messages of each rank in the iteration started last; NONE for none."""
+
+    def __init__(self, simulation: Simulation, costs: ExchangeCosts, remove: Floats) -> None:
+        scenario, resources, clock = simulation.scenario, simulation.resources, simulation.clock
+        self._recorder, self.costs, self.remove = simulation.recorder, costs, remove
+        self._resources, self._clock, self.schedule = resources, clock, costs.schedule
+        self._reads_in_flight = scenario.workload.loader.reads_in_flight
+        self._world_size = resources.world_size
+        self._sending = frozenset(costs.plan.iteration.tolist())
+        pairs, in_memory = scenario.network.serial_pairs, scenario.workload.source == "memory"
+        self._lowering = MessageLowering(resources, costs.schedule, serial_pairs=pairs)
+        self._stores = StoreLowering(resources, costs, in_memory=in_memory)
+        # of the iteration whose messages were prepared last: its groups, of each rank the one of
+        # its host work and the one of its messages; and its transfers
+        self._prepared = -1
+        self._work_done: list[int] = []
+        self.delivered: list[int] = []
+        self._graph: MessageGraph
+        # the ranks that begin at this instant, if no barrier lets all begin together
+        self._beginning: list[int] = []
+        self._opening = Barrier(clock.env, self._world_size, self._open)
+        # the barrier after the receipt: its group, its event, and the ranks that are still missing
+        self._closing = NONE
+        self._closed = clock.env.event()
+        self._closing_missing = 0
+
+    def sends(self, iteration: int) -> bool:
+        """Whether anything is exchanged after ``iteration`` (from 0)."""
+        return iteration in self._sending
+
+    def start(self, rank: int, iteration: int) -> int:
+        """Rank ``rank`` begins to exchange after ``iteration``; the group is complete when its main
+        thread is free again."""
+        self._prepare(iteration)
+        if self.schedule.barriers == "none":
+            if not self._beginning:
+                self._clock.env.timeout(0.0).callbacks.append(self._begin)
+            self._beginning.append(rank)
+        else:
+            self._opening.arrive()
+        return self._work_done[rank]
+
+    def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
+        """Re-encode what the rank received and write it, then meet the others if barriers are
+        scheduled. Returns the group that is complete when the rank has written, and the event that
+        lets all go on, if they meet."""
+        group = self._clock.open(1)
+        if self.schedule.barriers == "none":
+            self._clock.post(self._stores.batch(rank, iteration, group))
+            return group, None
+        if self._closing == NONE:
+            self._open_closing()
+        batch, closed = self._stores.batch(rank, iteration, group, self._closing), self._closed
+        self._closing_missing -= 1
+        if self._closing_missing == 0:
+            self._closing = NONE
+        self._clock.post(batch)
+        return group, closed
+
+    def _open_closing(self) -> None:
+        """The barrier after the receipt: all ranks' writes, then the latency of the barrier."""
+        group = self._closing = self._clock.open(self._world_size)
+        closed = self._closed = self._clock.env.event()
+        self._closing_missing = self._world_size
+        latency = barrier_seconds(self._resources.cluster, self._world_size)
+        self._clock.then(group, lambda _: succeed_after(self._clock.env, latency, closed))
+
+    def _begin(self, _: simpy.Event) -> None:
+        """Post the messages of the ranks that began at this instant, in one batch: all ranks go on
+        together when their gradients are summed."""
+        self._clock.post(self._graph.of(self._beginning))
+        self._beginning = []
+
+    def _open(self, event: simpy.Event) -> None:
+        """All ranks have begun: post the messages of all."""
+        event.succeed()
+        self._clock.post(self._graph.batch)
+
+    def _prepare(self, iteration: int) -> None:
+        """Open the groups of an iteration when its first rank arrives."""
+        if self._prepared == iteration:
+            return
+        self._prepared = iteration
+        messages = messages_of(self.costs, iteration, self._resources, self._reads_in_flight)
+        counts = delivery_counts(messages, self._world_size).tolist()
+        self._work_done = [self._clock.open(1) for _ in range(self._world_size)]
+        self.delivered = [self._clock.open(count) if count else NONE for count in counts]
+        tag = NONE if self._recorder is None else self._recorder.note(iteration, messages)
+        self._graph = self._lowering.graph(messages, self._work_done, self.delivered, tag)
 
 
 @dataclass(frozen=True)
@@ -42,7 +144,7 @@ def _measuring(simulation: Simulation, plan: EpochPlan, thinning: Thinning) -> M
     env, at_once = simulation.clock.env, workload.loader.at_once
     return Measuring(
         simulation.loaders(reads, "inference_read", plan.epoch),
-        by_rank(simulation.scenario.step_times.inference_of(reads.samples) * jitter),
+        (simulation.scenario.step_times.inference_of(reads.samples) * jitter).T.tolist(),
         RestOfPass(env, thinning.left_out, len(jitter), groups, at_once),
     )
 
@@ -62,17 +164,9 @@ def _exchange(
 
 
 class Epoch:
-    """One epoch of training by all ranks.
-
-    Args:
-        nbytes: (N,) bytes of every sample in storage.
-        progress: called after each iteration with the number of iterations done.
-        thinning: whose scenario the plan is of.
-
-    Attributes:
-        measuring: None if importance is not measured.
-        exchange: None if nothing is exchanged.
-    """
+    """One epoch of training by all ranks: ``nbytes`` are (N,) of every sample, ``progress`` is
+    called after each iteration with the number of iterations done, ``thinning`` is that of the
+    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is."""
 
     def __init__(
         self,
@@ -110,14 +204,12 @@ class Epoch:
 
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""
-        yield self._env.all_of(
-            [self._env.process(self._rank(rank)) for rank in range(self._world_size)]
-        )
+        ranks = range(self._world_size)
+        yield self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the epoch leaves behind when it is over: phase rows (see
-        `simshuffle.results.timeline.phase_rows`)."""
+        """Phase rows of the epoch that is over, see `simshuffle.results.timeline.phase_rows`."""
         plan, epoch = self._plan, self._plan.epoch
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
         nbytes = {"read": plan.training.nbytes, "reduced": self._gradient_size}
@@ -173,8 +265,7 @@ class Epoch:
         yield from self._wind_up(rank, pending)
 
     def _measure_importance(self, rank: int) -> Steps:
-        """The inference pass over the rank's shard, if importance is measured; the exchange of what
-        pairing needs to know."""
+        """The inference pass, if importance is measured; the gathering of what pairing needs."""
         env, measuring = self._env, self.measuring
         times = Times(begin=env.now)
         if measuring is not None:
@@ -226,8 +317,7 @@ class Epoch:
     def _finish_exchange(
         self, exchange: Exchange, rank: int, iteration: int, times: Times
     ) -> Steps:
-        """Without overlap: synchronise at once. Sending and storing are then one part of the
-        iteration: work, then waiting."""
+        """Without overlap: synchronise at once. Sending and storing are then one part."""
         storing = Times(begin=times.free)
         yield from self._synchronise(exchange, rank, iteration, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
@@ -235,8 +325,7 @@ class Epoch:
         times.sent = min(times.updated + worked, times.free)
 
     def _wind_up(self, rank: int, pending: int) -> Steps:
-        """After the last iteration: its messages, the removal of what was sent, and the end of the
-        epoch, which all reach together."""
+        """After the last iteration: its messages, the removal of what was sent, and a barrier."""
         times = Times(begin=self._env.now)
         times.stored = times.stored_by_all = times.begin
         if self.exchange is not None:

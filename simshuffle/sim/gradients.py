@@ -14,10 +14,10 @@ import numpy as np
 import simpy
 
 from simshuffle.allreduce import Ddp, Horovod
-from simshuffle.lowering.gradients import Allreduces
+from simshuffle.lowering.collectives import Allreduces
 from simshuffle.network.batch import TransferBatch
 from simshuffle.sim.clock import Barrier, NetworkClock, Steps, succeed_after
-from simshuffle.sim.phases import ITERATION, Times
+from simshuffle.sim.recorder import ITERATION, Times
 from simshuffle.spec.arrays import Floats
 
 
@@ -37,29 +37,15 @@ class Posting:
         if batch is None:
             done(None)
             return
-        clock = self._clock
-        group = clock.open(len(batch))
-        batch.tasks["group"] = group
-        clock.post(batch)
-        complete = clock.completion(group)
-        if complete is None:
-            raise AssertionError("flows that were just posted have not ended")
-
-        def finish(event: simpy.Event) -> None:
-            clock.close(group)
-            done(event)
-
-        complete.callbacks.append(finish)
+        batch.tasks["group"] = group = self._clock.open(len(batch))
+        self._clock.post(batch)
+        self._clock.then(group, done)
 
 
 class GradientSum(ABC):
-    """What the loop of a rank asks for.
-
-    Attributes:
-        parts: the phases of an iteration, see `simshuffle.sim.phases`.
-        hidden: of every allreduce or part of one that ran beside the backward pass: iteration, from
-            0, its begin, and when it or the backward pass of the last rank ended (s).
-    """
+    """What the loop of a rank asks for. ``parts`` are the phases of an iteration; ``hidden`` of
+    every allreduce beside the backward pass the iteration, from 0, its begin, and when it or the
+    backward pass of the last rank ended (s)."""
 
     parts: ClassVar[Mapping[str, str]] = ITERATION
 
@@ -118,11 +104,8 @@ class SumAfterBackward(GradientSum):
 
 
 class WorkClock:
-    """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while busy.
-
-    Events are asked for by the work that is done then (s). What is still to come is kept in a heap,
-    with one timeout for the first of it.
-    """
+    """Time as accelerators feel it: it runs at ``1 - slowdown`` of its speed while busy. Events are
+    asked for by the work that is done then (s)."""
 
     def __init__(self, env: simpy.Environment, slowdown: float) -> None:
         self._env, self._slow_rate = env, 1.0 - slowdown
@@ -185,13 +168,7 @@ class SumDuringBackward(GradientSum):
     computed it and the overlap's rule posts it. A rank goes on when all have ended.
 
     While one runs the backward pass of all ranks is slowed down; it runs only when all ranks are in
-    it or have passed it, so one `WorkClock` serves all.
-
-    Args:
-        posting, passes: as of `SumAfterBackward`.
-        layers: (layers, 2) bytes of gradient, and the share of the backward pass after which they
-            are computed, in this order.
-        overlap: the rule.
+    it or have passed it, so one `WorkClock` serves all. ``layers`` are as of `Ddp.parts`.
     """
 
     def __init__(
@@ -238,11 +215,8 @@ class SumDuringBackward(GradientSum):
         this.left -= 1
         if this.left == 0:
             del self._rounds[iteration]
-            self.hidden += [
-                (iteration, begin, min(end, this.computed_at))
-                for begin, end in this.spans
-                if begin < this.computed_at
-            ]
+            until = this.computed_at
+            self.hidden += [(iteration, b, min(e, until)) for b, e in this.spans if b < until]
 
     # ------------------------------------------------------------------------------ what is posted
 

@@ -15,15 +15,10 @@ from numpy.typing import NDArray
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.models import shared_network
+from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
-from simshuffle.plan.thinning import Thinning
-from simshuffle.results.timeline import (
-    SOURCE_COLUMNS,
-    Timeline,
-    WindowRow,
-    phase_table,
-)
+from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
 from simshuffle.sim.epoch import Epoch
@@ -51,19 +46,15 @@ NOTHING = Staged(0.0, 0.0, 0.0)
 def stage(
     workload: Workload, resources: Resources, shard_nbytes: Floats, tolerance: float = 0.0
 ) -> Staged:
-    """Copy what the workload keeps on the hosts, in a fluid network of its own; arguments as in
-    `simshuffle.lowering.staging.staging_traffic`, and the `tolerance` of `Fluid`."""
+    """Copy what the workload keeps on the hosts, in a fluid network of its own, of that tolerance;
+    see `simshuffle.lowering.staging.staging_traffic`."""
     traffic = staging_traffic(workload, resources, shard_nbytes)
     if traffic is None:
         return NOTHING
-    count = len(traffic.batch)
-    # the kernel that the run needs as well, and not `Fluid.finish_times`, whose own would have to
-    # be compiled
-    no_cables = np.zeros(len(traffic.links), bool)
-    width = traffic.batch.routes.shape[1]
-    network = shared_network(
-        Fluid(tolerance=tolerance), traffic.links, no_cables, width=width, tags=count
-    )
+    count, width = traffic.batch.routes.shape
+    # the kernel that the run needs as well, and not `Fluid.finish_times`, which is another
+    model, no_cables = Fluid(tolerance=tolerance), np.zeros(len(traffic.links), bool)
+    network = shared_network(model, traffic.links, no_cables, width=width, tags=count)
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
     seconds = float(network.finish[:count].max())
@@ -75,8 +66,7 @@ STAGED = 0.1
 
 
 class Machine:
-    """A cluster with its network and its clock, for a scenario without sweep; a recorder notes what
-    tables do not hold."""
+    """A cluster with its network and its clock, for a scenario without sweep."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
         self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
@@ -97,9 +87,7 @@ class Machine:
         nbytes: Floats,
         progress: Callable[[int], None],
     ) -> SimulatedEpoch:
-        """Simulate an epoch, of whose thinned scenario the plan, its loaders and ``nbytes``, (N,)
-        of every sample, are; ``progress`` is called after each iteration with the number of
-        iterations done."""
+        """Simulate an epoch; arguments as of `Epoch`."""
         env, recorder = self._env, self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
@@ -126,10 +114,9 @@ class Machine:
         """Of an epoch of which iterations are left out; none where another pass reads as well."""
         if not thinning.left_out or plan.inference is not None:
             return None
-        resources, chains = self._simulation.resources, loaders.chains
+        clock, resources = self._simulation.clock, self._simulation.resources
         factor = thinning.read_factor(int(plan.training.samples.sum()))
-        clock = self._simulation.clock
-        return ServerWatch(clock, resources.links, resources.servers, chains, factor)
+        return ServerWatch(clock, resources.links, resources.servers, loaders.chains, factor)
 
     def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
         """The staging before the first epoch."""
@@ -141,9 +128,8 @@ class Machine:
             factor = thinning.factor
             whole = shards * factor + (shards - shards.mean()) * (factor**0.5 - factor)
             tolerance = STAGED * self.scenario.time_tolerance
-            self._stage = stage(
-                self.scenario.workload, self._simulation.resources, whole, tolerance
-            )
+            resources = self._simulation.resources
+            self._stage = stage(self.scenario.workload, resources, whole, tolerance)
         return self._stage
 
 
@@ -162,8 +148,7 @@ class SimulatedEpoch:
     served: Served | None = None  # what the servers did, if iterations were left out
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
-        """Its tables; the rows of the phases are used up. ``window`` says what was simulated of it,
-        ``earlier`` s of simulated time before it that belong to no epoch."""
+        """Its tables, which use up the rows; ``earlier`` s before it belong to no epoch."""
         if earlier:
             for part in self.rows:
                 for bound in ("start_s", "end_s"):
@@ -194,8 +179,7 @@ def without_cycle_collection() -> Iterator[None]:
 def reporter(
     progress: Callable[[float], None] | None, before: int, total: int
 ) -> Callable[[int], None]:
-    """What tells ``progress`` the share of ``total`` iterations that is done, given how many are
-    beside those ``before``."""
+    """What tells ``progress`` the share of ``total`` iterations that is done."""
     if progress is None:
         return lambda _: None
     return lambda done: progress((before + done) / total)

@@ -21,8 +21,8 @@ import numpy as np
 import simpy
 
 from simshuffle.lowering.reads import ReadChains
+from simshuffle.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
 from simshuffle.plan.resources import LinkTable
-from simshuffle.plan.thinning import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.clock import NetworkClock, succeed_after
 from simshuffle.sim.steady import MeanError, Window
@@ -60,10 +60,8 @@ class Served:
             return Window(iterations, simulated, mean_half_width=math.inf, longer=longer)
         left_out, middle = iterations - simulated, MeanError.of(idle)
         rest = (self.factor - 1.0) * asked + left_out * float(idle.mean())
-        spread = math.hypot(
-            middle.reach(left_out, iterations),
-            MeanError.around_trend(self.asked[:-1]).reach(left_out, iterations),
-        )
+        trend = MeanError.around_trend(self.asked[:-1])
+        spread = math.hypot(middle.reach(left_out, iterations), trend.reach(left_out, iterations))
         edges = EDGES * max(self.seconds - asked - float(idle.sum()), 0.0)
         if edges > tolerance * (self.seconds + rest):
             longer = iterations  # they are as long in any window
@@ -139,17 +137,15 @@ class RestOfPass:
     on average over the ranks of a group, without the transient at its beginning.
 
     Ranks do not wait for one another in a pass, so what each is ahead or behind is a random walk,
-    whose standard deviation grows with the square root of the batches.
+    whose standard deviation grows with the square root of the batches. ``spread`` is how well it is
+    known when the pass ends (s): the standard deviation over the ranks, in their groups, and half
+    of what is left out would differ by between both parts.
 
     Args:
         iterations: batches of each rank that are left out.
         batches: of each rank that are not, at least 4 where any are left out.
         groups: (M,) number of the group of each rank.
         at_once: batches that a rank loads at once, which may come together.
-
-    Attributes:
-        spread: how well it is known when the pass ends (s): the standard deviation over the ranks,
-            in their groups, and half of what is left out would differ by between both parts.
     """
 
     def __init__(
@@ -189,9 +185,8 @@ class RestOfPass:
         parts = np.diff(self._at, axis=0) * (self._iterations / self._part)
         rest = _mean(parts.mean(axis=0)[rank], group)
         done = came + rest + behind * (self._growth - 1.0)
-        self.spread = math.hypot(
-            self._growth * float(behind.std()), 0.5 * float(parts[1].mean() - parts[0].mean())
-        )
+        differ = 0.5 * float(parts[1].mean() - parts[0].mean())
+        self.spread = math.hypot(self._growth * float(behind.std()), differ)
         for at, (_, _, event) in zip(done.tolist(), self._waiting, strict=True):
             succeed_after(self._env, max(at - self._env.now, 0.0), event)
 

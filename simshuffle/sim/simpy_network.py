@@ -204,11 +204,9 @@ class SimpyNetwork:
             sizes = np.broadcast_to(sizes, (count,))
         keys = [NO_PAIR] * count if pairs is None else [self._pair(pair) for pair in pairs]
         limits = [inf] * count if rate_limits is None else [_limit(limit) for limit in rate_limits]
-        if not sizes.shape == (count,) or not count == len(keys) == len(limits):
-            raise ValueError(
-                f"{count} routes, nbytes of shape {sizes.shape}, {len(keys)} pairs, {len(limits)}"
-                " rate limits do not fit"
-            )
+        if sizes.shape != (count,) or not count == len(keys) == len(limits):
+            given = f"{count} routes, nbytes of shape {sizes.shape}"
+            raise ValueError(f"{given}, {len(keys)} pairs, {len(limits)} rate limits do not fit")
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
         self._now()
@@ -249,17 +247,14 @@ class SimpyNetwork:
         except TypeError:
             raise ValueError(f"a route must be a list of link numbers; got {route!r}") from None
         if links:
-            if min(links) < 0 or max(links) >= len(self._latency):
-                raise ValueError(
-                    f"a route must hold links from 0 to {len(self._latency) - 1}; got {links}"
-                )
+            last = len(self._latency) - 1
+            if min(links) < 0 or max(links) > last:
+                raise ValueError(f"a route must hold links from 0 to {last}; got {links}")
             if len(set(links)) < len(links):
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
-                raise ValueError(
-                    f"a route of {len(links)} links; give SimpyNetwork a max_hops of at least"
-                    f" that, now {self.max_hops}"
-                )
+                known = f"a max_hops of at least that, now {self.max_hops}"
+                raise ValueError(f"a route of {len(links)} links needs {known}")
         return links
 
     def _now(self) -> float:

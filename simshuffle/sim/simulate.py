@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from simshuffle.errors import Problem, ScenarioError
-from simshuffle.plan.effort import check_size
+from simshuffle.plan.effort import WORTH_LEAVING_OUT, Thinning, check_size, first_window, thinned
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.thinning import WORTH_LEAVING_OUT, Thinning, first_window, thinned
 from simshuffle.results.timeline import (
     Timeline,
     WindowRow,
@@ -46,12 +45,8 @@ def windows(
     first_epoch: int,
     recorder: Recorder | None = None,
 ) -> Iterator[Timeline]:
-    """The epochs of a scenario with a tolerance of time, see
-    `simshuffle.sim.simulate.simulate_epochs`.
-
-    An epoch is thinned to a window of iterations. If their mean is not known well enough, it is
-    simulated again with a longer one, and at last with all.
-    """
+    """`simulate_epochs` with a tolerance of time. An epoch is thinned to a window of iterations. If
+    their mean is not known well enough, it is simulated again with a longer one, or with all."""
     machine, plans = Machine(scenario, recorder), ThinnedPlans(scenario)
     tolerance, count = scenario.time_tolerance, scenario.epochs + 1 - first_epoch
     size, before, earlier = first_window(scenario), "", 0.0
@@ -104,11 +99,8 @@ def _windows(
     )
     found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
     if simulated.served is not None:
-        lengths = seen.seconds.sum(axis=1)
-        by_server = simulated.served.window(
-            lengths, whole, workload.loader, scenario.time_tolerance
-        )
-        found += [] if by_server is None else [by_server]
+        of = (seen.seconds.sum(axis=1), whole, workload.loader, scenario.time_tolerance)
+        found += filter(None, [simulated.served.window(*of)])
     return found
 
 
@@ -153,11 +145,7 @@ def simulate(
     progress: Progress | None = None,
     first_epoch: int = 1,
 ) -> Timeline:
-    """Simulate the epochs of a scenario; arguments and errors as of `simulate_epochs`.
-
-    Returns:
-        The timeline of all epochs.
-    """
+    """The timeline of all epochs of a scenario; arguments and errors as of `simulate_epochs`."""
     return concatenate(list(simulate_epochs(scenario, run, progress, first_epoch)))
 
 
@@ -174,20 +162,16 @@ def simulate_epochs(
         scenario: without sweep (see `Scenario.runs`).
         run: name of the run in the tables; the scenario's label if None.
         progress: called with the share done, from 0 to 1.
-        first_epoch: the epochs before it are planned only: what they leave in shards and page
-            caches is there, their time is not. Nothing else of an epoch reaches into the next one,
-            so those from it on are as if all had been simulated.
-        recorder: whose ``record`` is of the epoch yielded last; None for none. Phases are the same
-            to the last bit with one.
+        first_epoch: the epochs before it are planned only, so those from it on are as if all had
+            been simulated.
+        recorder: whose ``record`` is of the epoch yielded last. It changes no phase.
 
     Yields:
-        The timeline of each epoch when it is over, of which nothing is kept here; simulated time
-        starts at 0 s with ``first_epoch``.
+        The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: the network is to be simulated packet by packet, and these are too many; or
-            epochs are left out whose loaders read ahead for the next one
-            (``loader.across_epochs``).
+        ScenarioError: there are too many packets; or epochs are left out whose loaders read ahead
+            for the next one (``loader.across_epochs``).
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
@@ -202,10 +186,8 @@ def simulate_epochs(
         return
     machine, nbytes = Machine(scenario, recorder), sample_nbytes(scenario)
     whole = Thinning(scenario)
-    total = sum(
-        scenario.workload.iterations(scenario.world_size, epoch)
-        for epoch in range(first_epoch, scenario.epochs + 1)
-    )
+    epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
+    total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     done = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in _with_loaders(machine, plans):

@@ -1,4 +1,4 @@
-"""What all epochs of a run share, and the data loaders."""
+"""What all epochs of a run share, the data loaders, and steps that ranks go through together."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import Any
 import simpy
 
 from simshuffle.allreduce import NoOverlap
-from simshuffle.lowering.compute import by_rank, compute_factor
-from simshuffle.lowering.division import Division
-from simshuffle.lowering.gradients import Allreduces
-from simshuffle.lowering.reads import ReadChains, read_chains
+from simshuffle.lowering.collectives import Allreduces
+from simshuffle.lowering.division import Division, Part
+from simshuffle.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
-from simshuffle.sim.clock import NetworkClock
+from simshuffle.sim.clock import Barrier, NetworkClock, Steps, let_go
 from simshuffle.sim.gradients import (
     GradientSum,
     Passes,
@@ -26,18 +25,127 @@ from simshuffle.sim.gradients import (
     SumAfterBackward,
     SumDuringBackward,
 )
-from simshuffle.sim.groups import StepInGroups, StepOfAll
-from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.recorder import IN_GROUPS, OF_ALL, Recorder, Times
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.rng import lognormal_factor
+
+
+class DividedStep(GradientSum):
+    """What both ways to go through a divided step have in common. What several ranks compute
+    together lasts as long as with the slowest. A rank's phases say first what it computes, then
+    what it waits for and sends. ``samples`` of each batch and ``jitter`` are (iterations, M)."""
+
+    def __init__(
+        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+    ) -> None:
+        super().__init__(posting)
+        self._division = division
+        self._all = Barrier(self._env, samples.shape[1], self._all_there)
+        self._samples, self._jitter = samples, jitter
+        self._joint: Part
+        self._iteration = -1  # that all did together last
+
+    def _all_there(self, event: simpy.Event) -> None:
+        """All ranks are there: post what they do together."""
+        self._iteration += 1
+        self._joint = self._division.joint(self._samples[self._iteration])
+        self._posting.post(self._joint.ready(self._factor), lambda _: let_go(event))
+
+    @property
+    def _factor(self) -> float:
+        """Of what all compute together."""
+        return float(self._jitter[self._iteration].max())
+
+
+class StepInGroups(DividedStep):
+    """The ranks of a group wait until all of them have their batches, and go through their part of
+    the step together; all sum their gradients when the last group is there."""
+
+    parts = IN_GROUPS
+
+    def __init__(
+        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+    ) -> None:
+        super().__init__(posting, division, samples, jitter)
+        self._groups = [
+            GroupPass(self._env, posting, division, group) for group in range(division.groups)
+        ]
+        self._of_rank = [self._groups[group] for group in division.group_of.tolist()]
+        for group, members in zip(self._groups, division.members, strict=True):
+            group.batches = self._samples[:, members], self._jitter[:, members].max(axis=1)
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        group = self._of_rank[rank]
+        yield group.barrier.arrive()
+        times.slowed = self._env.now
+        times.gathered = min(max(group.begun_at, times.loaded), times.slowed)
+        part, factor = group.part, group.factor
+        times.forwarded = min(times.gathered + factor * part.forward, times.slowed)
+        times.computed = min(times.forwarded + factor * part.backward, times.slowed)
+        times.idle = min(times.computed + factor * part.bubble, times.slowed)
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._all.arrive()
+        times.computed_by_all = self._all.complete_at
+        times.updated = self._env.now
+        times.reduced = max(times.updated - self._joint.update, times.computed_by_all)
+
+    @property
+    def _factor(self) -> float:
+        return 1.0
+
+
+class GroupPass:
+    """A group's way through its part of the step, iteration by iteration: its ranks meet at
+    ``barrier``, the last at ``begun_at`` (s), and compute ``part``, ``factor`` times as long.
+    ``batches`` are (iterations, ways) samples of its members, and (iterations,) factors."""
+
+    def __init__(
+        self, env: simpy.Environment, posting: Posting, division: Division, group: int
+    ) -> None:
+        self.barrier = Barrier(env, division.ways, self._there)
+        self.batches: tuple[Ints64, Floats]
+        self.begun_at, self.factor = 0.0, 1.0
+        self.part: Part
+        self._env, self._posting, self._division, self._group = env, posting, division, group
+        self._iteration = 0
+
+    def _there(self, event: simpy.Event) -> None:
+        samples, jitter = self.batches
+        self.factor = float(jitter[self._iteration])
+        self.part = self._division.local(self._group, samples[self._iteration])
+        self._iteration += 1
+        self.begun_at = self._env.now
+        self._posting.post(self.part.ready(self.factor), lambda _: let_go(event))
+
+
+class StepOfAll(DividedStep):
+    """All ranks wait until each has its batch, and go through the whole step together, as with
+    weights that are gathered from all of them."""
+
+    parts = OF_ALL
+
+    def compute(self, rank: int, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`."""
+        yield self._all.arrive()
+        times.updated = self._env.now
+        times.gathered = min(max(self._all.complete_at, times.loaded), times.updated)
+        times.forwarded = times.gathered + self._factor * self._joint.forward
+        times.computed = times.forwarded + self._factor * self._joint.backward
+        times.reduced = times.updated - self._joint.update
+        times.slowed = times.computed
+
+    def reduce(self, iteration: int, times: Times) -> Steps:
+        """See `GradientSum`; all is done."""
+        yield from ()
 
 
 class Loaders:
     """The loaders of all ranks for one pass over their samples.
 
-    As in PyTorch, each worker loads a whole batch by itself: one thread opens and reads its files
-    and then decodes them; several threads do both at the same time, each on a core; the workers
-    take the batches in turn. A loaded batch is copied to the GPU over its PCIe slot. At most
+    As in PyTorch, workers take the batches in turn, and each loads a whole batch by itself. At most
     ``loader.prefetch`` batches are ahead of the loop that uses them.
     """
 
@@ -90,13 +198,8 @@ class Loaders:
 
 
 class Simulation:
-    """What all epochs of a run share: resources, the clock of their network, allreduces.
-
-    Attributes:
-        scenario: the whole one, without sweep.
-        division: how ranks divide a step; None if each goes through it by itself.
-        recorder: notes what tables do not hold; None for nobody.
-    """
+    """What all epochs of a run share: resources, the clock of their network, allreduces, and how
+    ranks divide a step (None if each goes through it by itself). The scenario is without sweep."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
         self.scenario, self.recorder = scenario, recorder
@@ -114,10 +217,8 @@ class Simulation:
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
-        rng = self.scenario.rng(stream, epoch)
-        return compute_factor(
-            rng, self.scenario.workload.jitter.compute, reads, self.scenario.step_times
-        )
+        rng, jitter = self.scenario.rng(stream, epoch), self.scenario.workload.jitter
+        return compute_factor(rng, jitter.compute, reads, self.scenario.step_times)
 
     def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
         """Those of a pass; ``stream`` begins the names of the random streams of its reads."""
@@ -139,8 +240,8 @@ class Simulation:
             return kind(posting, self.division, samples, jitter)
         times, workload = self.scenario.step_times, self.scenario.workload
         model, overlap = workload.model, workload.allreduce.overlap
-        forward = by_rank(times.forward_of(samples) * jitter)
-        backward = by_rank(times.backward_of(samples) * jitter)
+        forward = (times.forward_of(samples) * jitter).T.tolist()
+        backward = (times.backward_of(samples) * jitter).T.tolist()
         passes = Passes(forward, backward, times.update)
         if isinstance(overlap, NoOverlap):
             return SumAfterBackward(posting, passes, model.gradient_size)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simshuffle.plan.thinning import BEGIN, FEWEST_BATCHES
+from simshuffle.plan.effort import BEGIN, FEWEST_BATCHES
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import special

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simshuffle.allreduce.tree import double_tree
+from simshuffle.allreduce.nccl import double_tree
 from tests.allreduces import hosts
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, ring, tree
 from tests.strategies import world_sizes

@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from simshuffle.allreduce import AllreduceFlows
-from simshuffle.allreduce.doubling import contributions
+from simshuffle.allreduce.dependent import contributions
 from simshuffle.allreduce.steps import Steps
 from simshuffle.collective import bench_of
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.gradients import Allreduces
+from simshuffle.lowering.collectives import Allreduces
 from simshuffle.plan.resources import Resources
 from tests.allreduces import carried_out, hosts, steps_of
 from tests.examples import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simshuffle.allreduce import Allreduce, HostOrder
-from simshuffle.lowering.gradients import Allreduces, ranks_in_order
+from simshuffle.lowering.collectives import Allreduces, ranks_in_order
 from simshuffle.network.flows import Links
 from simshuffle.network.models import Fluid, shared_network
 from simshuffle.plan.resources import Resources

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from simshuffle.allreduce.ring import Ring
+from simshuffle.allreduce.nccl import Ring
 from simshuffle.studies.calibrate.fit import (
     mean_interval,
     median_interval,

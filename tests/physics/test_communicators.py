@@ -10,8 +10,8 @@ import pytest
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
+from simshuffle.lowering.collectives import Allreduces
 from simshuffle.lowering.division import communicators_of, job_of
-from simshuffle.lowering.gradients import Allreduces
 from simshuffle.lowering.step_transfers import (
     Communicators,
     StepTransfers,
@@ -19,7 +19,7 @@ from simshuffle.lowering.step_transfers import (
     step_transfers,
 )
 from simshuffle.network.models import Analytic, Fluid
-from simshuffle.parallelism.spatial import Spatial
+from simshuffle.parallelism.divided import Spatial
 from simshuffle.parallelism.step import Node, Step
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.cluster import Cluster

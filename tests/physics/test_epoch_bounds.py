@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simshuffle.plan.bounds import bounds, expected_largest
-from simshuffle.plan.host_work import barrier_seconds
+from simshuffle.scenario.host_work import barrier_seconds
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.simulate import simulate
 from tests.scenarios import random_values, with_values

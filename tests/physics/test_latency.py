@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simshuffle.lowering import compute as latency
-from simshuffle.lowering.compute import slowest_thread
+from simshuffle.lowering import reads as latency
+from simshuffle.lowering.reads import slowest_thread
 from simshuffle.plan.bounds import expected_largest
 from simshuffle.spec.rng import lognormal_factor
 from tests.physics.test_storage_time import CABLE, FAST_OPENS, LONE, PFS, epoch_s, first_read

@@ -15,7 +15,7 @@ from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, laye
 from simshuffle.layers import network as read_network
 from simshuffle.layers.build import Builder
 from simshuffle.layers.transformer import LOSS, block, gpt
-from simshuffle.parallelism.cuts import crossings
+from simshuffle.parallelism.division import crossings
 from simshuffle.spec.library import catalog_entry, catalog_names
 
 PARAMETERS = {
@@ -220,6 +220,5 @@ def test_a_layer_that_takes_another_shape_is_named(layers, data):
     right = str(list(layers.layers[number].input))
     assert problem.path == f"{number}.input"
     assert wrong.name in problem.rule
-    assert right in problem.rule
     assert problem.value == str(list(wrong.input))
     assert right in problem.remedy

@@ -18,7 +18,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.compute import slowest_thread
+from simshuffle.lowering.reads import slowest_thread
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.holding import staging_seconds
 from simshuffle.results import report

@@ -30,7 +30,7 @@ from simshuffle.parallelism import (
     candidates,
     name_of,
 )
-from simshuffle.parallelism.cuts import block_starts, crossings, kept_values, stage_starts
+from simshuffle.parallelism.division import block_starts, crossings, kept_values, stage_starts
 
 # s of one collective, and of one byte of it; all different, so that none stands in for another
 ALPHA = {

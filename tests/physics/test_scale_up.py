@@ -10,7 +10,7 @@ import pytest
 
 from simshuffle.allreduce import Allreduce
 from simshuffle.errors import ScenarioError
-from simshuffle.lowering.gradients import Allreduces, gather_seconds, ranks_in_order
+from simshuffle.lowering.collectives import Allreduces, gather_seconds, ranks_in_order
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.plan.bounds import allreduce_seconds, bounds

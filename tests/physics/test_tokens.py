@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.lowering.compute import compute_factor
+from simshuffle.lowering.reads import compute_factor
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.epochs import Reads, plan_epochs, sample_nbytes
 from simshuffle.scenario.model import StepTimes

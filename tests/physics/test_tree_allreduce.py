@@ -14,8 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from simshuffle.allreduce import Nccl, Tree
-from simshuffle.allreduce.nccl import TREE_BANDWIDTH
-from simshuffle.allreduce.tree import double_tree
+from simshuffle.allreduce.nccl import TREE_BANDWIDTH, double_tree
 from simshuffle.collective import bench_of
 from simshuffle.plan.effort import expected_packets
 from simshuffle.sim.simulate import simulate

@@ -17,8 +17,8 @@ from simshuffle.cli import main
 from simshuffle.errors import ScenarioError
 from simshuffle.exchange import ExchangePlan
 from simshuffle.exchange.recording import RecordedPlans, write_plans
+from simshuffle.plan.effort import thinned
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.plan.thinning import thinned
 from simshuffle.results import report
 from simshuffle.results.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
 from simshuffle.scenario.workload import Loader

@@ -4,7 +4,7 @@ import pytest
 
 from simshuffle import load_scenario
 from simshuffle.exchange import ExchangeSchedule
-from simshuffle.plan.host_work import host_work
+from simshuffle.scenario.host_work import host_work
 
 
 def of(dataset="imagenet1k", **schedule):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simshuffle.plan.host_work import host_work, payload_nbytes
+from simshuffle.scenario.host_work import host_work, payload_nbytes
 from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.scenario import from_dict, load_scenario
 from simshuffle.scenario.workload import SampleSize

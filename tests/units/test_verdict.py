@@ -9,7 +9,7 @@ import yaml
 
 from simshuffle.cli import main
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.effort import START, effort
+from simshuffle.plan.effort import SHARED_NBYTES, START, effort
 from simshuffle.plan.findings import USUAL, Usual, warnings
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.cell import RunCell
@@ -363,7 +363,7 @@ def test_the_cost_of_a_cell_is_about_that_of_its_scenario():
     scenario = load_scenario("abci-imagenet1k")
     cell, found = RunCell(scenario.to_dict(), "x"), effort(scenario)
     assert cell.cost == pytest.approx(found.seconds, rel=0.05)
-    assert cell.memory == found.own_nbytes
+    assert cell.memory == found.nbytes - SHARED_NBYTES
 
 
 def test_packets_cost_time():

@@ -4,7 +4,7 @@ A message between two ranks: t = a + n / B (Hockney, Parallel Computing 20, 1994
 
 Allreduce on a ring of p ranks on H hosts (Patarasuk and Yuan, JPDC 2009; steps as NCCL's tuning
 counts them): t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2 (p-1)/p n / B. This is what
-`simshuffle.allreduce.ring` simulates.
+`simshuffle.allreduce.nccl` simulates.
 
 All-to-all: t = (p-1) (a + m / b), with m bytes for each pair.
 

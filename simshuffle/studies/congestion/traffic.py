@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.schedule import epoch_quota, spread_over_iterations
 from simshuffle.network import Flows, Links
-from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
 

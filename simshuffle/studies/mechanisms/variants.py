@@ -8,9 +8,9 @@ from typing import Any
 
 from simshuffle.exchange import MessageSchedule
 from simshuffle.exchange.schedule import AUTHORS
-from simshuffle.plan.host_work import host_work
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
+from simshuffle.scenario.host_work import host_work
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
 from simshuffle.sim.simulate import simulate

@@ -16,10 +16,10 @@ from simshuffle.lowering.step_transfers import Communicators, step_seconds
 from simshuffle.network import Fluid
 from simshuffle.parallelism import Data, GroupParallelism, Job, Node, Parallelism, Step
 from simshuffle.plan.bounds import bounds, exchange_bound, expected_largest
-from simshuffle.plan.host_work import payload_nbytes
 from simshuffle.plan.reading_bounds import cable_bandwidth
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import routing
+from simshuffle.scenario.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream

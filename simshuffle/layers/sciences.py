@@ -1,9 +1,13 @@
-"""DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152
-pixels and 3 classes.
+"""Networks of the sciences.
 
-As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output stride 16, a
-decoder of transposed convolutions. A ReLU that works in place before a block changes the block's
-shortcut too, as there.
+DeepCAM: DeepLabv3+ on Xception (Chen et al., arXiv 1802.02611) for 16 channels of 768 x 1152 pixels
+and 3 classes. As the reference of MLPerf HPC has it (github.com/azrael417/mlperf-deepcam): output
+stride 16, a decoder of transposed convolutions. A ReLU that works in place before a block changes
+the block's shortcut too, as there.
+
+CosmoFlow: of MLPerf HPC (github.com/mlcommons/hpc), and of ParaDL (github.com/ankahira/paraDL).
+ParaDL's, for 256^3 and 512^3 voxels, is sequential_cosmoflow.py there. Its first two convolutions
+have no padding; here they keep their extents, as they do along the axis that it divides.
 """
 
 from __future__ import annotations
@@ -20,12 +24,10 @@ def deepcam() -> LayerList:
     net = Builder("deepcam", (16, 768, 1152))
     net.conv_norm_relu(32, 3, 2, 1)
     net.conv_norm_relu(64, 3, 1, 1)
-    net.prefix = "entry1."
-    low = _block(net, (128, 128), 2, relu=False)
-    net.prefix = "entry2."
-    _block(net, (256, 256), 2)
-    net.prefix = "entry3."
-    _block(net, (728, 728), 2)
+    entries = []
+    for number, width in enumerate((128, 256, 728), 1):
+        net.prefix = f"entry{number}."
+        entries.append(_block(net, (width, width), 2, relu=number > 1))
     for number in range(_MIDDLE):
         net.prefix = f"middle{number}."
         _block(net, (728, 728, 728), 1)
@@ -36,7 +38,7 @@ def deepcam() -> LayerList:
         _separable(net, outputs, dilation=2)
         net.norm_relu()
     _pyramid(net)
-    _decoder(net, low)
+    _decoder(net, entries[0])
     return net.done()
 
 
@@ -60,12 +62,7 @@ def _block(
         net.norm()
     if stride > 1 or last:
         _separable(net, widths[-1], stride)
-    body = net.last
-    shortcut = before
-    if net.shape(before) != net.shape(body):
-        net.conv(widths[-1], 1, stride, 0, name="shortcut.conv", after=before)
-        shortcut = net.norm("shortcut.norm")
-    return net.add(body, shortcut)
+    return net.shortcut(before, stride)
 
 
 def _pyramid(net: Builder) -> None:
@@ -108,4 +105,33 @@ def _decoder(net: Builder, low: str) -> None:
     net.upconv(3)
 
 
-NETWORKS = {"deepcam": deepcam}
+def cosmoflow(name: str, voxels: int) -> LayerList:
+    """Five convolutions of 2 x 2 x 2 and three linear layers."""
+    net = Builder(name, (4, voxels, voxels, voxels))
+    for width in (32, 64, 128, 256, 512):
+        net.conv(width, 2, bias=True)
+        net.relu()
+        net.pool(2, 2)
+    net.perceptron(128, 64, 4)
+    return net.done()
+
+
+def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
+    """Seven convolutions and three linear layers."""
+    net = Builder(name, (4, voxels, voxels, voxels))
+    for width, kernel in ((16, 3), (32, 3), (64, 3), (128, 3), (256, 2), (256, 2)):
+        net.conv(width, kernel, 2 if width == 128 else 1, 1)
+        net.relu()
+        net.pool(2, 2, mean=True)
+    net.conv(128, 2, 1, 1)
+    net.relu()
+    net.perceptron(2048, 256, 4)
+    return net.done()
+
+
+NETWORKS = {
+    "deepcam": deepcam,
+    "cosmoflow": lambda: cosmoflow("cosmoflow", 128),
+    "cosmoflow_256": lambda: cosmoflow_of_paradl("cosmoflow_256", 256),
+    "cosmoflow_512": lambda: cosmoflow_of_paradl("cosmoflow_512", 512),
+}
