@@ -4,10 +4,10 @@ import math
 from dataclasses import asdict
 
 import pytest
-from simshuffle.studies.mechanisms.search import largest
 
 from simshuffle.scenario.host_work import host_work
-from simshuffle.studies.mechanisms.hiding import STUDY, request
+from simshuffle.studies.mechanisms import hiding
+from simshuffle.studies.mechanisms.hiding import STUDY, largest, request
 from simshuffle.studies.mechanisms.variants import (
     BARRIERS,
     HOST_WORK,
