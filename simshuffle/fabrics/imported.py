@@ -219,12 +219,11 @@ class ImportedFabric:
             for cable in self.cables
         ]
         head = '{"directed": false, "multigraph": true, "graph": {},\n"nodes": [\n'
-        rows = [",\n".join(map(_compact, each)) for each in (nodes, links)]
+        rows = [
+            ",\n".join(json.dumps(record, ensure_ascii=False) for record in each)
+            for each in (nodes, links)
+        ]
         return f'{head}{rows[0]}\n],\n"links": [\n{rows[1]}\n]}}\n'
-
-
-def _compact(record: object) -> str:
-    return json.dumps(record, ensure_ascii=False)
 
 
 def _crossing(node: Node) -> float:

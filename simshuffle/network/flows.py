@@ -1,5 +1,4 @@
-"""Explicit flows over explicit links: what every network model is asked, and what it answers. Plain
-numpy arrays in SI units. And the order of flows that wait for others."""
+"""Explicit flows over explicit links, in SI units: what network models are asked, and answer."""
 
 from __future__ import annotations
 

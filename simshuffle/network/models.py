@@ -19,7 +19,7 @@ from simshuffle.network import analytic
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Flows, Links, Outcome
 from simshuffle.spec.arrays import Flags
-from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
+from simshuffle.spec.record import Fraction, PositiveNBytes, Spec, full_problem
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
@@ -159,10 +159,8 @@ class Packet(Spec):
     @model_validator(mode="after")
     def _buffer_holds_a_packet(self) -> Packet:
         if int(self.port_buffer) < ceil(self.mtu):
-            raise ValueError(
-                f"port_buffer must hold at least one packet of mtu = {self.mtu:g} B; got"
-                f" {self.port_buffer:g} B. Raise port_buffer."
-            )
+            rule = f"must hold at least one packet of mtu = {self.mtu:g} B"
+            raise full_problem("port_buffer", rule, f"{self.port_buffer:g} B", "Raise port_buffer.")
         return self
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:

@@ -17,11 +17,9 @@ from simshuffle.spec.arrays import Ints32, Ints64
 class Ecmp(RoutingRule):
     """ECMP, as Ethernet switches do for RoCE.
 
-    ``queue_pairs`` is how many connections two ports have between them; messages take them in turn.
-    The header of each has one of ``ports`` UDP source ports, drawn by a hash (RoCE v2 uses 49,152
-    to 65,535). ``salt`` says whether every switch hashes in its own way (``per_switch``) or all
-    alike (``none``): then a switch repeats the choice of the one before it, and of its links only
-    those are used that agree with that (polarisation).
+    RoCE v2 uses the UDP source ports 49,152 to 65,535. Where all switches hash alike (``salt:
+    none``), a switch repeats the choice of the one before it, and of its links only those are used
+    that agree with that (polarisation).
 
     Attributes:
         queue_pairs: connections between two ports, which messages take in turn.

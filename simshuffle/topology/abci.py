@@ -20,8 +20,6 @@ class Abci(Sourced, Interconnect):
     Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the
     rack, the odd one on the next ones.
 
-    With ``directors`` the spine switches are opened: they are made of line and fabric modules.
-
     Attributes:
         racks: in all.
         hosts_per_rack: hosts of a rack.

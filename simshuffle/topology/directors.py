@@ -24,9 +24,8 @@ class Directors(Spec):
     racks, then FBB switches 1, and so on. So two racks share a line module of every set or of none,
     and D-mod-K spreads traffic evenly: shortest routes turn at a line module where they can.
 
-    ``module_latency`` is that of crossing a module; the default is a third of that of the closed
-    switch, which a way through two line modules and a fabric module crosses. Links inside have the
-    bandwidth of those outside and no length.
+    A way through two line modules and a fabric module takes as long as one through the closed
+    switch. Links inside have the bandwidth of those outside and no length.
 
     Attributes:
         line_ports: ports of a line module for the switches below.

@@ -45,14 +45,9 @@ class FatTree(Sourced, Interconnect):
     down at each of ``levels`` levels. ``hosts`` cuts the tree down to that many hosts; the default
     is ``arity ** levels``.
 
-    ``taper`` is the ratio of the links below a leaf switch to those above it: 1 is full bisection,
-    3 leaves a third of it. Above the leaf switches the tree is full.
-
-    ``rails`` is the number of HCAs of a host. Rail k of every host is on leaf switches of its own,
-    and rails meet in the topmost switches; on a tree of one switch all are on that.
-
-    With ``directors`` the topmost switches are made of line and fabric modules; they have as many
-    ports as those, whatever ``ports`` is.
+    Above the leaf switches the tree is full. Rail k of every host is on leaf switches of its own,
+    and rails meet in the topmost switches; on a tree of one switch all are on that. ``directors``
+    have as many ports as their modules, whatever ``ports`` is.
 
     Attributes:
         ports: of every switch; or 'arity' and 'levels'.

@@ -18,8 +18,7 @@ Place = tuple[int, ...]
 class HyperX(Populated):
     """HyperX (Ahn et al., HyperX: Topology, Routing, and Packaging of Efficient Large-Scale
     Networks, SC 2009): switches on a grid of ``shape``, each linked to all others that differ in
-    one coordinate, by ``links`` parallel links in every dimension. One dimension is a full mesh,
-    two are a flattened butterfly.
+    one coordinate.
 
     Attributes:
         shape: switches in every dimension; one dimension is a full mesh, two are a flattened

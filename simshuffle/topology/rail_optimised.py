@@ -26,12 +26,8 @@ class RailOptimised(Sourced, Interconnect):
     - ``rail``: all of one rail. Core switches above join the rails.
     - ``pod``: all of one pod. Core switches above join the pods.
 
-    ``spines`` is the number of those in all, of a rail or of a pod. The first spines of all rails,
-    or pods, are linked to ``cores`` core switches of their own, the second ones to as many others,
-    and so on. The default of both is the fewest over which links spread evenly. ``core_taper`` is
-    the ratio of the links below a spine to those above it.
-
-    ``scale_up`` joins the hosts of a domain beside this network, which it does not change.
+    The first spines of all rails, or pods, are linked to ``cores`` core switches of their own, the
+    second ones to as many others, and so on.
 
     Attributes:
         pods: scalable units.

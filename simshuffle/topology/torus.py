@@ -15,10 +15,8 @@ from simshuffle.topology.populated import Each, Populated, Shape, of_each
 
 
 class Torus(Populated):
-    """Switches on a grid of ``shape``, each linked to the next one in every dimension by ``links``
-    parallel links (one number, or one for each dimension). Dimensions of which ``wrap`` is true are
-    rings, the others lines; a ring of two is one cable, not two. ``grid_bandwidth`` is that of the
-    links between switches, if it is not ``link_bandwidth``.
+    """Switches on a grid of ``shape``, each linked to the next one in every dimension; a ring of
+    two is one cable, not two.
 
     Tofu-D (Ajima et al., CLUSTER 2018) is ``shape: [X, Y, Z, 2, 3, 2]`` with ``wrap: [true, true,
     true, false, true, false]``.
