@@ -10,7 +10,7 @@ import pytest
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies.mechanisms import ablation, hiding, search
+from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.ablation import STUDY
 from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
