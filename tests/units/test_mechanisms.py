@@ -10,7 +10,7 @@ import pytest
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies.mechanisms import ablation, hiding, search
+from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.ablation import STUDY
 from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
@@ -357,7 +357,7 @@ def test_what_all_simulations_are_refused_for_is_said_once(here, capsys):
 
 def test_unsteady_limits_are_said(monkeypatch):
     monkeypatch.setattr(
-        search, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
+        hiding, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
     )
     found = engine.run(hiding.STUDY, searched(world_size=[4], variant=["pair"], tolerance=1.0))
     assert any("not monotone" in part for part in found.parts() if isinstance(part, str))
