@@ -1,6 +1,7 @@
 """Settings and results that all tests share."""
 
 import gc
+import math
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import pytest
 import typer.main
 from hypothesis import HealthCheck, settings
 
+from simshuffle.study import standing
 from tests.preloaded import Preloaded, one_core
 from tests.shared import once, shared_folder
 
@@ -81,6 +83,14 @@ def no_calibration():
         patch.setenv("XDG_CACHE_HOME", os.devnull)
         if "MPLCONFIGDIR" not in os.environ:  # which matplotlib would look for there too
             patch.setenv("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_lines_of_progress():
+    """None comes after 5 s, which a busy machine needs where a quiet one does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(standing, "FIRST_LINE", math.inf)
         yield
 
 

@@ -55,7 +55,7 @@ def test_runs(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
-        timeout=300,
+        timeout=900,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     )

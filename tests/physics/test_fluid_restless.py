@@ -49,7 +49,7 @@ def found(word: str, folder: Path) -> list[tuple[list[float], int]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=300,
+        timeout=900,
     )
     out: list[tuple[list[float], int]] = json.loads(done.stdout)
     return out

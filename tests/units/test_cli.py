@@ -58,7 +58,7 @@ def command(*arguments, cwd, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
 
 
@@ -257,10 +257,9 @@ def test_the_samples_that_move_are_those_that_check_announces(finished, capsys):
     assert moved["local @8"] == moved["global-pfs @8"] == 0
 
 
-def test_json_is_all_of_standard_output_and_standard_error_has_at_most_the_progress(finished):
+def test_json_is_all_of_standard_output_and_standard_error_is_empty(finished):
     _, stdout, stderr = finished
-    # a line of progress comes after seconds, which a busy machine may need
-    assert all(re.match(r"\d+%: .* left", line) for line in stderr.splitlines()), stderr
+    assert stderr == ""
     rows = json.loads(stdout, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
     assert [row["run"] for row in rows["epochs"]] == RUNS
 
@@ -476,7 +475,7 @@ for first in sys.argv[1:]:
         capture_output=True,
         check=False,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     lines = done.stdout.splitlines()
     assert lines == [f"{name} function function" for name in first], done.stderr
@@ -570,7 +569,7 @@ def imported_by(arguments, folder):
         capture_output=True,
         check=False,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     status, *names = done.stdout.splitlines()[-1].split()
     return int(status), names
@@ -606,7 +605,7 @@ def test_help_names_the_options_of_run(capsys):
 def test_the_command_and_the_module_are_the_same(tmp_path):
     script = Path(sys.executable).with_name("simshuffle")
     done = subprocess.run(
-        [script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=300
+        [script, "--version"], cwd=tmp_path, capture_output=True, check=False, timeout=900
     )
     assert done.stdout == command("--version", cwd=tmp_path).stdout
     assert done.returncode == 0
@@ -625,7 +624,7 @@ def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path
         [sys.executable, "-c", code, str(case)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

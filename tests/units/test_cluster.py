@@ -25,7 +25,7 @@ from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
 
 pytest.importorskip("distributed")
-PATIENCE = 120.0
+PATIENCE = 600.0
 QUIET = ["--no-dashboard", "--host", "127.0.0.1"]
 
 

@@ -19,7 +19,7 @@ from simshuffle.cli.help import MOVED
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import standing
-from simshuffle.study.standing import Standing
+from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list", "schema"],
@@ -243,7 +243,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     words = [sys.executable, "-m", "simshuffle", *LOCAL, "--out", "out", "--verbose"]
     done = subprocess.run(
-        words, cwd=folder, capture_output=True, text=True, check=True, timeout=300
+        words, cwd=folder, capture_output=True, text=True, check=True, timeout=900
     )
     return folder, done.stdout, done.stderr
 
@@ -304,6 +304,7 @@ def clock(monkeypatch):
     """The clock of the progress, which a test sets: [s]."""
     now = [0.0]
     monkeypatch.setattr(standing, "monotonic", lambda: now[0])
+    monkeypatch.setattr(standing, "FIRST_LINE", FIRST_LINE)
     return now
 
 
@@ -363,7 +364,7 @@ def test_the_shell_completes_verbs_options_shipped_names_and_results(line, compl
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=900,
     )
     assert done.stdout.split() == completed, done.stderr
 

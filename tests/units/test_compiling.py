@@ -37,7 +37,7 @@ def loaded(code):
         capture_output=True,
         check=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     return done.stderr.splitlines()[-1] == "True"
 
@@ -119,11 +119,11 @@ def script(tmp_path):
 
 
 def test_one_of_the_processes_that_begin_together_compiles_and_says_so_once(script):
-    together = [process.communicate(timeout=300) for process in [script() for _ in range(3)]]
+    together = [process.communicate(timeout=900) for process in [script() for _ in range(3)]]
     assert [out.split()[0] for out, _ in together] == ["40", "40", "40"]
     assert sorted(errors for _, errors in together) == ["", "", compiling.ONCE + "\n"]
     # what is there already is loaded without what only compiling needs
-    assert script().communicate(timeout=300) == ("40 False\n", "")
+    assert script().communicate(timeout=900) == ("40 False\n", "")
 
 
 def test_that_something_is_compiled_is_not_said_to_who_wants_errors_alone(caplog):
@@ -202,7 +202,7 @@ def test_compiled_code_reads_and_writes_the_arrays_that_python_holds():
 def test_the_kernels_as_plain_python_give_the_same_to_the_last_bit(model, seed):
     """The slow twin: the same functions without numba, with arrays found by ctypes."""
     words = [sys.executable, "-m", "tests.plain_kernels", model, str(seed)]
-    done = subprocess.run(words, capture_output=True, check=True, text=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, check=True, text=True, timeout=900)
     found = json.loads(done.stdout)
     assert len(found) >= 40
     assert found == ENDS[model](seed)

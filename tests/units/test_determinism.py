@@ -42,7 +42,7 @@ def simulated(folder, *more, hash_seed):
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr.decode()
     return {

@@ -92,7 +92,7 @@ def test_latex_takes_it(tmp_path: Path) -> None:
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "t.tex").write_text(f"{head}{tables}\\end{{document}}\n", encoding="utf-8")
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
 
 

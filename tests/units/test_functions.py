@@ -233,7 +233,7 @@ simshuffle.testbed
 def test_who_lacks_a_plugin_is_told_how_to_get_it(tmp_path):
     (tmp_path / "meta.json").write_text('{"kind": "testbed"}')
     words = [sys.executable, "-c", WITHOUT_PLUGINS, str(tmp_path)]
-    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=100).stderr
+    told = subprocess.run(words, check=False, capture_output=True, text=True, timeout=900).stderr
     assert "testbed: is a plugin, which is not installed" in told
     assert "AttributeError: module 'simshuffle' has no attribute 'testbed'" in told
     assert told.count("pip install ./plugins/testbed in a checkout") == 3

@@ -30,7 +30,7 @@ ARGUMENTS = [
     "workload.exchange=local_shuffle",
 ]
 LARGE = ["abci-imagenet1k", "--set", "world_size=512", "--set", "epochs=1000"]
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 # ------------------------------------------------------------------------------------------- Ctrl-C

@@ -35,7 +35,7 @@ from simshuffle.study.study import fingerprint
 from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 
 
 def attempts(mark: Path) -> list[int]:

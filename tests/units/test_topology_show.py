@@ -112,7 +112,7 @@ def test_the_largest_machine_is_shown_within_two_gigabytes(tmp_path: Path) -> No
         capture_output=True,
         check=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert int(done.stderr.split()[-1]) < 2_000_000  # kB
     facts_of = json.loads(done.stdout)["facts"]

@@ -338,7 +338,7 @@ def test_stopped_it_leaves_nothing(folder: Path, tmp_path: Path, number: signal.
     assert any(room.iterdir())
     time.sleep(0.2)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=900)
     assert process.returncode == 130, said
     assert b"Traceback" not in said
     assert not any(room.iterdir())

@@ -28,7 +28,7 @@ def unpacked(tmp_path_factory):
         capture_output=True,
         check=False,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = built.glob("*.whl")
@@ -106,7 +106,7 @@ def test_the_wheel_names_its_command_its_licence_and_its_version(unpacked):
         capture_output=True,
         check=True,
         text=True,
-        timeout=60,
+        timeout=900,
     )
     version = done.stdout.split()[-1]
     assert f"\nVersion: {version}\n" in metadata
