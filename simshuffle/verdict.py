@@ -299,7 +299,8 @@ def derived(scenario: Scenario) -> dict[str, str]:
         out["sample"] = sample
     out |= _tokens(workload)
     out["routing"] = routing(scenario.cluster).describe()
-    out["network"] = scenario.cluster.cabling().made_of()
+    if structure := scenario.cluster.topology.structure():
+        out["network"] = structure
     schedule = exchange.exchange_schedule
     if schedule is not None and exchange.fraction is not None:
         count = exchange_samples(scenario)

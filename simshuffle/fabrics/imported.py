@@ -254,7 +254,11 @@ def read_text(path: Path) -> str:
         return content_of(str(path), MAX_BYTES, "Leave other reports out.").decode("utf-8")
     except UnicodeDecodeError:
         rule = "must be text in UTF-8. Name the file that the tool wrote."
-        raise TopologyError(rule, str(path)) from None
+    except TopologyError:
+        raise
+    except (OSError, ValueError) as error:
+        rule = f"cannot be read: {getattr(error, 'strerror', None) or error}. Correct the path."
+    raise TopologyError(rule, str(path))
 
 
 def refuse(where: int | str, rule: str, found: str, remedy: str) -> TopologyError:

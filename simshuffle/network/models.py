@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, model_validator
 
+from simshuffle.errors import refuse
 from simshuffle.network import analytic
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Flows, Links, Outcome
 from simshuffle.spec.arrays import Flags
-from simshuffle.spec.record import Fraction, PositiveNBytes, Spec, full_problem
+from simshuffle.spec.record import Fraction, PositiveNBytes, Spec
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
@@ -160,7 +161,7 @@ class Packet(Spec):
     def _buffer_holds_a_packet(self) -> Packet:
         if int(self.port_buffer) < ceil(self.mtu):
             rule = f"must hold at least one packet of mtu = {self.mtu:g} B"
-            raise full_problem("port_buffer", rule, f"{self.port_buffer:g} B", "Raise port_buffer.")
+            refuse("port_buffer", rule, f"{self.port_buffer:g} B", "Raise port_buffer.")
         return self
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Annotated, Any, Literal
 
@@ -76,14 +77,24 @@ class ForwardingTables(RoutingRule):
         Raises:
             TopologyError: it cannot be read, has changed, or holds no tables.
         """
-        content = content_of(self.path, MAX_BYTES, "Import a part of the fabric.", self.sha256)
         try:
+            content = content_of(self.path, MAX_BYTES, "Import a part of the fabric.")
+            if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
+                rule = "is no longer the file that sha256 names. Remove sha256 to use the new one."
+                raise TopologyError(rule, self.path)
             return Tables.model_validate_json(content)
+        except TopologyError:
+            raise
+        except OSError as error:
+            remedy = "Give the path relative to the machine's file."
+            raise TopologyError(f"cannot be read: {error.strerror}. {remedy}", self.path) from None
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             remedy = "Write it with `simshuffle machine import --routes`."
             raise TopologyError(Problem(where, first["msg"], "", remedy), self.path) from None
+        except ValueError as error:
+            raise TopologyError(f"cannot be read: {error}. Correct the path.", self.path) from None
 
 
 class TableRouter(HopByHop):

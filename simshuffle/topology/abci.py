@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
 from simshuffle.topology.base import Interconnect
@@ -53,8 +54,9 @@ class Abci(Sourced, Interconnect):
     @model_validator(mode="after")
     def _no_idle_leaf(self) -> Abci:
         if self.hosts_per_rack * self.hcas_per_host < self.leaf_switches_per_rack:
-            raise ValueError(
-                "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches"
+            raise PydanticCustomError(
+                "leaf",
+                "every leaf switch of a rack needs a host: give more hosts or fewer leaf switches",
             )
         if self.directors and (found := self.directors.problem(*self._below_a_spine)):
             raise found
@@ -79,6 +81,12 @@ class Abci(Sourced, Interconnect):
     def height(self) -> int:
         """2; 3 with ``directors``."""
         return 3 if self.directors else 2
+
+    def structure(self) -> str:
+        """The modules of ``directors``; else empty."""
+        if self.directors is None:
+            return ""
+        return f"every spine director of {self.directors.told(*self._below_a_spine)}"
 
     def build(self, graph: Graph) -> None:
         """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``, or its modules

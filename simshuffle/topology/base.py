@@ -59,6 +59,10 @@ class Interconnect(Spec, ABC):
         """What joins hosts beside the network; None if nothing does."""
         return None
 
+    def structure(self) -> str:
+        """What the network is made of, where its keys do not say it; else empty."""
+        return ""
+
     @property
     def height(self) -> int | None:
         """The number of switch levels less one, if the network is a tree in which all routes go up

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -119,14 +118,6 @@ class Cabling:
     def of_kind(self, kind: str) -> Ints32:
         """The numbers of the nodes of a kind."""
         return np.flatnonzero(np.array(self.kinds) == kind).astype(np.int32)
-
-    def made_of(self) -> str:
-        """The switches of each tier and the cables between switches, for people."""
-        switches = self.of_kind("switch")
-        tiers = Counter(self.tiers[node] for node in switches.tolist())
-        told = ", ".join(f"{count} {tier}" for tier, count in tiers.items())
-        links = int(np.isin(self.ends, switches).all(axis=1).sum())
-        return f"{told} switches, {links} cables between them"
 
     @cached_property
     def depth(self) -> Ints32:

@@ -26,7 +26,6 @@ MAX_LINKS = 1_000_000
 """Most links, parallel ones counted: each takes some 500 bytes of memory."""
 MAX_KEYS = 100
 """Most declarations of attributes in GraphML: each default is copied to every node or link."""
-_REMEDY = "Write parallel links as 'links', and leave other attributes out."
 
 # the parsers of the two formats raise many types; each means the same to the user
 _UNREADABLE = (
@@ -87,7 +86,7 @@ class Custom(Interconnect):
 
     def digest(self) -> str:
         """SHA-256 of the file, in hexadecimal."""
-        return hashlib.sha256(content_of(self.path, MAX_BYTES, _REMEDY)).hexdigest()
+        return hashlib.sha256(self._content()).hexdigest()
 
     @property
     def key(self) -> str:
@@ -132,9 +131,23 @@ class Custom(Interconnect):
             raise TopologyError(problems, self.path)
 
     def _read(self) -> Any:
-        content = content_of(self.path, MAX_BYTES, _REMEDY, self.sha256)
         try:
+            content = self._content()
+            if self.sha256 not in (None, hashlib.sha256(content).hexdigest()):
+                raise TopologyError(
+                    "the file is no longer the one that sha256 names. Remove sha256 to use the new"
+                    " one.",
+                    self.path,
+                )
             found = _parsed(content, graphml=Path(self.path).suffix in {".graphml", ".xml"})
+        except TopologyError:
+            raise
+        except OSError as error:
+            raise TopologyError(
+                f"cannot be read: {error.strerror}. Give the path relative to the scenario's"
+                " folder.",
+                self.path,
+            ) from None
         except (*_UNREADABLE, nx.NetworkXException) as error:
             raise TopologyError(
                 f"is not networkx node-link JSON or GraphML ({type(error).__name__}: {error})."
@@ -149,30 +162,26 @@ class Custom(Interconnect):
             )
         return found
 
+    def _content(self) -> bytes:
+        remedy = "Write parallel links as 'links', and leave other attributes out."
+        return content_of(self.path, MAX_BYTES, remedy)
 
-def content_of(name: str, most: int, remedy: str, sha256: str | None = None) -> bytes:
+
+def content_of(name: str, most: int, remedy: str) -> bytes:
     """What a file of at most so many bytes holds; a device or a pipe, which may have no end, is not
     opened.
 
     Raises:
-        TopologyError: it is not a file, cannot be read, is too large (then ``remedy`` is told), or
-            is another one than ``sha256``, in hexadecimal, names.
+        TopologyError: it is not a file, or too large; then ``remedy`` is told.
+        OSError, ValueError: it cannot be read.
     """
     path = Path(name)
-    try:
-        if path.exists() and not path.is_file():
-            raise OSError(0, "it is not a file")
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        remedy = "Give the path of a file, relative to the scenario or machine that names it."
-        raise TopologyError(f"cannot be read: {why}. {remedy}", name) from None
+    if path.exists() and not path.is_file():
+        raise TopologyError("is not a file. Give the path of one.", name)
+    with path.open("rb") as file:
+        content = file.read(most + 1)
     if len(content) > most:
         raise TopologyError(f"must have at most {most >> 20} MiB. {remedy}", name)
-    if sha256 not in (None, hashlib.sha256(content).hexdigest()):
-        rule = "is no longer the file that sha256 names. Remove sha256 to use the new one."
-        raise TopologyError(rule, name)
     return content
 
 

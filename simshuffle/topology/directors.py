@@ -64,6 +64,10 @@ class Directors(Spec):
         found = f"{sets * count} switches x {links} links"
         return problem("directors", rule, found, "Use more line_ports, or leave directors out.")
 
+    def told(self, count: int, links: int, sets: int = 1) -> str:
+        """What a director is made of, for people."""
+        return f"{self.lines(count, links, sets)} line and {self.fabric_modules} fabric modules"
+
     def add(
         self,
         graph: Graph,

@@ -77,6 +77,17 @@ class Dln(Populated):
     def _links_of(self, distance: int) -> int:
         return self.switches // 2 if 2 * distance == self.switches else self.switches
 
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        # each of the two cuts of the ring is crossed by as many links as their distance
+        middle = sum(d * 2 * self._links_of(d) // self.switches for d in self.distances)
+        told = ", ".join(map(str, self.distances))
+        return self._told(
+            self.switches,
+            f"linked at the distances {told} along the ring",
+            bisection=middle * self.link_bandwidth,
+        )
+
     def build(self, graph: Graph) -> None:
         """Add switches ``s0`` and hosts ``h0000``."""
         names = [f"s{i}" for i in range(self.switches)]

@@ -14,8 +14,8 @@ from pydantic import Field
 from simshuffle.spec.record import Bandwidth, Few, Seconds
 from simshuffle.topology.base import problem
 from simshuffle.topology.graph import Graph, add_switch, connect
-from simshuffle.topology.hyperx import mesh_links, meshes, places
-from simshuffle.topology.populated import Each, Populated, Shape, of_each
+from simshuffle.topology.hyperx import mesh_bisection, mesh_links, meshes, places
+from simshuffle.topology.populated import Each, Populated, Shape, of, of_each
 
 
 class Grouped(Populated):
@@ -97,6 +97,21 @@ class Grouped(Populated):
     def _local_cable(self) -> dict[str, Any]:
         return {**self._cable, "bandwidth": self.local_bandwidth or self.link_bandwidth}
 
+    @property
+    def _between_halves(self) -> float:
+        """Bytes/s from one half of the groups to the other."""
+        half = self.num_groups // 2
+        links = half * (self.num_groups - half) * self.links_between_groups
+        return links * (self.global_bandwidth or self.link_bandwidth)
+
+    @property
+    def _global_told(self) -> str:
+        unused = self._global_ports - self.links_between_groups * (self.num_groups - 1)
+        idle = (
+            f", {unused} of {self._global_ports} global ports of a group unused" if unused else ""
+        )
+        return f"{of(self.links_between_groups, 'global link')} between every two groups{idle}"
+
     def _add_global_links(self, graph: Graph, gateways: list[list[str]]) -> None:
         """Link groups, of which the names of the switches with global links are given."""
         bandwidth = self.global_bandwidth or self.link_bandwidth
@@ -172,6 +187,20 @@ class Dragonfly(Grouped):
         """In every dimension a full mesh in each row."""
         return mesh_links(self._shape, self._links)
 
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        middle, told = self._between_halves, self._global_told
+        if self.num_groups == 1:
+            local = self.local_bandwidth or self.link_bandwidth
+            middle = mesh_bisection(self._shape, self._links) * local
+            told = "global ports unused"
+        return self._told(
+            self.switches_with_hosts,
+            f"{of(self.num_groups, 'group')} of {self.gateways} switches",
+            told,
+            bisection=middle,
+        )
+
     def build(self, graph: Graph) -> None:
         """Add switches ``g0.s3``, or ``g0.s3.1`` by their places in a group, and hosts
         ``h0000``."""
@@ -221,6 +250,22 @@ class DragonflyPlus(Grouped):
     def links_in_group(self) -> int:
         """Between all leaf and all spine switches."""
         return self.leaf_switches * self.spine_switches * self.leaf_spine_links
+
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        middle, told = self._between_halves, self._global_told
+        if self.num_groups == 1:
+            # each spine switch is linked to as many leaf switches in one half as in the other
+            local = self.local_bandwidth or self.link_bandwidth
+            middle, told = self.links_in_group * local / 2, "global ports unused"
+        each = self.leaf_switches + self.spine_switches
+        return self._told(
+            self.num_groups * each,
+            f"{of(self.num_groups, 'group')} of {self.leaf_switches} leaf and"
+            f" {self.spine_switches} spine switches",
+            told,
+            bisection=middle,
+        )
 
     def build(self, graph: Graph) -> None:
         """Add switches ``g0.leaf1`` and ``g0.spine2``, and hosts ``h0000``."""

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Seconds, Sourced, whole_as_float
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect, problem
 from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
@@ -100,10 +101,13 @@ class FatTree(Sourced, Interconnect):
             remedy = "Write for example ports: 40, hosts: 64, taper: 2, rails: 2."
             raise problem(missing, rule, "none", remedy)
         if self.levels > 1 and not math.isclose(self.uplinks * self.taper, self.arity):
-            raise ValueError("taper must divide the arity into a whole number of links up")
+            raise PydanticCustomError(
+                "taper", "taper must divide the arity into a whole number of links up"
+            )
         if self.num_hosts * self.rails > min(MOST_HOSTS, self.arity ** (self.levels - 1) * 4096):
-            raise ValueError(
-                "a tree of this arity and these levels has too many hosts; give fewer as hosts"
+            raise PydanticCustomError(
+                "hosts",
+                "a tree of this arity and these levels has too many hosts; give fewer as hosts",
             )
 
     def _check_ports(self) -> None:
@@ -243,6 +247,32 @@ class FatTree(Sourced, Interconnect):
         if top and self.directors:
             return self.directors.problem(children, parallel) is None
         return children * parallel <= (self._ports if top else self._ports // 2)
+
+    def structure(self) -> str:
+        """The switches of a tree described by its ports; empty for a k-ary n-tree."""
+        if self.ports is None:
+            return ""
+        links = self.links()
+        if len(links) == 1:
+            return f"1 switch with {self.num_hosts * self.rails} of {self.ports} ports in use"
+        unused = self.ports - self.hosts_per_leaf - self.uplinks
+        idle = f", {unused} of {self.ports} ports unused" if unused else ""
+        nodes, width = self._leaves_of_a_rail, 1
+        tiers = [
+            f"{nodes * self.rails} leaf switches with {self.hosts_per_leaf} links down and"
+            f" {self.uplinks} up{idle}"
+        ]
+        for level, upper in enumerate(links[1:], 2):
+            top = level == len(links)
+            nodes, width = (1 if top else -(-nodes // upper.children)), width * upper.parents
+            count = width * (1 if top else nodes * self.rails)
+            switches = f"{count} {self._tier(level)} switch{'es' * (count > 1)}"
+            if top and self.directors:
+                switches += f" of {self.directors.told(upper.children, upper.parallel)}"
+            tiers.append(f"{switches}, {of(upper.parallel, 'link')} to each one below")
+        up = self.num_hosts * self.rails * self.uplinks / self.hosts_per_leaf
+        bisection = readable(up * self.link_bandwidth, Dimension.BANDWIDTH)
+        return "; ".join((*tiers, f"bisection about {bisection} both ways together"))
 
     @property
     def height(self) -> int:

@@ -47,6 +47,12 @@ class HyperX(Populated):
         """In every dimension a full mesh in each row."""
         return mesh_links(self.shape, of_each(self.links, "links", len(self.shape)))
 
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        links = of_each(self.links, "links", len(self.shape))
+        middle = mesh_bisection(self.shape, links) * self.link_bandwidth
+        return self._told(self.switches_with_hosts, bisection=middle)
+
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0`` by their coordinates, and hosts ``h0000``."""
         names = {place: f"s{'.'.join(map(str, place))}" for place in places(self.shape)}
@@ -75,3 +81,12 @@ def mesh_links(shape: list[int], links: list[int]) -> int:
     """Links of `meshes`, with so many in each dimension."""
     count = math.prod(shape)
     return sum(count * (size - 1) // 2 * n for size, n in zip(shape, links, strict=True))
+
+
+def mesh_bisection(shape: list[int], links: list[int]) -> int:
+    """Links of `meshes` between two halves of the grid, cut where they are fewest (Ahn et al.)."""
+    count = math.prod(shape)
+    return min(
+        n * (size // 2) * -(-size // 2) * (count // size)
+        for size, n in zip(shape, links, strict=True)
+    )

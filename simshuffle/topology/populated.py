@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Few, Seconds, Sourced
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect, problem
 from simshuffle.topology.graph import Graph, add_host, connect
 
@@ -110,6 +111,18 @@ class Populated(Sourced, Interconnect):
             add_host(graph, name)
             switch = switches[host * len(switches) // self.num_hosts]
             connect(graph, name, switch, links=self.hcas_per_host, **self._cable)
+
+    def _told(self, count: int, *more: str, bisection: float) -> str:
+        """What `structure` says of so many switches, and of the bytes/s that cross the middle in
+        one direction."""
+        text = readable(2 * bisection, Dimension.BANDWIDTH)
+        return "; ".join(
+            (
+                f"{count} switches, {of(self.switch_links, 'link')} between them",
+                *more,
+                f"bisection about {text} both ways together",
+            )
+        )
 
 
 def of(count: int, thing: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from simshuffle.spec.record import MOST_HOSTS, Bandwidth, Count, Few, Seconds, Sourced
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect, ScaleUp, problem
 from simshuffle.topology.fat_tree import MOST_PORTS, ROUNDING, Taper
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
@@ -212,6 +213,28 @@ class RailOptimised(Sourced, Interconnect):
             for leaf in range(self._leaves_of_a_pod)
             if pod < self.pods - 1 or leaf * self._hosts_per_leaf < last
         ]
+
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        leaves, spines = len(self._leaves), self.num_blocks * self.num_spines
+        both = min(self.num_hosts * self.rails, leaves * self.uplinks)
+        each = "" if self.num_blocks == 1 else f", {self.num_spines} of each {self.spine_layout}"
+        told = [
+            f"{leaves} leaf switch{'es' * (leaves > 1)} with up to {self._hosts_per_leaf} links"
+            f" down and {self.uplinks} up",
+            f"{of(spines, 'spine')}{each}, {of(self._spine_links, 'link')} to each leaf switch",
+        ]
+        if self.num_cores:
+            links = of(self._core_links, "link")
+            count = self.num_cores * self.num_spines
+            told.append(f"{of(count, 'core')}, {links} to each spine below")
+            if self.spine_layout == "pod":
+                both = min(both, spines * self.num_cores * self._core_links)
+        if self.scale_up is not None:
+            count = -(-self.num_hosts // self.scale_up.hosts)
+            told.append(f"{of(count, 'scale-up domain')} of up to {self.scale_up.hosts} hosts")
+        middle = readable(both * self.link_bandwidth, Dimension.BANDWIDTH)
+        return "; ".join((*told, f"bisection about {middle} both ways together"))
 
     def build(self, graph: Graph) -> None:
         """Add switches ``pod0.rail1.leaf0``, rail by rail, ``spine0``, ``rail1.spine0`` or

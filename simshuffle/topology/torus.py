@@ -68,6 +68,12 @@ class Torus(Populated):
             for size, links, closed in self._dimensions
         )
 
+    def structure(self) -> str:
+        """See `Interconnect.structure`."""
+        count = self.switches_with_hosts
+        middle = min(links * (1 + closed) * (count // n) for n, links, closed in self._dimensions)
+        return self._told(count, bisection=middle * (self.grid_bandwidth or self.link_bandwidth))
+
     def build(self, graph: Graph) -> None:
         """Add switches ``s0.0.0`` by their coordinates, and hosts ``h0000``."""
         at = list(places(self.shape))

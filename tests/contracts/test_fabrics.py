@@ -95,6 +95,13 @@ def bisection(topology: Any) -> float:
     return 2 * least
 
 
+def told(topology: Any) -> float:
+    """The bisection of `structure`, GB/s."""
+    text = topology.structure().split("bisection about ")[1].split(" both ways")[0]
+    value, unit = text.split()
+    return float(value) * {"GB/s": 1.0, "TB/s": 1e3}[unit]
+
+
 def problem(topology: dict[str, Any]) -> Any:
     """The only problem of a cluster with that topology."""
     raw = ABCI.model_dump(mode="json", exclude_none=True)
@@ -125,6 +132,7 @@ def test_full_dragonfly(p: int, a: int, h: int) -> None:
     )
     assert set(between.values()) == {1} and len(between) == g * (g - 1) // 2
     assert diameter(topology) == 3
+    assert told(topology) == pytest.approx(2 * (g // 2) * (g - g // 2) * LINK)
 
 
 def test_groups_of_a_dragonfly_look_alike() -> None:
@@ -174,6 +182,9 @@ def test_links_of_a_dragonfly_have_their_own_bandwidth_and_length() -> None:
         ("host", 12.5e9, pytest.approx(26e-9)),
         local,
     ]
+    # 8 ports of a group for 2 other groups: 4 links each; 1 x 2 pairs of groups across the middle
+    assert told(topology) == pytest.approx(2 * 2 * 4 * 50)
+    assert "4 global links between every two groups;" in topology.structure()
 
 
 def test_aries() -> None:
@@ -188,6 +199,8 @@ def test_aries() -> None:
     small = {**aries, "group_shape": [3, 2]}
     assert diameter(dragonfly(**small, groups=1)) == 2
     assert diameter(dragonfly(**small)) == 5
+    # 96 routers: cut between chassis 3 x 3 pairs x 16 x 3 links, in the chassis 8 x 8 x 6
+    assert told(topology) == pytest.approx(2 * 8 * 8 * 6 * LINK)
 
 
 @pytest.mark.parametrize(("groups", "a", "h"), [(2, 4, 1), (4, 3, 1), (2, 5, 2), (4, 3, 2)])
@@ -195,8 +208,10 @@ def test_a_dragonfly_is_cut_between_its_groups(groups: int, a: int, h: int) -> N
     """(g / 2)^2 pairs of groups, each with floor(a h / (g - 1)) links; no other halves have fewer
     links between them."""
     topology = dragonfly(switches_per_group=a, global_links_per_switch=h, groups=groups)
-    assert bisection(topology) == pytest.approx(
-        2 * (groups // 2) ** 2 * (a * h // (groups - 1)) * LINK
+    assert (
+        told(topology)
+        == pytest.approx(2 * (groups // 2) ** 2 * (a * h // (groups - 1)) * LINK)
+        == pytest.approx(bisection(topology))
     )
 
 
@@ -249,12 +264,18 @@ def test_full_dragonfly_plus(p: int, leaf: int, spine: int, h: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "spine", "h", "across"), [(2, 2, 1, 2), (2, 2, 2, 4), (4, 2, 2, 4)]
+    ("groups", "spine", "h", "across"), [(2, 2, 1, 2), (2, 2, 2, 4), (4, 2, 2, 4), (1, 2, 3, 3)]
 )
 def test_bisection_of_dragonfly_plus(groups: int, spine: int, h: int, across: int) -> None:
-    """Two groups: all s h links; four: 2 x 2 pairs of one link (4 ports for 3 groups)."""
-    topology = dragonfly_plus(groups=groups, spine_switches=spine, global_links_per_switch=h)
-    assert bisection(topology) == pytest.approx(2 * across * LINK)
+    """Two groups: all s h links; four: 2 x 2 pairs of one link (4 ports for 3 groups). One group is
+    a fat tree: each of 2 spines gives 3 of its 6 links to either half of 6 hosts: 3 x 2 / 2."""
+    more = {"leaf_switches": 3, "hosts_per_switch": 2} if groups == 1 else {}
+    topology = dragonfly_plus(
+        groups=groups, spine_switches=spine, global_links_per_switch=h, **more
+    )
+    assert told(topology) == pytest.approx(2 * across * LINK)
+    if groups > 1:
+        assert bisection(topology) == pytest.approx(2 * across * LINK)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +318,7 @@ def test_torus(shape: Any, wrap: Any, links: Any, edges: int, far: int, across: 
     assert topology.num_hosts == graph.number_of_nodes() == np.prod(shape)
     assert graph.number_of_edges() == edges == topology.switch_links
     assert diameter(topology) == far
+    assert told(topology) == pytest.approx(2 * across * LINK)
     if topology.num_hosts <= 16:
         assert bisection(topology) == pytest.approx(2 * across * LINK)
 
@@ -366,6 +388,7 @@ def test_hyperx(shape: Any, links: Any, edges: int, across: int) -> None:
     assert graph.number_of_nodes() == np.prod(shape) == topology.num_hosts // 2
     assert graph.number_of_edges() == edges == topology.switch_links
     assert diameter(topology) == len(shape)
+    assert told(topology) == pytest.approx(2 * across * LINK)
     if graph.number_of_nodes() % 2 == 0:
         assert bisection(topology) == pytest.approx(2 * across * LINK)
 
@@ -443,6 +466,7 @@ def test_bisection_of_a_loop_network(shortcuts: Any) -> None:
     opposite switch all lead across."""
     topology = dln(8, shortcuts=shortcuts)
     across = sum(d if d == 4 else 2 * d for d in topology.distances)
+    assert told(topology) == pytest.approx(2 * across * LINK)
     assert bisection(topology) <= 2 * across * LINK
 
 
@@ -567,6 +591,7 @@ def test_three_levels_of_rails(layout: str) -> None:
 )
 def test_bisection_of_rails(change: dict[str, Any], both: int) -> None:
     topology = rail_optimised(**change)
+    assert told(topology) == pytest.approx(both * LINK)
     assert flow_bisection(topology) == pytest.approx(both * LINK)
 
 
@@ -670,6 +695,7 @@ def test_opened_directors_of_abci() -> None:
     assert graph.number_of_edges("r04.fbb0", "spine0.line1") == 4
     assert graph.number_of_edges("r00.fbb1", "spine1.line8") == 4
     assert (closed.height, opened.height) == (2, 3)
+    assert opened.structure() == "every spine director of 24 line and 18 fabric modules"
     below = [
         Counter(frozenset(ends) for ends in topology.graph().edges() if "spine" not in str(ends))
         for topology in (opened, closed)
@@ -725,6 +751,9 @@ def test_opened_directors_of_a_fat_tree() -> None:
     # 4 leaf switches with 4 links up: 2 spines would do by 8 ports each, of 2 links to each; on a
     # line module of 3 ports there is room for one leaf switch with 2 links: 4 of at most 6
     assert tiers(topology) == {"leaf": 4, "line": 2 * 4, "fabric": 2 * 3}
+    assert topology.structure().split("; ")[1] == (
+        "2 spine switches of 4 line and 3 fabric modules, 2 links to each one below"
+    )
     # more hosts than closed spines of 8 ports have room for: 18 leaf switches
     large = switch_tree(8, 72, levels=2, directors=directors)
     assert tiers(large) == {"leaf": 18, "line": 4 * 6, "fabric": 4 * 3}

@@ -1,4 +1,4 @@
-"""The machines below topologies/: switches, cables, diameter, injection, worked out
+"""The machines below topologies/: switches, cables, diameter, injection and bisection, worked out
 by hand, beside what is published of them."""
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Machine:
         cables: by the two tiers that they join.
         steps: links between the two switches with hosts that are farthest apart, on shortest ways.
         injection: TB/s of all hosts together, into the fabric.
+        bisection: TB/s between two halves of the groups, or of the hosts, in one direction.
         ports: in use on the switch with the most.
     """
 
@@ -43,6 +44,7 @@ class Machine:
     cables: dict[tuple[str, str], int]
     steps: int
     injection: float
+    bisection: float
     ports: int
 
 
@@ -56,6 +58,7 @@ MACHINES = {
         {(HOST, LEAF): 4608 * 2, (LEAF, MIDDLE): 512 * 18, (MIDDLE, SPINE): 540 * 18},
         4,
         106.0,
+        53.0,
         36,
     ),
     # RIKEN: 158,976 nodes. A node has 2 + 2 + 2 links in X, Y, Z, 1 in A, 2 in B, 1 in C: of X, Z
@@ -68,6 +71,7 @@ MACHINES = {
         {(HOST, LEAF): 158_976, (LEAF, LEAF): 4 * 158_976 + 158_976 * 22 // 23},
         49,
         6486.2,
+        6912 * 6.8e-3,
         11,
     ),
     # 74 groups x 32 switches; 9408 of 74 x 128 = 9472 nodes; 31 x 32 / 2 cables in a group, 4 of
@@ -80,6 +84,7 @@ MACHINES = {
         {(HOST, LEAF): 9408 * 4, (LEAF, LEAF): 74 * 31 * 16 + 74 * 73 // 2 * 4},
         3,
         940.8,
+        136.9,
         57,
     ),
     # 20 cells of 10 + 10 switches, 2 cables a pair, 10 of every two cells. Kesselheim et al., ISC
@@ -91,6 +96,7 @@ MACHINES = {
         {(HOST, LEAF): 936 * 4, (LEAF, SPINE): 20 * 10 * 10 * 2, (SPINE, SPINE): 190 * 10},
         3,
         93.6,
+        25.0,
         40,
     ),
     # NERSC: 12 cabinets x 128 nodes. 24 groups of 16 switches, 2 cables of every two groups. 8 + 15
@@ -101,6 +107,7 @@ MACHINES = {
         {(HOST, LEAF): 1536 * 2, (LEAF, LEAF): 24 * 15 * 8 + 24 * 23 // 2 * 2},
         3,
         38.4,
+        7.2,
         26,
     ),
     # 15 groups of 6 chassis x 16 routers: 16 x 15 / 2 cables in each of 6 chassis, 3 x 6 x 5 / 2
@@ -112,6 +119,7 @@ MACHINES = {
         {(HOST, LEAF): 5704, (LEAF, LEAF): 15 * (6 * 120 + 16 * 45) + 15 * 14 // 2 * 48},
         4,
         55.3,
+        7 * 8 * 48 * 4.7e-3,
         41,
     ),
     # NVIDIA, DGX A100 SuperPOD: 4 x 56 leaf and 4 x 80 spine switches; 850 switches in all
@@ -122,6 +130,7 @@ MACHINES = {
         {(HOST, LEAF): 4480, (LEAF, MIDDLE): 224 * 20, (MIDDLE, SPINE): 320 * 14},
         4,
         112.0,
+        56.0,
         40,
     ),
     # JSC: 15 and 16 switches a group, 25 groups; 32 x 2 NDR200 down from a leaf switch, 2 NDR up
@@ -137,6 +146,7 @@ MACHINES = {
         },
         3,
         588.4,
+        156.0,
         96,
     ),
     # CSCS: 24 cabinets x 112 nodes. 32 switches each, 8 cables of every two groups. 16 + 31 ports,
@@ -147,6 +157,7 @@ MACHINES = {
         {(HOST, LEAF): 2688 * 4, (LEAF, LEAF): 24 * 31 * 16 + 24 * 23 // 2 * 8},
         3,
         268.8,
+        28.8,
         53,
     ),
     # ALCF: 166 racks x 64 nodes, 2 cables of every two groups; 4 links for the 8 of a host.
@@ -157,6 +168,7 @@ MACHINES = {
         {(HOST, LEAF): 10_624 * 4, (LEAF, LEAF): 166 * 31 * 16 + 166 * 165 // 2 * 2},
         3,
         2124.8,
+        344.5,
         50,
     ),
     # 12 pods x 8 leaf switches, a cable of each to each of 64 spines. 766 x 200 GB/s.
@@ -166,6 +178,7 @@ MACHINES = {
         {(HOST, LEAF): 766 * 8, (LEAF, SPINE): 96 * 64},
         2,
         153.2,
+        76.6,
         128,
     ),
     # NVIDIA, RA-11333-001 V11, Table 4, four units: 127 nodes, 32 leaf and 16 spine switches, 1024
@@ -176,6 +189,7 @@ MACHINES = {
         {(HOST, LEAF): 127 * 8, (LEAF, SPINE): 1024},
         2,
         50.8,
+        25.4,
         64,
     ),
 }
@@ -225,6 +239,13 @@ def test_switches_and_cables(name: str) -> None:
     assert injection == pytest.approx(expected.injection, rel=1e-3)
     used = np.diff(found.neighbours[0])[found.of_kind("switch")]
     assert used.max() == expected.ports
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_bisection(name: str) -> None:
+    """What `check --full` says is that of both ways together."""
+    told = machine(name).topology.structure().split("bisection about ")[1].split(" TB/s")[0]
+    assert float(told) / 2 == pytest.approx(MACHINES[name].bisection, rel=0.05)
 
 
 @pytest.mark.parametrize("name", sorted(set(MACHINES) - {"fugaku"}))
@@ -348,6 +369,8 @@ def test_a_torus_has_links_of_two_speeds() -> None:
     hosts = of_hosts(found)
     assert set(found.bandwidth[hosts].tolist()) == {4e9}
     assert set(found.bandwidth[~hosts].tolist()) == {1e9}
+    # cut across Y, B's rings, or any other: 144 routers in all; Y is a line of two
+    assert "bisection about 144 GB/s both ways" in GRIDS["Tofu-D"].structure()
 
 
 @pytest.mark.parametrize("name", ["frontier", "piz-daint", "jupiter", "summit", "alps"])

@@ -368,6 +368,8 @@ def test_superpods_have_the_published_counts(
     found = cables(graph)
     assert found.pop(frozenset(("host", "leaf"))) == 8 * hosts
     assert list(found.values()) == between_switches
+    for tier, count in switches.items():
+        assert f"{count} {tier} switches" in topology.structure()
 
 
 def test_a_tree_by_hand() -> None:
@@ -384,6 +386,9 @@ def test_a_tree_by_hand() -> None:
     assert list(graph.neighbors("h0000")) == ["leaf.0", "leaf.3"]
     assert list(graph.neighbors("h0026")) == ["leaf.1", "leaf.4"]
     assert list(graph.neighbors("h0063")) == ["leaf.2", "leaf.5"]
+    structure = topology.structure()
+    assert "6 leaf switches with 26 links down and 13 up, 1 of 40 ports unused" in structure
+    assert "bisection about 800 GB/s" in structure  # 64 x 2 x 12.5 GB/s / 2
     table = ForwardingTable(graph)
     ports = [table.endpoints(host) for host in ("h0000", "h0001", "h0063")]
     near, far, across = (
@@ -398,9 +403,12 @@ def test_a_tree_by_hand() -> None:
 
 
 def test_check_says_what_the_tree_is_made_of() -> None:
+    assert switch_tree(12, 5, rails=2).structure() == "1 switch with 10 of 12 ports in use"
+    assert fat_tree(2, 4).structure() == ""
     plain = {"sweep": {}, "workload.exchange": "local_shuffle"}
     told = derived(load_scenario("quickstart", {**plain, "cluster": "a100-fat-tree"}))
-    assert told["network"] == "6 leaf, 13 spine switches, 78 cables between them"
+    assert told["network"].startswith("6 leaf switches with 26 links down and 13 up, 1 of 40 ports")
+    assert "network" not in derived(load_scenario("quickstart", plain))
 
 
 def test_parallel_links_to_few_spines() -> None:
@@ -442,6 +450,8 @@ def test_tree_of_switches(topology: FatTree) -> None:
         if tier == "level2":
             down = sum(graph.nodes[n]["tier"] == "leaf" for _, n in graph.edges(switch))
             assert graph.degree(switch) - down >= down
+    found = tiers(graph)
+    assert all(f"{count} {tier} switch" in t.structure() for tier, count in found.items())
 
 
 @pytest.mark.parametrize(
