@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, model_validator
 
-from simshuffle.errors import refuse
+from simshuffle.errors import InputError, Problem
 from simshuffle.network import analytic
 from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.network.flows import Flows, Links, Outcome
@@ -161,7 +161,8 @@ class Packet(Spec):
     def _buffer_holds_a_packet(self) -> Packet:
         if int(self.port_buffer) < ceil(self.mtu):
             rule = f"must hold at least one packet of mtu = {self.mtu:g} B"
-            refuse("port_buffer", rule, f"{self.port_buffer:g} B", "Raise port_buffer.")
+            given = f"{self.port_buffer:g} B"
+            raise InputError(Problem("port_buffer", rule, given, "Raise port_buffer."))
         return self
 
     def finish_times(self, links: Links, flows: Flows, progress: Progress | None = None) -> Outcome:
