@@ -59,11 +59,18 @@ class Survey:
         """How many cables of each bandwidth (bytes/s in each direction) join two tiers, that nearer
         to the hosts first."""
         cabling = self.fabric.cabling
-        rank = {tier: i for i, tier in enumerate(self.nodes)}
+        tiers = list(self.nodes)
+        rank = {tier: i for i, tier in enumerate(tiers)}
+        low, high = np.sort(np.array([rank[of] for of in cabling.tiers])[cabling.ends], axis=1).T
+        rates, rate = np.unique(cabling.bandwidth, return_inverse=True)
+        # one number for each two tiers and bandwidth, which is taken apart again below
+        number = (low * len(tiers) + high) * len(rates) + rate
+        known, first, counts = np.unique(number, return_index=True, return_counts=True)
         found: dict[tuple[str, ...], Counter[float]] = {}
-        for (a, b), rate in zip(cabling.ends.tolist(), cabling.bandwidth.tolist(), strict=True):
-            pair = sorted((cabling.tiers[a], cabling.tiers[b]), key=rank.__getitem__)
-            found.setdefault(tuple(pair), Counter())[rate] += 1
+        for of in np.argsort(first).tolist():
+            pair, which = divmod(int(known[of]), len(rates))
+            names = (tiers[pair // len(tiers)], tiers[pair % len(tiers)])
+            found.setdefault(names, Counter())[float(rates[which])] = int(counts[of])
         return {pair: found[pair] for pair in sorted(found, key=lambda of: [rank[t] for t in of])}
 
     @cached_property
