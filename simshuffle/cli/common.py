@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
-from simshuffle.scenario.options import assignments, machine_names, result_folders
+from simshuffle.scenario.options import SET, machine_names, result_folders
 from simshuffle.spec.library import is_folder
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
@@ -110,10 +110,7 @@ def loaded() -> None:
         gc.set_threshold(LOADED)
 
 
-Set = Annotated[
-    Mapping[str, Any] | None,
-    Option("KEY.PATH=VALUE", "Set a value of the scenario.", "--set", read=assignments, many=True),
-]
+Set = Annotated[Mapping[str, Any] | None, SET]
 AsJson = Annotated[
     bool, Option("", "Print the tables as JSON on standard output, and nothing else.")
 ]

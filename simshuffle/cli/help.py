@@ -15,8 +15,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import detail, say, set_volume
-from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.study.options import COMMAND_LINE, Argument, Field, Option, Words, plain_type, words
+from simshuffle.errors import InputError, Problem
+from simshuffle.study.options import (
+    COMMAND_LINE,
+    Argument,
+    Field,
+    Option,
+    Words,
+    plain_type,
+    refused,
+    words,
+)
 from simshuffle.study.registry import APART
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
@@ -136,11 +145,7 @@ def _read(field: Field, given: Any) -> Any:
     """What the words of an option say. Raises an InputError if they are none that it takes."""
     option = field.option
     if option.choices and not option.many and given not in (None, *option.choices):
-        rule, remedy = (
-            f"must be {' or '.join(option.choices)}",
-            "Write one of them, or leave it out.",
-        )
-        refuse(field.flag, rule, repr(given), remedy, COMMAND_LINE)
+        raise InputError(refused(field, "", given), COMMAND_LINE)
     return given if option.read is None or given in (None, []) else option.read(given)
 
 

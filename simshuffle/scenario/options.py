@@ -106,16 +106,14 @@ ScenarioNames = Annotated[
         python="Scenario | str | Path | Sequence[Scenario | str | Path]",
     ),
 ]
-Set = Annotated[
-    Mapping[str, Any],
-    Option(
-        "KEY.PATH=VALUE",
-        "Set a value of the scenario.",
-        flag="--set",
-        read=assignments,
-        many=True,
-    ),
-]
+SET = Option(
+    "KEY.PATH=VALUE",
+    "Set a value of the scenario.",
+    flag="--set",
+    read=assignments,
+    many=True,
+)
+Set = Annotated[Mapping[str, Any], SET]
 
 
 def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:

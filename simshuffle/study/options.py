@@ -163,14 +163,14 @@ def filled(record: type[OptionsT], values: Mapping[str, Any], source: str) -> Op
         problems = []
         for of in error.errors():
             rule = of["msg"].removeprefix("Input ").removeprefix("Value error, ")
-            problems.append(_refused(fields[str(of["loc"][0])], rule, of["input"]))
+            problems.append(refused(fields[str(of["loc"][0])], rule, of["input"]))
         raise as_asked(InputError(problems, COMMAND_LINE), source) from None
     if problems := [of for field in fields.values() for of in _problems(field, made)]:
         raise as_asked(InputError(problems, COMMAND_LINE), source)
     return made
 
 
-def _refused(field: Field, rule: str, value: Any) -> Problem:
+def refused(field: Field, rule: str, value: Any) -> Problem:
     """A value of a field that does not obey ``rule``, or is none of its choices."""
     remedy = "Give a value that obeys the rule."
     if choices := field.option.choices:
@@ -185,7 +185,7 @@ def _problems(field: Field, made: Options) -> Iterator[Problem]:
         if value is None:
             continue
         if option.choices and value not in option.choices:
-            yield _refused(field, "", value)
+            yield refused(field, "", value)
         if (low is not None and not value >= low) or (high is not None and not value <= high):
             rule = f"must be at least {low:g}" if high is None else f"must be {low:g} to {high:g}"
             yield Problem(field.flag, rule, repr(value)[:60], "Give a value in that range.")
