@@ -46,7 +46,7 @@ class _Reduced(Spec):
     allreduce: Allreduce
 
 
-class _Machine(Spec):
+class Machine(Spec):
     """What a bench is made of, where there is no scenario."""
 
     cluster: Cluster
@@ -106,33 +106,43 @@ def bench(
     gives what is left out, or '' for the scenario's; then ``allreduce`` sets keys of it. Hosts and
     GPUs are those of the scenario, or all, if None. Raises an InputError if there is no such file,
     or a value is not valid, or there are too few GPUs."""
-    path, is_machine = _found(name)
-    of: _Machine | Scenario
-    if is_machine:
-        of = machine = _machine(path, values)
-        world_size, plain, label = machine.cluster.num_gpus, by_kind("nccl"), machine.cluster.name
+    of, cluster, world_size = ranks_of(name, values, hosts, gpus_per_host)
+    if isinstance(of, Machine):
+        plain, label = by_kind("nccl"), of.cluster.name
     else:
-        of = scenario = load_scenario(path, values)
-        world_size, label = scenario.world_size, scenario.name
-        plain = scenario.workload.allreduce.model_dump(mode="json", exclude_none=True)
+        plain = of.workload.allreduce.model_dump(mode="json", exclude_none=True)
+        label = of.name
+    chosen = _allreduce(
+        completed(_named(algorithm) if algorithm else plain, cluster), allreduce or {}
+    )
+    made = Bench(
+        label, cluster, chosen.over(cluster.hcas_per_domain), of.network, of.seed, world_size
+    )
+    if problems := allreduce_problems(cluster, made.allreduce):
+        raise ScenarioError(problems, name)
+    return made
+
+
+def ranks_of(
+    name: str, values: Mapping[str, Any], hosts: int | None, gpus_per_host: int | None
+) -> tuple[Machine | Scenario, Cluster, int]:
+    """The scenario or machine of that name with ``values`` set, its cluster with so many GPUs on
+    every host, and how many ranks there are; raises as `bench`."""
+    path, is_machine = _found(name)
+    of: Machine | Scenario
+    of = _machine(path, values) if is_machine else load_scenario(path, values)
     cluster = of.cluster
+    world_size = cluster.num_gpus if isinstance(of, Machine) else of.world_size
     if hosts is not None or gpus_per_host is not None:
         hosts = cluster.hosts_for(world_size) if hosts is None else hosts
         cluster = cluster if gpus_per_host is None else _with_gpus(cluster, gpus_per_host)
         world_size = hosts * cluster.host.gpus
-    if algorithm:
-        plain = _named(algorithm)
-    chosen = _allreduce(completed(plain, cluster), allreduce or {})
-    made = Bench(
-        label, cluster, chosen.over(cluster.hcas_per_domain), of.network, of.seed, world_size
-    )
     if world_size < 2:
-        rule = "an allreduce needs 2 ranks or more"
+        rule = "a collective needs 2 ranks or more"
         raise ScenarioError(Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name)
-    problems = cluster_problems(cluster, world_size)
-    if problems := [*problems, *allreduce_problems(cluster, made.allreduce)]:
+    if problems := cluster_problems(cluster, world_size):
         raise ScenarioError(problems, name)
-    return made
+    return of, cluster, world_size
 
 
 def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
@@ -157,9 +167,9 @@ def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
     return {key: value for key, value in known.items() if key in needed} | dict(plain)
 
 
-def sizes(text: str) -> tuple[float, ...]:
+def sizes(text: str, element: int = ELEMENT) -> tuple[float, ...]:
     """Bytes of buffers, from a list such as '8 B,1 MiB'. Raises an InputError if one of them is no
-    size, or holds no whole number of elements."""
+    size, or holds no whole number of elements of ``element`` bytes."""
     found, problems = [], []
     for part in map(str.strip, text.split(",")):
         try:
@@ -167,8 +177,8 @@ def sizes(text: str) -> tuple[float, ...]:
         except UnitError as error:
             problems.append(Problem("--sizes", f"a size {error}", repr(part)))
             continue
-        if nbytes <= 0 or nbytes % ELEMENT:
-            rule = f"a buffer holds one or more floats of {ELEMENT} B"
+        if nbytes <= 0 or nbytes % element:
+            rule = f"a buffer holds one or more elements of {element} B"
             problems.append(Problem("--sizes", rule, repr(part), "Write for example 8 B."))
         found.append(nbytes)
     if problems:
@@ -191,10 +201,10 @@ def _found(name: str) -> tuple[Path, bool]:
     return path, isinstance(first, dict) and "topology" in first
 
 
-def _machine(path: Path, values: Mapping[str, Any]) -> _Machine:
+def _machine(path: Path, values: Mapping[str, Any]) -> Machine:
     plain, problems, _ = resolve({"cluster": str(path.resolve())}, values, path.parent)
     plain.pop("sweep", None)  # which `resolve` adds
-    machine, found = validated(plain, _Machine)
+    machine, found = validated(plain, Machine)
     problems += unreported(found, problems)
     if problems or machine is None:
         raise ScenarioError(problems, str(path))

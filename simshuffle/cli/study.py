@@ -24,12 +24,17 @@ from simshuffle.cli.common import (
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import any_of, assigned, machine_names, scenario_names
-from simshuffle.study.options import Argument, Option, words
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from simshuffle.alltoall import AlltoallTable
+    from simshuffle.collective import Measurement
     from simshuffle.network.replay import Replay
+
+KINDS = ("allreduce", "alltoall")
+"""Of collectives that are simulated alone."""
 
 app = typer.Typer()
 
@@ -39,6 +44,7 @@ app = typer.Typer()
     "Simulate",
     "simshuffle study collective abci --hosts 4 --sizes '8 B,1 MiB,256 MiB'",
     "simshuffle study collective quickstart --algorithm tree --to markdown",
+    "simshuffle study collective abci --hosts 32 --kind alltoall --algorithm linear,pairwise",
 )
 def collective(
     name: Annotated[
@@ -49,6 +55,9 @@ def collective(
             complete=any_of(scenario_names, machine_names),
         ),
     ],
+    kind: Annotated[
+        str, Option("KIND", "allreduce or alltoall.", complete=words("allreduce", "alltoall"))
+    ] = "allreduce",
     hosts: Annotated[
         int | None, Option("N", "Hosts. Default: the scenario's, or all of the machine.", low=1)
     ] = None,
@@ -56,14 +65,20 @@ def collective(
         int | None, Option("N", "GPUs of each host. Default: all.", low=1)
     ] = None,
     sizes: Annotated[
-        str | None, Option("SIZE,...", "Of the buffer. Default: 8 B to 1 GiB in powers of two.")
+        str | None,
+        Option(
+            "SIZE,...",
+            "Of the buffer, or of what a rank sends to each other. Default: powers of two, 8 B to"
+            " 1 GiB or 1 B to 1 MiB.",
+        ),
     ] = None,
     algorithm: Annotated[
         str,
         Option(
             "KIND[:KEY=VALUE,...]",
             "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left"
-            " out is of NCCL's table, and what the links carry.",
+            " out is of NCCL's table, and what the links carry. Of an alltoall one or more of"
+            " default (Open MPI's choice), linear, linear_sync, pairwise, bruck.",
             complete=words(place="simshuffle.allreduce:Allreduce"),
         ),
     ] = "",
@@ -82,26 +97,39 @@ def collective(
     ] = False,
     to: To = None,
 ) -> None:
-    """Simulate an allreduce alone, by the size of its buffer.
+    """Simulate an allreduce or all-to-all alone, by the size of its buffer.
 
-    Printed as all_reduce_perf of nccl-tests does; `simshuffle machine calibrate` reads it."""
+    Printed as all_reduce_perf of nccl-tests or osu_alltoall does; `simshuffle machine calibrate`
+    reads it."""
+    from simshuffle.alltoall import SIZES as PAIRS
+    from simshuffle.alltoall import algorithms, alltoall
     from simshuffle.collective import SIZES, bench, measure
     from simshuffle.collective import sizes as read_sizes
 
     check_format(json, to)
-    wanted = SIZES if sizes is None else read_sizes(sizes)
-    chosen = (set_ or {}, algorithm, allreduce)
-    made = bench(name, *chosen, hosts=hosts, gpus_per_host=gpus_per_host)
-    with share_progress("allreduce") as progress:
-        measured = measure(made, wanted, progress)
-    for note in measured.notes:
+    if kind not in KINDS:
+        refuse("--kind", f"must be {' or '.join(KINDS)}", repr(kind), "Choose one.", COMMAND_LINE)
+    wanted = None if sizes is None else read_sizes(sizes, 4 if kind == "allreduce" else 1)
+    where = {"hosts": hosts, "gpus_per_host": gpus_per_host}
+    with share_progress(kind) as progress:
+        if kind == "alltoall":
+            if allreduce:
+                rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
+                refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)
+            chosen = algorithms(algorithm)
+            found: AlltoallTable | Measurement
+            found = alltoall(name, set_ or {}, chosen, wanted or PAIRS, progress=progress, **where)
+        else:
+            made = bench(name, set_ or {}, algorithm, allreduce, **where)
+            found = measure(made, wanted or SIZES, progress)
+    for note in found.notes:
         say(note)
     if json:
-        print_json(measured.as_json())
+        print_json(found.as_json())
     elif to:
-        print_parts([measured.table(), *measured.notes], to)
+        print_parts([found.table(), *found.notes], to)
     else:
-        typer.echo("\n".join(measured.lines()))
+        typer.echo("\n".join(found.lines()))
 
 
 @command(

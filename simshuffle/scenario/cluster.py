@@ -14,7 +14,7 @@ from simshuffle.routing import Routing
 from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.record import Bandwidth, Count, Fraction, Keyed, Seconds, Sourced, Spec
+from simshuffle.spec.record import Bandwidth, Count, Fraction, Keyed, NBytes, Seconds, Sourced, Spec
 from simshuffle.topology import Topology
 from simshuffle.topology.cabling import Cabling
 from simshuffle.topology.faults import with_faults
@@ -56,19 +56,43 @@ class Host(Sourced):
 
 
 class MessagePassing(Sourced):
-    """What the message layer costs the exchange.
+    """What the message layer costs the exchange; the last four what a message costs the host, which
+    an all-to-all alone and the study of congestion count (docs/alltoall.md).
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
         stream_bandwidth: of one message at most; if left out, only links limit it.
+        overhead: of the sender and receiver of one message together: LogGP's two o.
+        copy_bandwidth: bytes/s at which both together copy what is sent eagerly.
+        copy_limit: bytes from which on an HCA reads a message where it lies, which costs the host
+            no more than copying so many bytes.
+        eager_limit: bytes from which on the receiver is asked first (rendezvous).
     """
 
     default_sources: ClassVar[dict[str, str]] = {
-        "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate"
+        "latency": "default: half a round trip of MPI over InfiniBand (1.0-1.3 us), estimate",
+        "overhead": "default: estimate, between 0.26 us of MareNostrum 5 and 0.9 us of Leonardo",
+        "copy_bandwidth": "default: UCX's own estimate, 0.245 ns/B (openucx/ucx, pull 6162)",
+        "copy_limit": "default: 2,008 to 2,154 B (openucx/ucx, pulls 6162 and 7950)",
+        "eager_limit": "default: segments of 8,247 B (openucx/ucx, issue 11097), estimate",
     }
 
     latency: Seconds = 1.3e-6
     stream_bandwidth: Bandwidth | None = None
+    overhead: Seconds = 0.5e-6
+    copy_bandwidth: Bandwidth = 4.1e9
+    copy_limit: NBytes = 2048
+    eager_limit: NBytes = 8192
+
+    def host_seconds(self, nbytes: float) -> float:
+        """What a message of ``nbytes`` bytes takes of its sender and receiver together (s)."""
+        messages = 1 + (nbytes >= self.eager_limit)  # the request is a message too
+        return messages * self.overhead + min(nbytes, self.copy_limit) / self.copy_bandwidth
+
+    def trips(self, nbytes: float) -> int:
+        """How often a message of ``nbytes`` bytes crosses the network: there, or also the request
+        and the answer to it."""
+        return 3 if nbytes >= self.eager_limit else 1
 
 
 class Cluster(Spec):

@@ -180,7 +180,7 @@ def test_exports_have_the_same_numbers(capsys):
         (["abcd"], "no such scenario or machine, file or name; got 'abcd'. Did you mean 'abci'?"),
         (["abci.yaml"], "no such scenario or machine"),
         (["abci", "--hosts", "2000"], "must not exceed the 4352 GPUs"),
-        (["dgx-spark", "--hosts", "1"], "--hosts: an allreduce needs 2 ranks or more"),
+        (["dgx-spark", "--hosts", "1"], "--hosts: a collective needs 2 ranks or more"),
         (["abci", "--gpus-per-host", "5"], "--gpus-per-host: must not exceed the 4 GPUs"),
         (["abci", "--gpus-per-host", "3"], "--gpus-per-host: gpus must be a multiple of hcas"),
         (["abci", "--sizes", "3 B"], "--sizes: a buffer holds one or more floats"),

@@ -1,7 +1,7 @@
 """What is compared of a task: a training run, simulated or as the closed forms of the oracle have
 it, and numbers as benchmarks measure them.
 
-An allreduce with nothing else on the machine and buffers in GPU memory; reads from a parallel file
+An allreduce or all-to-all with nothing else on the machine, buffers in GPU or host memory; reads from a parallel file
 system while nobody computes and nothing is cached; MLPerf Storage, whose accelerators only pause
 and wait for what hosts read.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from simshuffle.alltoall import algorithms, law_of
 from simshuffle.collective import bench_of
 from simshuffle.errors import InputError, Problem
 from simshuffle.lowering.division import communicators_of, job_of
@@ -36,6 +37,7 @@ INPUT = "input"
 """What a group does to give its members their part of the samples, which reports of compute and
 communication leave out."""
 ALLREDUCE = ("time", "bus bandwidth", "algorithm bandwidth")
+ALLTOALL = ("time",)
 READ = ("read bandwidth", "file rate")
 EMULATED = ("utilisation", "throughput", "largest count")
 STEPS, FEWEST_STEPS = 400, 200
@@ -197,6 +199,25 @@ def allreduce(scenario: str, values: Mapping[str, str], quantity: str) -> float:
     ranks = resolved.world_size
     share = 2 * (ranks - 1) / ranks if quantity == "bus bandwidth" else 1.0
     return share * nbytes / seconds
+
+
+def alltoall(scenario: str, values: Mapping[str, str], quantity: str) -> float:
+    """The time (s) of one all-to-all over all ranks of a scenario.
+
+    Args:
+        scenario: its name below ``scenarios/``; only its cluster and number of ranks are used.
+        values: ``nbytes``, the bytes for each pair of ranks, and ``algorithm``, one of
+            `simshuffle.lowering.alltoalls.ALGORITHMS`; all others are set in the scenario.
+        quantity: one of `ALLTOALL`.
+
+    Raises:
+        InputError: there is no such quantity, or a value is missing or not valid.
+    """
+    check_quantity(quantity, ALLTOALL)
+    chosen = dict(values)
+    nbytes = _take(chosen, "nbytes=16 B", _nbytes)
+    (algorithm,) = algorithms(chosen.pop("algorithm", ""))
+    return law_of(load(scenario, chosen)).seconds(algorithm, nbytes)
 
 
 # -------------------------------------------------------------------------------------------- reads

@@ -19,6 +19,7 @@ from simshuffle.studies.validation.answers import (
     Parts,
     Times,
     allreduce,
+    alltoall,
     emulated,
     load,
     parts_of,
@@ -41,7 +42,7 @@ WHOLE: Mapping[str, tuple[type[Times | Parts], Callable[[str, Values], Times | P
 }
 """What answers all quantities of a scenario at once, by the kind of the task, and of which class
 that is: (scenario, values)."""
-SINGLE = {"allreduce": allreduce, "read": read, "emulated": emulated}
+SINGLE = {"allreduce": allreduce, "alltoall": alltoall, "read": read, "emulated": emulated}
 """What answers one quantity of a scenario: (scenario, values, quantity)."""
 UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
 """What answers a row that is not simulated as a scenario: (values)."""

@@ -29,8 +29,8 @@ COLUMNS = {
         " reason"
     ),
     "kind": (
-        "how it is predicted: run, ratio, concurrent, allreduce, read, emulated, oracle, policies"
-        " or testbed"
+        "how it is predicted: run, ratio, concurrent, allreduce, alltoall, read, emulated, oracle,"
+        " policies or testbed"
     ),
     "scenario": "the scenario that is simulated, by its name below scenarios/",
     "values": "what is set in it: KEY=VALUE, separated by ;",
@@ -40,8 +40,8 @@ COLUMNS = {
 }
 USES = ("fit", "predict", "none")
 KINDS = (
-    *("run", "ratio", "concurrent", "allreduce", "read", "emulated", "oracle", "policies"),
-    "testbed",
+    *("run", "ratio", "concurrent", "allreduce", "alltoall", "read", "emulated", "oracle"),
+    *("policies", "testbed"),
 )
 NUMBERS = ("measured", "low", "high")
 OPTIONAL = ("spread",)
