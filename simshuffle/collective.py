@@ -178,7 +178,8 @@ def sizes(text: str, element: int = ELEMENT) -> tuple[float, ...]:
             problems.append(Problem("--sizes", f"a size {error}", repr(part)))
             continue
         if nbytes <= 0 or nbytes % element:
-            rule = f"a buffer holds one or more elements of {element} B"
+            what = f"floats of {ELEMENT} B" if element == ELEMENT else "bytes"
+            rule = f"a buffer holds one or more {what}"
             problems.append(Problem("--sizes", rule, repr(part), "Write for example 8 B."))
         found.append(nbytes)
     if problems:

@@ -205,6 +205,37 @@ def test_bad_input_is_told_with_its_place(words, told, capsys):
     assert told in refused(capsys, *words)
 
 
+def test_an_alltoall_is_printed_as_osu_does_and_read_back(tmp_path, capsys):
+    """128 ranks of ABCI: L + 127 x (0.5 us + 8 B / 4.1 GB/s) all at once."""
+    from simshuffle import calibrate
+
+    words = ("abci", "--hosts", "32", "--kind", "alltoall", "--algorithm", "linear,pairwise")
+    text = printed(capsys, *words, "--sizes", "8 B,1 KiB")
+    file = tmp_path / "pairs.txt"
+    file.write_text(text, encoding="utf-8")
+    rows = calibrate([file], ranks=128).table("measurements")
+    assert rows["operation"].tolist() == ["all_to_all"] * 4
+    found = json.loads(printed(capsys, *words, "--sizes", "8 B", "--json"))
+    linear, pairwise = (row["seconds"] for row in found["rows"])
+    assert linear - 127 * (0.5e-6 + 8 / 4.1e9) == pytest.approx(1.7e-6, abs=0.3e-6)
+    assert rows["seconds"].iloc[0] == pytest.approx(linear, rel=1e-3)
+    assert pairwise > 3 * linear
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--algorithm", "ring"], "--algorithm: of an alltoall must be of default, linear"),
+        (["--sizes", "0 B"], "--sizes: a buffer holds one or more bytes"),
+        (["--allreduce", "order=shuffled"], "--allreduce: sets keys of an allreduce"),
+        (["--kind", "broadcast"], "--kind: must be allreduce or alltoall"),
+    ],
+)
+def test_an_alltoall_of_which_something_is_wrong_is_refused(words, told, capsys):
+    kind = [] if "--kind" in words else ["--kind", "alltoall"]
+    assert told in refused(capsys, "abci", "--hosts", "4", *kind, *words)
+
+
 def test_files_of_both_kinds_are_told_apart(tmp_path, capsys):
     from simshuffle.spec.library import shipped
 

@@ -1,9 +1,9 @@
 """What is compared of a task: a training run, simulated or as the closed forms of the oracle have
 it, and numbers as benchmarks measure them.
 
-An allreduce or all-to-all with nothing else on the machine, buffers in GPU or host memory; reads from a parallel file
-system while nobody computes and nothing is cached; MLPerf Storage, whose accelerators only pause
-and wait for what hosts read.
+An allreduce or all-to-all with nothing else on the machine, buffers in GPU or host memory; reads
+from a parallel file system while nobody computes and nothing is cached; MLPerf Storage, whose
+accelerators only pause and wait for what hosts read.
 """
 
 from __future__ import annotations
