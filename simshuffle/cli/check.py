@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.scenario.options import ScenarioNames, scenarios_of
+from simshuffle.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 from simshuffle.study.registry import verbs
 
@@ -48,6 +49,8 @@ def check(
     ] = False,
     json: Annotated[bool, Option("", "Print the verdicts as JSON, a row for each run.")] = False,
     to: To = None,
+    interval: Annotated[bool, INTERVAL] = False,
+    ranges: Annotated[Mapping[str, tuple[float, float]] | None, RANGES] = None,
 ) -> None:
     """Say what bounds an epoch, what it needs, which values look wrong.
 
@@ -68,10 +71,22 @@ def check(
     from simshuffle.verdict import tables, verdict
 
     rows = [verdict(single, name) for name, single in runs.items()]
+    parts = tables(rows)
+    if interval or ranges:
+        from simshuffle.results import intervals
+        from simshuffle.uncertainty.report import plain, ranges_of
+
+        given = ranges_of(interval, ranges or {}, runs.values(), len(runs))
+        bounded = [
+            (single, row["epoch_s"]) for single, row in zip(runs.values(), rows, strict=True)
+        ]
+        found = plain(dict(zip(runs, bounded, strict=True)), given or {})
+        rows = [{**row, "interval": found["runs"][row["run"]]} for row in rows]
+        parts += [intervals.table(found), *intervals.sentences(found)]
     if json:
         print_json(rows)
     else:
-        print_parts(tables(rows), to)
+        print_parts(parts, to)
 
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:

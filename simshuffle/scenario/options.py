@@ -116,6 +116,37 @@ SET = Option(
 Set = Annotated[Mapping[str, Any], SET]
 
 
+def _ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    return dict(map(_range, texts))
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    """Key, lowest and highest value (SI units) of KEY=LOW..HIGH."""
+    from simshuffle.spec.units import Dimension, UnitError, parse_quantity  # noqa: PLC0415 - as above
+
+    key, _, value = text.partition("=")
+    low, _, high = value.partition("..")
+    for dimension in (Dimension.BANDWIDTH, Dimension.FREQUENCY, Dimension.SECONDS):
+        try:
+            return key.strip(), (parse_quantity(low, dimension), parse_quantity(high, dimension))
+        except UnitError:
+            continue
+    remedy = "For example cluster.ssd.latency=50 us..120 us."
+    refuse("--range", "is written KEY=LOW..HIGH, with units", repr(text), remedy, COMMAND_LINE)
+
+
+INTERVAL = Option("", "Add 90 % intervals, what they hang on, and how sure the order of runs is.")
+RANGES = Option(
+    "KEY=LOW..HIGH",
+    "With --interval: between which values a key lies in 9 of 10 cases. Default: by its source.",
+    flag="--range",
+    read=_ranges,
+    many=True,
+)
+Interval = Annotated[bool, INTERVAL]
+Ranges = Annotated[Mapping[str, tuple[float, float]], RANGES]
+
+
 def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
     """The scenario of a name or a file, or the one that is given, with these values. Raises an
     InputError if there is none, or it is not valid."""

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem, refuse
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
-from simshuffle.results import report
+from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import html
 from simshuffle.results.report import Kept
@@ -43,6 +43,7 @@ from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
+from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,6 +65,8 @@ class Runs:
     scenarios: Mapping[str, Scenario]
     timeline: Kept = "full"  # the ranks of which the timeline is kept
     seeds: int = 1  # of each run
+    # of inputs, by dotted key, lowest and highest (SI units); None without intervals
+    ranges: Mapping[str, tuple[float, float]] | None = None
 
     def cells(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """The name of each cell, its run, and of several seeds the seed, which is a column of its
@@ -85,6 +88,7 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
+    ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
     rows = seeds * sum(map(_rows, runs.values()))
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
     if kept not in get_args(Kept):
@@ -92,8 +96,10 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
         refuse("--timeline", rule, repr(kept)[:60], remedy, COMMAND_LINE)
     given = {"labels": options.labels, "timeline": kept, "seeds": seeds}
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
+    asked |= asked_of(ranges)
     text, files = stored(scenarios)
-    of, documents = Runs(runs, kept, seeds), {"scenario.yaml": text}
+    of = Runs(runs, kept, seeds, ranges)
+    documents = {"scenario.yaml": text}
     study = STUDY if seeds == 1 else OVER_SEEDS
     return study, Request(scenarios[0].name, of, documents, asked, files)
 
@@ -143,7 +149,11 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
             times["staging_s"] = times["staging_s"][0]
             of_runs[run] = {**outcomes[name].values["facts"], **times}
-    return {"runs": of_runs}
+    if runs.ranges is None:
+        return {"runs": of_runs}
+    last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
+    predicted = {run: (single, float(last[run])) for run, single in runs.scenarios.items()}
+    return {"runs": of_runs, "intervals": plain(predicted, runs.ranges)}
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -156,14 +166,18 @@ def _parts(result: Result) -> Iterable[str | Table]:
     of, labels = means_of(result), labels_of(result.meta)
     legend = textwrap.fill(report.legend(of.breakdown, labels), LINE)
     first = text.seconds_table(of, labels)
-    return [first, legend, *text.bytes_tables(of), *_notes(result)]
+    found = result.meta.get("intervals")
+    more = [] if found is None else [intervals.table(found)]
+    return [first, legend, *more, *text.bytes_tables(of), *_notes(result)]
 
 
 def _exported(result: Result) -> Iterable[str | Table]:
     """Tables that fit a page: sums alone, unless labels are asked for."""
     of = means_of(result)
     first = text.seconds_table(of, result.meta.get("labels"))
-    return [first, *text.bytes_tables(of), *_notes(result)]
+    found = result.meta.get("intervals")
+    more = [] if found is None else [intervals.table(found)]
+    return [first, *more, *text.bytes_tables(of), *_notes(result)]
 
 
 def _notes(result: Result) -> list[str]:
@@ -204,7 +218,12 @@ def _as_json(result: Result) -> Any:
         {**row, "breakdown": parts[tuple(str(row[key]) for key in keys)]}
         for row in rows(result.tables["epochs"])
     ]
-    return {"epochs": epochs, **{name: rows(table) for name, table in result.derived.items()}}
+    kept = {name: result.meta[name] for name in ("intervals",) if name in result.meta}
+    return {
+        "epochs": epochs,
+        **{name: rows(table) for name, table in result.derived.items()},
+        **kept,
+    }
 
 
 def _compared(result: Result) -> Tables:
@@ -265,6 +284,9 @@ class _Says(TypedDict):
     labels: NotRequired[report.Booking]
     timeline: NotRequired[Kept]
     seeds: NotRequired[int]  # there, where there are several
+    interval: NotRequired[bool]
+    ranges: NotRequired[dict[str, list[float]]]
+    intervals: NotRequired[dict[str, Any]]  # `simshuffle.uncertainty.report.plain`
 
 
 def _summary(result: Result) -> pd.DataFrame:

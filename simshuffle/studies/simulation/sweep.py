@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
 
 import pandas as pd
 from typing_extensions import TypedDict
@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.effort import check_size
 from simshuffle.plan.wiring import check_machine
+from simshuffle.results import intervals
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
@@ -41,6 +42,7 @@ from simshuffle.studies.simulation.tables import (
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
+from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -60,6 +62,8 @@ class Sweep:
     axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
     numbers: frozenset[str]  # those of them that hold numbers; the others hold texts
     label: str  # names a combination, with columns in braces; '' for the name that runs have
+    # as of `simshuffle.studies.simulation.study.Runs`
+    ranges: Mapping[str, tuple[float, float]] | None = None
 
 
 def request(options: SweepOptions) -> Request[Sweep]:
@@ -87,11 +91,13 @@ def request(options: SweepOptions) -> Request[Sweep]:
         for key, name in names.items()
         if all(isinstance(of, int | float) and not isinstance(of, bool) for of in axes[key])
     )
-    sweep = Sweep(base, combinations, names, numbers, options.label)
+    several = {combination_name(_without_seed(values)) for values in combinations}
+    ranges = ranges_of(options.interval, options.ranges, [base], len(several))
+    sweep = Sweep(base, combinations, names, numbers, options.label, ranges)
     document, files = stored([scenario.model_copy(update={"sweep": axes})])
     about = [{"name": n, "key": key, "numbers": n in numbers} for key, n in names.items()]
     given = {name: getattr(options, name) for name in ("zip", "seeds", "label", "measure")}
-    asked = {"axes": about, **given}
+    asked = {"axes": about, **given, **asked_of(ranges)}
     return Request(scenario.name, sweep, {"scenario.yaml": document}, asked, files)
 
 
@@ -253,6 +259,27 @@ def _first(sweep: Sweep, combination: Mapping[str, Any], outcome: Outcome) -> di
     return {"label": sweep.label.format(**axes, seed=seed) or own, **axes, "seed": seed}
 
 
+def _without_seed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != "seed"}
+
+
+def _facts(sweep: Sweep, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
+    """The intervals, if there are any, of the last epochs by label: means over seeds."""
+    if sweep.ranges is None:
+        return {}
+    table = tables["sweep"]
+    last = table[table["epoch"] == table.groupby("label")["epoch"].transform("max")]
+    seconds = last.groupby("label", sort=False)["epoch_s"].mean()
+    predicted = {}
+    for values in sweep.combinations:
+        outcome = outcomes[combination_name(values)]
+        label = "" if outcome.lost else _first(sweep, values, outcome)["label"]
+        if label and label not in predicted:
+            single = sweep.base.with_values(_without_seed(values))
+            predicted[label] = single, float(seconds[label])
+    return {"intervals": plain(predicted, sweep.ranges)}
+
+
 def _summary(result: Result) -> pd.DataFrame:
     return summary(result.tables["sweep"], ["label", *(of["name"] for of in result.meta["axes"])])
 
@@ -303,7 +330,8 @@ def _parts(result: Result) -> Iterable[str | Table]:
     notes += [text.about_interval(over_seeds(seeds))] if seeds > 1 else []
     lost = result.meta["lost"]
     notes += [f"Not simulated: {name}: {why}" for name, why in lost.items()]
-    return [table, *notes]
+    found = result.meta.get("intervals")
+    return [table, *([] if found is None else [intervals.table(found)]), *notes]
 
 
 def _verdict(result: Result) -> Iterable[str]:
@@ -311,7 +339,7 @@ def _verdict(result: Result) -> Iterable[str]:
     if table.duplicated(["run", "epoch", "seed"]).any():
         return []  # a label of one's own, which does not tell runs apart
     epochs, half, seeds = mean_epochs(table)
-    return verdict.of_sweep(epochs, half["epoch_s"], seeds)
+    return verdict.of_sweep(epochs, half["epoch_s"], seeds, result.meta.get("intervals"))
 
 
 def _compared(result: Result) -> Tables:
@@ -335,6 +363,9 @@ class _Says(TypedDict):
     label: str
     measure: str
     lost: dict[str, str]
+    interval: NotRequired[bool]
+    ranges: NotRequired[dict[str, list[float]]]
+    intervals: NotRequired[dict[str, Any]]
 
 
 STUDY: Study[Sweep] = Study(
@@ -351,6 +382,7 @@ STUDY: Study[Sweep] = Study(
     verdict=_verdict,
     parts=_parts,
     compared=_compared,
+    facts=_facts,
     says=_Says,
     faults=lambda result: measure_problems(result.meta["measure"], "meta.json: measure"),
     again="simshuffle.studies.simulation.verb:sweep_again",

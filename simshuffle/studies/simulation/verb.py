@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from simshuffle.scenario.options import ScenarioName, ScenarioNames, Set
+from simshuffle.scenario.options import Interval, Ranges, ScenarioName, ScenarioNames, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
@@ -51,6 +51,8 @@ class RunOptions(CellOptions):
             choices=("full", "ranks", "none"),
         ),
     ] = None
+    interval: Interval = False
+    ranges: Ranges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,8 @@ class SweepOptions(CellOptions):
             " world_size, such as allreduce_exposed_s/iterations.",
         ),
     ] = "epoch_s"
+    interval: Interval = False
+    ranges: Ranges = field(default_factory=dict)
     set: Set = field(default_factory=dict)
 
 
@@ -96,8 +100,11 @@ def run(options: RunOptions) -> tuple[Study[Any], Request[Any]]:
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result of ``run``, from its folder."""
+    from simshuffle.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
+
     given = {name: meta[name] for name in ("labels", "seeds") if name in meta}
     kept = meta.get("timeline", "full")
+    given |= asked_again(meta)
     return run(RunOptions(scenario=folder / "scenario.yaml", timeline=kept, **given))[1]
 
 
@@ -110,7 +117,9 @@ def sweep(options: SweepOptions) -> tuple[Study[Any], Request[Any]]:
 
 def sweep_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result of ``sweep``, from its folder."""
-    given = {name: meta[name] for name in ("zip", "seeds", "label", "measure")}
+    from simshuffle.uncertainty.report import asked_again  # noqa: PLC0415 - what computes
+
+    given = {name: meta[name] for name in ("zip", "seeds", "label", "measure")} | asked_again(meta)
     return sweep(SweepOptions(scenario=folder / "scenario.yaml", **given))[1]
 
 

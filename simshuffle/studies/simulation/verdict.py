@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from simshuffle.results import report
+from simshuffle.results import intervals, report
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.tables import means
 from simshuffle.study.long_table import long
@@ -71,9 +71,11 @@ def verdict(result: Result) -> list[str]:
     if reason := _reason(largest, of.breakdown, _busiest(result)):
         said.append(reason)
     said += _before(largest, of.epochs)
+    found = result.meta.get("intervals")
+    said += [] if found is None else intervals.sentences(found)
     facts = result.meta["runs"].values()
     routings = list(dict.fromkeys(of["routing"] for of in facts if "routing" in of))
-    return [*said, rests_on(of.epochs, of.seeds, routings)]
+    return [*said, rests_on(of.epochs, of.seeds, routings, with_interval=found is not None)]
 
 
 def compared(epochs: pd.DataFrame, half: pd.Series[float] | None) -> list[Compared]:
@@ -240,7 +242,9 @@ def _before(of: Compared, epochs: pd.DataFrame) -> Iterator[str]:
 # -------------------------------------------------------------------------------- what it rests on
 
 
-def rests_on(epochs: pd.DataFrame, seeds: int, routings: Sequence[str]) -> str:
+def rests_on(
+    epochs: pd.DataFrame, seeds: int, routings: Sequence[str], *, with_interval: bool = False
+) -> str:
     """What the numbers rest on, and what is not in them."""
     last = epochs.groupby(epochs["run"].astype(str), sort=False)["epoch"].max()
     parts = [f"the last of {last.max()} epochs" if last.max() > 1 else "one epoch"]
@@ -248,7 +252,7 @@ def rests_on(epochs: pd.DataFrame, seeds: int, routings: Sequence[str]) -> str:
     parts += [f"routing {_and(routings)}"] if routings else []
     if (epochs["iterations_simulated"] < epochs["iterations"]).any():
         parts.append("iterations that stand for those left out")
-    said = f"Rests on {_and(parts)}; errors of the inputs are in no interval."
+    said = f"Rests on {_and(parts)}" + ("." if with_interval else f"; {intervals.NONE}.")
     fractions = epochs["exchange_fraction"]
     if (fractions < 1).any():
         rows = epochs[fractions < 1]
@@ -280,7 +284,17 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def of_sweep(epochs: pd.DataFrame, half: pd.Series[float] | None, seeds: int) -> list[str]:
-    """The same of runs of which nothing but epochs is kept: columns as for `compared`."""
+def of_sweep(
+    epochs: pd.DataFrame,
+    half: pd.Series[float] | None,
+    seeds: int,
+    found: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """The same of runs of which nothing but epochs is kept: columns as for `compared`, and their
+    intervals, if there are any."""
     groups = compared(epochs, half)
-    return [*ranking(groups, epochs), rests_on(epochs, seeds, ())] if groups else []
+    if not groups:
+        return []
+    more = [] if found is None else list(intervals.sentences(found))
+    rests = rests_on(epochs, seeds, (), with_interval=found is not None)
+    return [*ranking(groups, epochs), *more, rests]

@@ -1,0 +1,18 @@
+"""What the laws have missed, from a validation: python benchmarks/residuals.py RESULT.json, the
+output of `simshuffle study validate --json`; writes validation/data/residuals.csv."""
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from simshuffle.studies.validation.intervals import learned
+
+if __name__ == "__main__":
+    table = pd.DataFrame(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["rows"])
+    numbers = ["measured", "low", "high", "predicted"]
+    table[numbers] = table[numbers].apply(pd.to_numeric)
+    target = Path(__file__).parent.parent / "validation" / "data" / "residuals.csv"
+    learned(table).rows.to_csv(target, index=False, float_format="%.5g")
+    print(f"Written: {target}")
