@@ -1,0 +1,105 @@
+"""The interval score, coverage and naive score, worked out by hand from Gneiting and Raftery
+(2007), JASA 102, Eq. 43: S = (u - l) + 2/alpha (l - x) [x < l] + 2/alpha (x - u) [x > u], with
+alpha = 0.1, so 20 a unit outside. Here l, u and x are natural logarithms."""
+
+from math import e, log
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simshuffle.studies.validation.intervals import intervals
+from simshuffle.studies.validation.scores import scores, winkler
+from simshuffle.studies.validation.table import SCHEMA, coverage, summary
+from simshuffle.studies.validation.text import score_text
+
+
+def test_the_score_is_the_width_and_twenty_times_the_distance_outside():
+    # ends at ln 1/e = -1 and ln e = 1: width 2. Inside: 2. At x = e^1.5, 0.5 above: 2 + 20 * 0.5
+    # = 12. At x = e^-1.25, 0.25 below: 2 + 20 * 0.25 = 7. On an end nothing is added.
+    low, high = np.full(4, 1 / e), np.full(4, e)
+    found = winkler(low, high, np.array([1.0, e**1.5, e**-1.25, e]))
+    assert found == pytest.approx([2.0, 12.0, 7.0, 2.0])
+
+
+def test_the_score_has_no_unit():
+    values = np.array([3.0]), np.array([5.0]), np.array([7.0])
+    (seconds,), (milliseconds,) = winkler(*values), winkler(*(1e3 * of for of in values))
+    assert seconds == pytest.approx(milliseconds)
+    assert seconds == pytest.approx(log(5 / 3) + 20 * log(7 / 5))
+
+
+def table_of(*rows, **columns):
+    """Rows of set, use, measured, predicted, interval_low and interval_high."""
+    names = ["set", "use", "measured", "predicted", "interval_low", "interval_high"]
+    out = pd.DataFrame(rows, columns=names).assign(case="c", quantity="q", unit="s", **columns)
+    out["error"] = out["predicted"] / out["measured"] - 1
+    ranges = {"low": np.nan, "high": np.nan, "traffic": 0.0, "inside": True}
+    ends = {"predicted_low": out["predicted"], "predicted_high": out["predicted"]}
+    return out.assign(**ranges, **ends).reindex(columns=list(SCHEMA.columns))
+
+
+def test_a_set_by_hand():
+    # errors: 10/8 - 1 = 0.25 and 10/16 - 1 = -0.375, mean |error| = 0.3125, so the naive interval
+    # is 10 / 1.3125 = 7.619 to 13.125. Own interval 5 to 20: both inside, score ln 4 each. Naive:
+    # 8 is inside, 16 above 13.125: mean of 2 ln 1.3125 and the same + 20 ln(16 / 13.125).
+    rows = table_of(
+        ("a", "predict", 8.0, 10.0, 5.0, 20.0),
+        ("a", "predict", 16.0, 10.0, 5.0, 20.0),
+        ("a", "fit", 16.0, 10.0, 5.0, 6.0),
+        ("b", "predict", 4.0, 1.0, 1.0, 2.0),
+    )
+    found = summary(rows).set_index(["set", "use"])
+    naive = 2 * log(1.3125) + 10 * log(16 / 13.125)
+    columns = ["coverage", "interval_score", "naive_score"]
+    assert found.loc[("a", "predict"), columns].tolist() == pytest.approx([1.0, log(4), naive])
+    # one row, error 0.75: naive 0.571 to 1.75, of which 4 is ln(4 / 1.75) outside
+    assert found.loc[("b", "predict"), columns].tolist() == pytest.approx(
+        [0.0, log(2) + 20 * log(2), 2 * log(1.75) + 20 * log(4 / 1.75)]
+    )
+    assert found.loc[("a", "fit"), columns].isna().all()
+
+
+def test_the_total_counts_predicted_rows_and_sets_that_beat_the_naive_interval():
+    rows = table_of(
+        ("a", "predict", 8.0, 10.0, 5.0, 20.0),
+        ("a", "predict", 16.0, 10.0, 5.0, 20.0),
+        ("a", "fit", 16.0, 10.0, 5.0, 20.0),
+        ("b", "predict", 1.5, 1.0, 1.0, 60.0),  # ln 60 = 4.1; naive 2 ln(4/3) + 20 ln(9/8) = 2.9
+        ("c", "predict", 3.0, 1.0, np.nan, np.nan),
+    )
+    found = coverage(rows)
+    assert (found["rows"], found["scored"], found["covered"]) == (4, 3, 3)
+    assert (found["scored_sets"], found["sets_better_than_naive"]) == (2, 1)
+    assert "3 of 3 measured values (100 %)" in score_text(rows)
+    assert "in 1 of 2 sets" in score_text(rows)
+
+
+def test_rows_without_a_measured_value_or_an_interval_do_not_count():
+    rows = table_of(
+        ("a", "predict", 8.0, 10.0, 5.0, 20.0),
+        ("a", "predict", np.nan, 10.0, 11.0, 20.0),
+        ("a", "predict", 8.0, 10.0, np.nan, np.nan),
+    )
+    assert scores(rows)[:2] == pytest.approx((1.0, log(4)))
+    assert all(np.isnan(scores(rows[2:])))
+    assert score_text(rows[2:]) == ""
+
+
+def test_intervals_come_from_the_errors_of_other_sets_alone():
+    # of set a: 20 rows, measured / predicted = 1 to 20. The quantile of 5 % is the 1st, that of
+    # 95 % the 19th. Set b predicts 3, whatever was measured there.
+    rows = table_of(
+        *(("a", "predict", float(k), 1.0, np.nan, np.nan) for k in range(1, 21)),
+        ("b", "predict", 1e6, 3.0, np.nan, np.nan),
+        ("b", "predict", np.nan, 3.0, np.nan, np.nan),
+        ("b", "none", np.nan, np.nan, np.nan, np.nan),
+    )
+    found = intervals(rows)
+    assert list(found.columns) == ["interval_low", "interval_high"]
+    assert (found.index == rows.index).all()
+    assert found.iloc[20].tolist() == found.iloc[21].tolist() == pytest.approx([3.0, 57.0])
+    assert found.iloc[22].isna().all()
+    other = intervals(rows.assign(measured=rows["measured"].where(rows["set"] == "a", 5.0)))
+    pd.testing.assert_frame_equal(found[20:], other[20:])
+    assert found.iloc[0].tolist() == pytest.approx([1e6 / 3, 1e6 / 3])
