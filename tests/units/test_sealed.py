@@ -153,6 +153,7 @@ def test_a_changed_file_is_refused(file, made, capsys, change, text):
         {"predictions": [{"set": "x"}]},
         {"predictions": None},
         {"date": 1},
+        {"versions": "1.0"},
     ],
 )
 def test_a_file_with_its_digest_that_holds_no_predictions_is_refused(file, made, capsys, change):
@@ -163,13 +164,14 @@ def test_a_file_with_its_digest_that_holds_no_predictions_is_refused(file, made,
     assert "content" in capsys.readouterr().err
 
 
-def test_a_number_that_is_none_is_refused(file, made, capsys):
+@pytest.mark.parametrize("number", ["many", 10**400, 1e200, None])
+def test_a_number_that_is_none_is_refused(file, made, capsys, number):
     content = json.loads(file.read_text(encoding="utf-8"))["content"]
-    content["predictions"][0]["predicted"] = "many"
+    content["predictions"][0]["traffic"] = number
     whole = {"sha256": sealed.digest_of(content), "content": content}
     file.write_text(json.dumps(whole), encoding="utf-8")
     assert validate("--from", made / "rows", "--open", file) == 2
-    assert "content.predictions" in capsys.readouterr().err
+    assert "sealed.json" in capsys.readouterr().err
 
 
 def test_a_sealed_file_is_not_replaced(file, made, capsys):
@@ -184,7 +186,9 @@ def test_a_sealed_file_is_not_replaced(file, made, capsys):
 def test_it_is_replaced_if_that_is_asked(file, made, capsys):
     assert validate("--from", made / "rows", "--seal", file, "--force", "--only", "other") == 0
     digest = sealed.read_sealed(file).about["sha256"]
-    assert f"sha-256 {digest}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"sha-256 {digest}" in said
+    assert "Without a 90 % interval: 1," in said
     assert len(sealed.read_sealed(file).predictions) == 1
 
 

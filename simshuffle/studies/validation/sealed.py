@@ -149,8 +149,10 @@ def read_sealed(path: Path) -> Sealed:
         rule = f"must be the digest of the content, {digest}: the file was changed"
         refuse("sha256", rule, repr(given)[:80], remedy, source)
     about = {key: content.get(key) for key in ("date", "versions", "code")}
-    if not all(isinstance(about[key], str) for key in ("date", "code")):
-        refuse("content", "must have date and code", "none", remedy, source)
+    kinds = {"date": str, "versions": dict, "code": str}
+    for key, kind in kinds.items():
+        if not isinstance(about[key], kind):
+            refuse(f"content.{key}", "must be there", repr(about[key])[:60], remedy, source)
     return Sealed(text, {"sha256": digest, **about}, _predictions(content, source))
 
 
@@ -158,7 +160,7 @@ def _predictions(content: Mapping[str, Any], source: str) -> pd.DataFrame:
     try:
         out = pd.DataFrame(content["predictions"])[list(SEALED.columns)]
         out = out.astype(dict.fromkeys((*_NUMBERS, *_INTERVAL), float))
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
         remedy = "Give a file that --seal wrote."
         refuse("content.predictions", "must be a list of rows", str(error)[:60], remedy, source)
     SEALED.check(out, source)

@@ -140,8 +140,7 @@ def score_text(results: pd.DataFrame) -> str:
 
 def sealed_text(about: Mapping[str, Any]) -> str:
     """When and with which versions predictions were sealed, and their digest."""
-    known = about.get("versions") or {}
-    named = ", ".join(f"{name} {number}" for name, number in known.items())
+    named = ", ".join(f"{name} {number}" for name, number in sorted(about["versions"].items()))
     return f"Sealed {about['date']} with {named}; sha-256 {about['sha256']}."
 
 
