@@ -67,12 +67,13 @@ def test_the_total_counts_predicted_rows_and_sets_that_beat_the_naive_interval()
         ("a", "fit", 16.0, 10.0, 5.0, 20.0),
         ("b", "predict", 1.5, 1.0, 1.0, 60.0),  # ln 60 = 4.1; naive 2 ln(4/3) + 20 ln(9/8) = 2.9
         ("c", "predict", 3.0, 1.0, np.nan, np.nan),
+        ("d", "predict", 1.5, 1.0, 1.0, 2.0),
     )
     found = coverage(rows)
-    assert (found["rows"], found["scored"], found["covered"]) == (4, 3, 3)
-    assert (found["scored_sets"], found["sets_better_than_naive"]) == (2, 1)
-    assert "3 of 3 measured values (100 %)" in score_text(rows)
-    assert "in 1 of 2 sets" in score_text(rows)
+    assert (found["rows"], found["scored"], found["covered"]) == (5, 4, 4)
+    assert (found["scored_sets"], found["sets_better_than_naive"]) == (3, 2)
+    assert "4 of 4 measured values (100 %)" in score_text(rows)
+    assert "in 2 of 3 sets" in score_text(rows)
 
 
 def test_rows_without_a_measured_value_or_an_interval_do_not_count():
@@ -94,6 +95,7 @@ def test_intervals_come_from_the_errors_of_other_sets_alone():
         ("b", "predict", 1e6, 3.0, np.nan, np.nan),
         ("b", "predict", np.nan, 3.0, np.nan, np.nan),
         ("b", "none", np.nan, np.nan, np.nan, np.nan),
+        *[("c", "fit", 1e3, 1.0, np.nan, np.nan)] * 9,
     )
     found = intervals(rows)
     assert list(found.columns) == ["interval_low", "interval_high"]
@@ -101,5 +103,5 @@ def test_intervals_come_from_the_errors_of_other_sets_alone():
     assert found.iloc[20].tolist() == found.iloc[21].tolist() == pytest.approx([3.0, 57.0])
     assert found.iloc[22].isna().all()
     other = intervals(rows.assign(measured=rows["measured"].where(rows["set"] == "a", 5.0)))
-    pd.testing.assert_frame_equal(found[20:], other[20:])
+    pd.testing.assert_frame_equal(found[20:23], other[20:23])
     assert found.iloc[0].tolist() == pytest.approx([1e6 / 3, 1e6 / 3])

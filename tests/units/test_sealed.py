@@ -30,6 +30,7 @@ ROW = dict.fromkeys(COLUMNS, "") | {
 }
 FIRST = ROW | {"quantity": "first epoch"}
 OTHER = ROW | {"set": "other", "measured": "0.02"}
+FITTED = OTHER | {"case": "fitted", "use": "fit", "reason": "the rate"}
 
 
 def write(folder, *records):
@@ -49,7 +50,7 @@ def validate(*words, out=None):
 def made(tmp_path_factory):
     """Two rows of a set that is not measured yet, sealed, and one of a set that is."""
     place = tmp_path_factory.mktemp("sealed")
-    rows = write(place / "rows", ROW, FIRST, OTHER)
+    rows = write(place / "rows", ROW, FIRST, OTHER, FITTED)
     assert validate("--from", rows, "--seal", place / "sealed.json") == 0
     return place
 
@@ -302,8 +303,7 @@ GOOD = "other,2 ranks,steady epoch,0.03,0.01,0.04,x"
     ],
 )
 def test_what_is_wrong_in_an_entry_is_named_with_its_line(tmp_path, capsys, lines, text):
-    fitted = OTHER | {"case": "fitted", "use": "fit", "reason": "the rate"}
-    rows = write(tmp_path / "rows", OTHER, fitted)
+    rows = write(tmp_path / "rows", OTHER, FITTED)
     assert validate("--from", rows, "--entry", entry(tmp_path, *lines)) == 2
     assert text in capsys.readouterr().err
 
