@@ -1,12 +1,16 @@
-"""Writes what `simshuffle study validate` says into docs/reference/validation.md, and draws
-docs/figures/validation.png.
+"""Writes what `simshuffle study validate` says into docs/reference/validation.md and
+docs/scoreboard.md, and draws docs/figures/validation.png.
 
-python benchmarks/validation_tables.py
+python benchmarks/validation_tables.py [RESULT]
+
+RESULT: what `--json` printed of all sets, or the folder of `--out`; computed if it is not given.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,16 +18,26 @@ import pandas as pd
 
 from simshuffle import validate
 from simshuffle.results import canvas, paper
+from simshuffle.spec.library import shipped
+from simshuffle.studies.validation.entries import KEY, beside, read_entries
 from simshuffle.studies.validation.figures import ratios_chart
+from simshuffle.studies.validation.intervals import COLUMNS, intervals
+from simshuffle.studies.validation.table import NUMBERS, PREDICTED, SCHEMA, read_rows
 from simshuffle.studies.validation.text import (
     CELLS,
+    ENTRIES,
     HEADINGS,
+    SCORES,
     SUMMARY,
     cells,
     coverage_text,
+    entry_cells,
     reasons,
+    score_cells,
+    score_text,
     summary_cells,
 )
+from simshuffle.study.registry import read_folder
 
 ROOT = Path(__file__).parent.parent
 
@@ -84,8 +98,66 @@ def markdown(results: pd.DataFrame) -> str:
     return "\n\n".join(out)
 
 
+def results_of(place: Path | None) -> pd.DataFrame:
+    """The table of all predictions, computed or from a result; its intervals are made anew."""
+    if place is None:
+        return validate().tables["validation"]
+    if place.is_dir():
+        out = read_folder(place).tables["validation"]
+    else:
+        out = pd.DataFrame(json.loads(place.read_text(encoding="utf-8"))["rows"])
+        out = out.reindex(columns=list(SCHEMA.columns))
+        out = out.astype(dict.fromkeys([*NUMBERS, *PREDICTED, "error", *COLUMNS], float))
+    out[list(COLUMNS)] = intervals(out)
+    return out
+
+
+def with_sealed(
+    results: pd.DataFrame, files: Sequence[Path], folder: Path | None = None
+) -> tuple[pd.DataFrame, pd.Series]:
+    """The table with what was sealed in ``files`` in place of what is predicted today, and for each
+    row on which day that was; '' where it was not. ``folder``: of CSV files with what was measured
+    since; what comes with simshuffle if it is None."""
+    out = results.assign(day="").reset_index(drop=True)
+    for path in files:
+        result = validate(open=path, folder=folder, progress=False)
+        part = result.tables["validation"].assign(day=result.meta["sealed"]["date"][:10])
+        keys = pd.MultiIndex.from_frame(part[[*KEY]])
+        old = out[pd.MultiIndex.from_frame(out[[*KEY]]).isin(keys)]
+        if len(old):  # a set stays where it was
+            first = old.index[0]
+            out = pd.concat([out.loc[: first - 1], part, out.loc[first:].drop(old.index)])
+        else:
+            out = pd.concat([out, part])
+        out = out.reset_index(drop=True)
+    return out.drop(columns="day"), out["day"]
+
+
+def scoreboard(results: pd.DataFrame, days: pd.Series) -> str:
+    """A line for each set as a Markdown table, and what all come to."""
+    rows = []
+    for name, *others in score_cells(results):
+        own = days[(results["set"] == name) & (results["use"] == "predict")]
+        sealed = own[own != ""]
+        part = "" if len(sealed) == len(own) else f", {len(sealed)} of {len(own)}"
+        rows.append([name, f"{max(sealed)}{part}" if len(sealed) else "no", *others])
+    headings = [SCORES[0], "sealed", *SCORES[1:]]
+    return f"{markdown_table(headings, rows, range(2, 7))}\n\n{score_text(results)}"
+
+
+def entries_table(results: pd.DataFrame, files: Sequence[Path]) -> str:
+    """What others predict beside simshuffle, as a Markdown table."""
+    entries = read_entries(files, read_rows(shipped("validation")))
+    rows = entry_cells(beside(results, entries))
+    return markdown_table(ENTRIES, rows, range(2, 9)) if rows else "None yet."
+
+
 def main() -> None:
-    results = validate().tables["validation"]
+    results = results_of(Path(sys.argv[1]) if sys.argv[1:] else None)
+    place, board = ROOT / "validation", ROOT / "docs" / "scoreboard.md"
+    judged, days = with_sealed(results, sorted(place.glob("sealed/*.json")))
+    put(board, "scoreboard", scoreboard(judged, days))
+    put(board, "entries", entries_table(judged, sorted(place.glob("entries/*.csv"))))
     page = ROOT / "docs" / "reference" / "validation.md"
     put(page, "validation summary", markdown_summary(results))
     put(page, "validation rows", markdown(results).replace("### ", "## "))

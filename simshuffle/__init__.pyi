@@ -460,6 +460,9 @@ def validate(
     *,
     only: Sequence[str] = ...,
     folder: str | Path | None = None,
+    seal: str | Path | None = None,
+    open: str | Path | None = None,
+    entry: Sequence[Path] = ...,
     out: str | Path | None = None,
     force: bool = False,
     processes: int | None = None,
@@ -473,6 +476,12 @@ def validate(
     Args:
         only: A set of rows. Default: all.
         folder: Folder of CSV files; the default is what comes with simshuffle.
+        seal: Also write the predictions, their intervals, versions, date and digest to this
+            file, without what was measured; rows may have no measured value yet.
+        open: Compare the predictions that were sealed in this file, in place of new ones, with
+            what the CSV files measured since.
+        entry: A CSV file of what another program predicts: by, set, case, quantity, predicted,
+            interval_low, interval_high. It is scored beside simshuffle on the same rows.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
         processes: Processes at once; the default is one on each core.

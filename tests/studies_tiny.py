@@ -29,6 +29,8 @@ from simshuffle.studies.time_to_accuracy import study as time_to_accuracy
 from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training import study as training
 from simshuffle.studies.validation import study as validation
+from simshuffle.studies.validation.sealed import seal
+from simshuffle.study.engine import run
 from simshuffle.study.study import Request, Study
 from simshuffle_testbed import study as testbed
 from tests import filtered, measured, trained
@@ -153,6 +155,19 @@ def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     return validation.STUDY, validation.request(folder=place)
 
 
+def _opened(place: Path) -> tuple[Study[Any], Request[Any]]:
+    """The same rows, sealed, and an entry beside them."""
+    study, asked = _validation(place)
+    seal(file := place / "sealed.json", run(study, asked).tables["validation"], "", replace=False)
+    entry = place / "entry.txt"  # no CSV file beside the rows
+    entry.write_text(
+        "by,set,case,quantity,predicted,interval_low,interval_high\n"
+        "a sheet,mine,2 ranks,steady epoch,1.2,1,2\n",
+        encoding="utf-8",
+    )
+    return validation.OPENED, validation.request(folder=place, opened=file, entry=[entry])
+
+
 def _training(place: Path) -> tuple[Study[Any], Request[Any]]:
     kinds = {"global": None, "local": 0.0, "partial": 0.3}
     keys = [(kind, world_size, seed) for kind in kinds for world_size in (4, 8) for seed in (0, 1)]
@@ -216,6 +231,7 @@ TINY: dict[str, Tiny] = {
     "congestion": _congestion,
     "sizes": _sizes,
     "validation": _validation,
+    "validation_opened": _opened,
     "training": _training,
     "data_optimised": _data_optimised,
     "time_to_accuracy": _time_to_accuracy,

@@ -15,7 +15,7 @@ from simshuffle.spec.library import INPUTS
 
 _DOCUMENTS = {
     *("meta.json", "columns.json", "scenario.yaml", "study.yaml", "calibration.yaml"),
-    *("report.txt", ".lock"),
+    *("report.txt", "sealed.json", ".lock"),
 }
 _TABLES = {
     *("timeline.parquet", "links.parquet", "sources.csv", "epochs.csv", "breakdown.csv"),

@@ -64,7 +64,10 @@ class Performance:
         out = self.options.out if self.verb.measures else None
         try:
             with engine.alone(out) if out else nullcontext():
-                return self.of(*self.verb.request(self.options))
+                result, folder = self.of(*self.verb.request(self.options))
+            for line in self.verb.also(result, self.options):
+                self.teller.say(line)
+            return result, folder
         finally:
             _teller.reset(before)
 

@@ -38,6 +38,8 @@ class Verb(Generic[OptionsT]):
     kept: bool = True  # whether there is a result folder if none is named
     # whether its request takes long, as a measurement does: the folder is held meanwhile
     measures: bool = False
+    # what is written beside a result, wherever it is asked for from; the lines that are said then
+    also: Callable[[Result, OptionsT], Iterable[str]] = lambda result, options: ()
     # what is done with a result, its folder and the options at last; the lines that are printed
     # then
     after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()

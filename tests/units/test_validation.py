@@ -20,6 +20,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation.answers import Times
+from simshuffle.studies.validation.entries import ENTRIES
 from simshuffle.studies.validation.figures import ratios_chart
 from simshuffle.studies.validation.predict import (
     TRAFFIC,
@@ -260,7 +261,8 @@ def results() -> pd.DataFrame:
 def result() -> Result:
     """`results` as they are stored."""
     meta = {"kind": "validation", "fingerprint": "0" * 12, "versions": {}}
-    return Result(STUDY, {"validation": results()}, meta, {})
+    tables = {"validation": results(), "entries": ENTRIES.empty()}
+    return Result(STUDY, tables, meta, {})
 
 
 def test_errors_are_relative_to_what_was_measured() -> None:
@@ -290,17 +292,14 @@ def test_fitted_rows_are_judged_apart() -> None:
 def test_the_coverage_counts_predicted_rows_within_their_interval() -> None:
     # a has an interval and is in it, b is one number and is not it; c is fitted, d not predicted
     counts = {"rows": 2, "inside": 1, "intervals": 1, "inside_intervals": 1}
+    # there is no other set from whose errors 90 % intervals could come
+    counts |= {"scored": 0, "covered": 0, "scored_sets": 0, "sets_better_than_naive": 0}
     assert coverage(results()) == counts
     text = coverage_text(results())
     assert "Of 2 predicted rows 1 lie within their interval" in text
     assert "1 have an interval and not one number, of which 1 lie within it" in text
     assert "up to 47 %" in text and "ParaDL's report" in text
-    assert result().as_json()["coverage"] == {
-        "rows": 2,
-        "inside": 1,
-        "intervals": 1,
-        "inside_intervals": 1,
-    }
+    assert result().as_json()["coverage"] == counts
     without = results().assign(traffic=0.0)
     assert "traffic" not in coverage_text(without)
     assert coverage_text(without[without["use"] == "fit"]) == ""
@@ -369,7 +368,7 @@ def test_texts_hold_every_row() -> None:
     )
     assert "| other | d, steady epoch | a figure without numbers |" in text
     *tables, covered = parts(results())
-    assert len(tables) == 5
+    assert len(tables) == 6
     assert isinstance(covered, str)
     assert covered in markdown_summary(results())
     assert "| mine | 2 | 1 | 30.0 % |" in markdown_summary(results())
@@ -396,6 +395,7 @@ def test_a_folder_is_written_whole_and_read_back(tmp_path: Path) -> None:
     result().save(tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "columns.json",
+        "entries.csv",
         "meta.json",
         "summary.csv",
         "validation.csv",

@@ -46,6 +46,7 @@ ALTERED = {
     "tuning": ("settings.csv", "samples_per_s"),
     "sizes": ("quantiles.csv", "median"),
     "validation": ("validation.csv", "predicted"),
+    "validation_opened": ("validation.csv", "predicted"),
     "training": ("runs.csv", "train_loss"),
     "data_optimised": ("filters.csv", "kl_divergence"),
 }

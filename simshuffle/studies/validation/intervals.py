@@ -10,6 +10,9 @@ import pandas as pd
 
 from simshuffle.uncertainty.residuals import MECHANISMS, Residuals, residuals
 
+COLUMNS = ("interval_low", "interval_high")
+ENDS = (0.05, 0.95)
+"""Shares of what was measured that lie below the ends of an interval."""
 _OF_KIND = {
     "allreduce": "communication",
     "alltoall": "messages",
@@ -53,14 +56,14 @@ def ranks(row: Any) -> float:
 
 
 def intervals(results: pd.DataFrame) -> pd.DataFrame:
-    """Columns ``interval_low`` and ``interval_high`` for rows of the table of the validation, in
+    """`COLUMNS` for rows of the table of the validation, in
     the unit of each; nan where nothing was predicted. A row's own set is left out."""
     known, ends = residuals(), []
     for _, row in results.iterrows():
-        of = known.quantiles(mechanism(row), ranks(row), np.array([0.05, 0.95]), str(row["set"]))
+        of = known.quantiles(mechanism(row), ranks(row), np.array(ENDS), str(row["set"]))
         ends.append(float(row["predicted"]) * np.exp(of))
     shaped = np.array(ends, float).reshape(-1, 2)
-    return pd.DataFrame(shaped, results.index, ["interval_low", "interval_high"])
+    return pd.DataFrame(shaped, results.index, list(COLUMNS))
 
 
 def learned(results: pd.DataFrame) -> Residuals:

@@ -14,6 +14,9 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.studies.validation.intervals import COLUMNS as INTERVAL
+from simshuffle.studies.validation.intervals import intervals
+from simshuffle.studies.validation.scores import scored, scores, within
 from simshuffle.study.schema import Schema, amount, flag, real, text
 
 COLUMNS = {
@@ -68,9 +71,9 @@ class Row:
     source: str
 
 
-def read_rows(folder: Path) -> list[Row]:
+def read_rows(folder: Path, *, unmeasured: bool = False) -> list[Row]:
     """The rows of every CSV file in ``folder`` and its folder ``testbed``, files in the order of
-    their names.
+    their names. With ``unmeasured`` predicted rows may have no measured value yet.
 
     Raises:
         InputError: with every problem of every file.
@@ -83,7 +86,7 @@ def read_rows(folder: Path) -> list[Row]:
     problems: list[Problem] = []
     for path in files:
         try:
-            _read_file(path, rows, problems)
+            _read_file(path, rows, problems, unmeasured)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             rule = "must be a readable CSV file"
             problems.append(Problem(path.name, rule, str(error), "Correct the file."))
@@ -92,7 +95,7 @@ def read_rows(folder: Path) -> list[Row]:
     return rows
 
 
-def _read_file(path: Path, rows: list[Row], problems: list[Problem]) -> None:
+def _read_file(path: Path, rows: list[Row], problems: list[Problem], unmeasured: bool) -> None:
     with path.open(encoding="utf-8", newline="") as file:
         table = csv.DictReader(file, strict=True)
         missing = set(COLUMNS) - set(OPTIONAL) - set(table.fieldnames or [])
@@ -102,20 +105,20 @@ def _read_file(path: Path, rows: list[Row], problems: list[Problem]) -> None:
             problems.append(Problem(path.name, rule, f"no {names}", "Add them."))
             return
         for record in table:
-            found = list(_faults(record, f"{path.name}:{table.line_num}"))
+            found = list(_faults(record, f"{path.name}:{table.line_num}", unmeasured))
             problems += found
             if not found:
                 rows.append(_row(record))
 
 
-def _faults(record: dict[str, str], where: str) -> Iterator[Problem]:
+def _faults(record: dict[str, str], where: str, unmeasured: bool) -> Iterator[Problem]:
     """What is wrong with a record, which stands at ``where``."""
     if None in record or None in record.values():
         rule, remedy = "must have as many fields as the header", "Put texts with commas in quotes."
         yield Problem(where, rule, "more or fewer", remedy)
         return
     for name in NUMBERS:
-        if record[name].strip() and not _positive(record[name]):
+        if record[name].strip() and not positive(record[name]):
             rule = "must be a number greater than 0, or empty"
             remedy = "Write it in SI units, without the unit."
             yield Problem(f"{where} {name}", rule, repr(record[name]), remedy)
@@ -125,8 +128,9 @@ def _faults(record: dict[str, str], where: str) -> Iterator[Problem]:
         if record[name] not in known:
             rule = f"must be one of {', '.join(known)}"
             yield Problem(f"{where} {name}", rule, repr(record[name]), "Choose one.")
-    if use in {"fit", "predict"} and not _positive(record["measured"]):
-        remedy = "Add it, or write use none and a reason."
+    later = unmeasured and use == "predict" and not record["measured"].strip()
+    if use in {"fit", "predict"} and not (later or positive(record["measured"])):
+        remedy = "Add it, or write use none and a reason. Only --seal predicts without it."
         yield Problem(f"{where} measured", "is needed to compare with", "nothing", remedy)
     for name in ("set", "case", "quantity", "source", *["reason"] * (use in {"fit", "none"})):
         if not record[name].strip():
@@ -137,10 +141,10 @@ def _faults(record: dict[str, str], where: str) -> Iterator[Problem]:
 def _row(record: dict[str, str]) -> Row:
     """The row of a record without faults."""
     values: dict[str, Any] = {name: (record.get(name) or "").strip() for name in COLUMNS}
-    return Row(**values | {name: _positive(values[name]) for name in NUMBERS})
+    return Row(**values | {name: positive(values[name]) for name in NUMBERS})
 
 
-def _positive(written: str) -> float | None:
+def positive(written: str) -> float | None:
     """The number above 0 that a text is; None if it is none."""
     try:
         value = float(written)
@@ -199,6 +203,11 @@ SCHEMA = Schema(
         "traffic": amount("by which share the traffic of others may lengthen the time"),
         "error": real("predicted / measured - 1", empty=True),
         "inside": flag("whether the measured range and the predicted one overlap"),
+        "interval_low": real(
+            "where the 90 % interval of the prediction begins, from the errors of other sets",
+            empty=True,
+        ),
+        "interval_high": real("where it ends", empty=True),
         **{
             name: text(COLUMNS[name])
             for name in ("kind", "scenario", "values", "spread", "reason", "source")
@@ -222,16 +231,30 @@ SUMMARY = Schema(
         "inside": amount(
             "share of the rows whose measured and predicted ranges overlap", empty=True
         ),
+        "coverage": amount(
+            "share of the predicted rows whose measured value lies in the 90 % interval", empty=True
+        ),
+        "interval_score": amount(
+            "mean interval score of the 90 % intervals, of natural logarithms (Gneiting and"
+            " Raftery 2007, Eq. 43): width, and 20 times the distance outside; small is good",
+            empty=True,
+        ),
+        "naive_score": amount(
+            "the same of the predictions times and over 1 + their mean error", empty=True
+        ),
     }
 )
 """A row for each set, fitted and predicted rows apart."""
 
 
 def table(
-    rows: Sequence[Row], predicted: Sequence[tuple[float, float, float, float] | None]
+    rows: Sequence[Row],
+    predicted: Sequence[tuple[float, float, float, float] | None],
+    known: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """One row for each measured number: columns of `SCHEMA`. ``predicted``: for each row value, low
-    and high in its unit, and traffic; None where there is no prediction."""
+    and high in its unit, and traffic; None where there is no prediction. ``known``: the columns
+    interval_low and interval_high, made by `intervals` if it is None."""
     nothing = (np.nan, np.nan, np.nan, 0.0)
     out = pd.DataFrame([dataclasses.asdict(row) for row in rows], columns=list(COLUMNS))
     for name in NUMBERS:
@@ -243,6 +266,7 @@ def table(
     lowest = out[["low", "measured"]].min(axis=1)
     highest = out[["high", "measured"]].max(axis=1)
     out["inside"] = (out["predicted_low"] <= highest) & (out["predicted_high"] >= lowest)
+    out[list(INTERVAL)] = intervals(out) if known is None else known
     return out[list(SCHEMA.columns)]
 
 
@@ -255,19 +279,28 @@ def summary(results: pd.DataFrame) -> pd.DataFrame:
         worst = part.iloc[int(errors.fillna(-1.0).to_numpy().argmax())]
         where = f"{worst['case']}, {worst['quantity']}" if known else ""
         found = (errors.mean(), errors.median(), errors.max(), where)
-        out.append((name, use, len(part), *found, part["inside"].mean() if known else np.nan))
+        inside = part.loc[errors.notna(), "inside"].mean() if known else np.nan
+        of_intervals = scores(part) if use == "predict" else (np.nan,) * 3
+        out.append((name, use, len(part), *found, inside, *of_intervals))
     return SUMMARY.framed(out)
 
 
 def coverage(results: pd.DataFrame) -> dict[str, int]:
-    """How many rows are predicted, and of them how many lie within their interval, have an interval
-    and not one number, and both."""
-    part = results[results["use"] == "predict"]
+    """Of all rows that were predicted and measured: how many there are, and of them how many have
+    a range that overlaps the measured one (inside), a range and not one number (intervals), and
+    both; how many have a 90 % interval (scored), and the measured value in it (covered). Then how
+    many sets have such intervals, and in how many these score better than naive ones."""
+    part = results[(results["use"] == "predict") & results["error"].notna()]
     interval = part["predicted_high"] > part["predicted_low"]
     inside = part["inside"].astype(bool)
+    of_sets = summary(part).dropna(subset="interval_score")
     return {
         "rows": len(part),
         "inside": int(inside.sum()),
         "intervals": int(interval.sum()),
         "inside_intervals": int((inside & interval).sum()),
+        "scored": len(scored(part)),
+        "covered": int(within(part).sum()),
+        "scored_sets": len(of_sets),
+        "sets_better_than_naive": int((of_sets["interval_score"] < of_sets["naive_score"]).sum()),
     }
