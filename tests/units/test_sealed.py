@@ -72,11 +72,7 @@ def test_what_is_sealed_names_versions_and_has_nothing_that_was_measured(made):
     for row in content["predictions"]:
         assert row["predicted"] > 0
         assert not {"measured", "low", "high", "error", "reason"} & {*row}
-    # the one measured set gives the other one its interval, and has none itself
-    assert content["predictions"][0]["interval_low"] == pytest.approx(
-        0.02 / content["predictions"][2]["predicted"] * content["predictions"][0]["predicted"]
-    )
-    assert content["predictions"][2]["interval_low"] is None
+        assert 0 < row["interval_low"] < row["predicted"] < row["interval_high"]
 
 
 def test_the_digest_is_that_of_canonical_json(made):
@@ -104,9 +100,10 @@ def test_what_was_sealed_is_compared_with_what_was_measured_since(file, tmp_path
     assert [row["error"] for row in found["rows"]][:2] == [pytest.approx(-0.2), None]
     assert found["rows"][0]["predicted"] == predicted[0]
     assert found["summary"][0]["rows"] == 2
-    low = found["rows"][0]["interval_low"]
-    assert found["summary"][0]["coverage"] == float(low == pytest.approx(value))
-    assert found["coverage"]["rows"] == 2 and found["coverage"]["scored"] == 1
+    first = found["rows"][0]
+    inside = first["interval_low"] <= value <= first["interval_high"]
+    assert found["summary"][0]["coverage"] == float(inside)
+    assert found["coverage"]["rows"] == 2 and found["coverage"]["scored"] == 2
     assert found["sealed"]["sha256"] == sealed.read_sealed(file).about["sha256"]
 
 
@@ -189,7 +186,7 @@ def test_it_is_replaced_if_that_is_asked(file, made, capsys):
     digest = sealed.read_sealed(file).about["sha256"]
     said = capsys.readouterr().err
     assert f"sha-256 {digest}" in said
-    assert "Without a 90 % interval: 1," in said
+    assert "Without a 90 % interval" not in said
     assert len(sealed.read_sealed(file).predictions) == 1
 
 
