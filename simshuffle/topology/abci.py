@@ -9,14 +9,15 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
 class Abci(Sourced, Interconnect):
-    """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those
-    to the spine.
+    """Racks, or islands, with leaf switches and, above them, full-bisection (FBB) switches; few
+    links from those to the spine.
 
     Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the
     rack, the odd one on the next ones.
@@ -37,7 +38,7 @@ class Abci(Sourced, Interconnect):
 
     kind: Literal["abci"]
     racks: Annotated[int, Field(ge=1, le=1024)]
-    hosts_per_rack: Annotated[int, Field(ge=1, le=128)]
+    hosts_per_rack: Annotated[int, Field(ge=1, le=1024)]
     hcas_per_host: Few
     leaf_switches_per_rack: Few
     fbb_switches_per_rack: Few
@@ -83,10 +84,15 @@ class Abci(Sourced, Interconnect):
         return 3 if self.directors else 2
 
     def structure(self) -> str:
-        """The modules of ``directors``; else empty."""
+        """The modules of ``directors``, and the bisection."""
+        inside = self.leaf_switches_per_rack * self.leaf_fbb_links
+        up = self.fbb_switches_per_rack * min(inside, self.spine_switches * self.fbb_spine_links)
+        both = self.racks * min(up, self.hosts_per_rack * self.hcas_per_host)
+        middle = readable(both * self.link_bandwidth, Dimension.BANDWIDTH)
+        told = f"bisection about {middle} both ways together"
         if self.directors is None:
-            return ""
-        return f"every spine director of {self.directors.told(*self._below_a_spine)}"
+            return told
+        return f"every spine director of {self.directors.told(*self._below_a_spine)}; {told}"
 
     def build(self, graph: Graph) -> None:
         """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``, or its modules
