@@ -94,8 +94,8 @@ class Cluster(Spec):
         placement: which hosts ranks fill, one after the other: the first ones ('compact'), these in
             such an order that each leaf switch gets one in turn ('round_robin'), hosts drawn at
             random ('scattered'), or hosts by name: a list, or a node list of Slurm.
-        host_names: what the hosts of the topology are called, in its order: a node list of Slurm, as
-            'lrdn[0001-3456]'; h0000 and so on if left out.
+        host_names: what the hosts of the topology are called, in its order: a node list of Slurm,
+            as 'lrdn[0001-3456]'; h0000 and so on if left out.
         faults: by the name of a host, a switch (all of its cables) or a cable ('leaf.0>spine.1',
             with '#1' the second of parallel ones) the share of its bandwidth that is left; 0 cuts
             it, and hosts that are cut off take no part.
