@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.spec.record import Bandwidth, Few, Seconds, Sourced
-from simshuffle.spec.units import Dimension, readable
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.directors import Directors
 from simshuffle.topology.graph import Graph, add_host, add_switch, connect
@@ -84,15 +83,10 @@ class Abci(Sourced, Interconnect):
         return 3 if self.directors else 2
 
     def structure(self) -> str:
-        """The modules of ``directors``, and the bisection."""
-        inside = self.leaf_switches_per_rack * self.leaf_fbb_links
-        up = self.fbb_switches_per_rack * min(inside, self.spine_switches * self.fbb_spine_links)
-        both = self.racks * min(up, self.hosts_per_rack * self.hcas_per_host)
-        middle = readable(both * self.link_bandwidth, Dimension.BANDWIDTH)
-        told = f"bisection about {middle} both ways together"
+        """The modules of ``directors``; else empty."""
         if self.directors is None:
-            return told
-        return f"every spine director of {self.directors.told(*self._below_a_spine)}; {told}"
+            return ""
+        return f"every spine director of {self.directors.told(*self._below_a_spine)}"
 
     def build(self, graph: Graph) -> None:
         """Add hosts ``h0000``, switches ``r00.leaf0``, ``r00.fbb0``, ``spine0``, or its modules
