@@ -36,14 +36,15 @@ def calibrate(
     Latencies, bandwidths, rates, compute times and jitter, as a fragment that a scenario includes.
 
     Args:
-        files: Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV).
-        kind: Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.
+        files: Output of nccl-tests, OSU, PICO, CRAB, IOR or mdtest, or an epoch log (CSV).
+        kind: Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest, epochs, pico, pico-raw
+            or crab.
         fit_up_to: Fit what has at most so many ranks; predict the rest.
         epochs: Epoch log: steady (from the second on) or all.
         model: Epoch log: the catalog's entry for a model.
         accelerator: Epoch log: key of the step times.
         gpus_per_host: Epoch log without a column hosts: GPUs of a host.
-        ranks: Ranks, where a file does not say it (OSU collectives).
+        ranks: Ranks, where a file does not say it (OSU collectives, CRAB).
         hosts: Hosts, where a file does not say it.
         storage: What IOR and mdtest measured: pfs or ssd.
         out: Result folder; nothing is written without it.

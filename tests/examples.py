@@ -157,6 +157,7 @@ TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "Dragonfly+, 2 links between groups": lambda _: dragonfly_plus(
         groups=3, leaf_switches=3, leaf_spine_links=2, hosts=10, local_bandwidth="50 GB/s"
     ),
+    "Dragonfly+, not spread": lambda _: dragonfly_plus(hosts=13, spread=False),
     "Dragonfly+ of 1 group": lambda _: dragonfly_plus(groups=1),
     "torus of 2 dimensions": lambda _: torus_of([5, 4]),
     "torus of 3 dimensions": lambda _: torus_of([4, 3, 2], links=[1, 2, 1], hcas_per_host=2),

@@ -158,15 +158,15 @@ def routing(cluster: Cluster) -> RoutingRule:
 
 
 def check_machine(cluster: Cluster) -> None:
-    """See that a routing and hosts that a cluster names are known for its network, which is built
-    only if there are any.
+    """See that a routing and hosts that a cluster names, or names for its hosts, are known for its
+    network, which is built only if there are any.
 
     Raises:
         TopologyError: as `wiring`, `Wiring.router` and `placed`.
     """
     if cluster.routing is not None:
         wiring(cluster).router(cluster.routing, np.random.default_rng(0))
-    if cluster.named_hosts is not None:
+    if cluster.named_hosts is not None or cluster.host_names is not None:
         placed(cluster, wiring(cluster).fabric, 1, np.random.default_rng(0))
 
 

@@ -3,13 +3,14 @@ placed."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from simshuffle.errors import TopologyError
+from simshuffle.errors import InputError, Problem, TopologyError
 from simshuffle.routing import Routing
 from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
@@ -61,6 +62,9 @@ class MessagePassing(Sourced):
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
+        overhead: time of a host for each message, of sender and receiver together; none if left
+            out.
+        copy_bandwidth: at which a host copies a message besides; none if left out.
         stream_bandwidth: of one message at most; if left out, only links limit it.
         overhead: of the sender and receiver of one message together: LogGP's two o.
         copy_bandwidth: bytes/s at which both together copy what is sent eagerly.
@@ -78,6 +82,8 @@ class MessagePassing(Sourced):
     }
 
     latency: Seconds = 1.3e-6
+    overhead: Seconds | None = None
+    copy_bandwidth: Bandwidth | None = None
     stream_bandwidth: Bandwidth | None = None
     overhead: Seconds = 0.5e-6
     copy_bandwidth: Bandwidth = 4.1e9
@@ -112,6 +118,8 @@ class Cluster(Spec):
         placement: which hosts ranks fill, one after the other: the first ones ('compact'), these in
             such an order that each leaf switch gets one in turn ('round_robin'), hosts drawn at
             random ('scattered'), or hosts by name: a list, or a node list of Slurm.
+        host_names: what the hosts of the topology are called, in its order: a node list of Slurm,
+            as 'lrdn[0001-3456]'; h0000 and so on if left out.
         faults: by the name of a host, a switch (all of its cables) or a cable ('leaf.0>spine.1',
             with '#1' the second of parallel ones) the share of its bandwidth that is left; 0 cuts
             it, and hosts that are cut off take no part.
@@ -128,6 +136,7 @@ class Cluster(Spec):
     object_store: ObjectStore | None = None
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
     placement: str | list[str] = "compact"
+    host_names: str | None = None
     faults: dict[str, Fraction] | None = None
     description: str = ""
 
@@ -155,9 +164,31 @@ class Cluster(Spec):
         return self.object_store
 
     def sketch(self) -> Sketch:
-        """The network with its faults; raises a `TopologyError` if it cannot be used."""
+        """The network with its faults; raises a `TopologyError` if it cannot be used, or if
+        ``host_names`` are not those of its hosts."""
         network = self.topology.sketch()
+        if self.host_names is not None:
+            self._call_hosts(network, self.host_names)
         return with_faults(network, self.faults) if self.faults else network
+
+    def _call_hosts(self, network: Sketch, text: str) -> None:
+        key, rule, found = "cluster.host_names", "", ""
+        try:
+            names = expanded(text)
+        except InputError as error:
+            raise TopologyError([p.below(key) for p in error.problems], self.name) from None
+        hosts = self.topology.num_hosts
+        taken = {name for name, data in network.nodes(data=True) if data["kind"] != "host"}
+        if len(names) != hosts:
+            rule, found = f"must name the {hosts} hosts of the topology", f"{len(names)} names"
+        elif twice := [name for name, count in Counter(names).items() if count > 1]:
+            rule, found = "must name each host once", f"several times {twice[0]}"
+        elif switch := taken.intersection(names):
+            rule, found = "must not be the name of a switch", min(switch)
+        if rule:
+            remedy = "Write for example 'node[0001-1024]'."
+            raise TopologyError(Problem(key, rule, found, remedy), f"topology of {self.name}")
+        network.call_hosts(names)
 
     def cabling(self) -> Cabling:
         """The cables of `sketch`. Raises a TopologyError if it has loose parts, no host, or a link
@@ -174,8 +205,9 @@ class Cluster(Spec):
 
     @property
     def keyed_network(self) -> Keyed[Cluster]:
-        """Equal for clusters with the same network and faults."""
-        return Keyed((self.topology.key, *(self.faults or {}).items()), self)
+        """Equal for clusters with the same network, names of hosts and faults."""
+        key = (self.topology.key, self.host_names, *(self.faults or {}).items())
+        return Keyed(key, self)
 
     @property
     def num_hosts(self) -> int:

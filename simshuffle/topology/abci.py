@@ -15,8 +15,8 @@ from simshuffle.topology.graph import Graph, add_host, add_switch, connect
 
 
 class Abci(Sourced, Interconnect):
-    """Racks with leaf switches and, above them, full-bisection (FBB) switches; few links from those
-    to the spine.
+    """Racks, or islands, with leaf switches and, above them, full-bisection (FBB) switches; few
+    links from those to the spine.
 
     Hosts stand in pairs: the even host of a pair has its HCAs on the first leaf switches of the
     rack, the odd one on the next ones.
@@ -37,7 +37,7 @@ class Abci(Sourced, Interconnect):
 
     kind: Literal["abci"]
     racks: Annotated[int, Field(ge=1, le=1024)]
-    hosts_per_rack: Annotated[int, Field(ge=1, le=128)]
+    hosts_per_rack: Annotated[int, Field(ge=1, le=1024)]
     hcas_per_host: Few
     leaf_switches_per_rack: Few
     fbb_switches_per_rack: Few

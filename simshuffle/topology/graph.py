@@ -13,7 +13,7 @@ numbers at both ends. Parallel links are parallel edges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,14 @@ class Sketch:
     def edges(self, *, data: bool) -> Iterable[tuple[str, str, dict[str, Any]]]:
         """All links, each with its attributes."""
         return self._edges
+
+    def call_hosts(self, names: Sequence[str]) -> None:
+        """Give the hosts other names, in their order: as many as there are hosts, none of them
+        that of another node."""
+        hosts = [name for name, data in self._nodes.items() if data["kind"] == "host"]
+        new = dict(zip(hosts, names, strict=True))
+        self._nodes = {new.get(name, name): data for name, data in self._nodes.items()}
+        self._edges = [(new.get(a, a), new.get(b, b), data) for a, b, data in self._edges]
 
     def __contains__(self, name: str) -> bool:
         return name in self._nodes

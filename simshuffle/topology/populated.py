@@ -29,12 +29,15 @@ Each = Annotated[list[Few], BeforeValidator(_listed, json_schema_input_type=Few 
 
 class Populated(Sourced, Interconnect):
     """``hosts_per_switch`` hosts on each of the switches that have hosts, all HCAs of a host on its
-    switch. ``hosts`` are fewer, spread evenly in their order; each of those switches has one.
+    switch. ``hosts`` are fewer, spread evenly in their order, so that each of those switches has
+    one; or they fill one switch after the other.
 
     Attributes:
         hosts_per_switch: hosts on each switch that has some.
         hcas_per_host: links of a host to its switch.
-        hosts: fewer, spread evenly; each switch keeps at least one. All if left out.
+        hosts: fewer of them. All if left out.
+        spread: whether fewer hosts are spread evenly, with at least one on each switch; else they
+            fill one switch after the other, and the last ones have none.
         link_bandwidth: of a link, in each direction.
         cable_latency: of every cable.
         switch_latency: of crossing a switch.
@@ -51,6 +54,7 @@ class Populated(Sourced, Interconnect):
     hosts_per_switch: Few
     hcas_per_host: Few = 1
     hosts: Count | None = None
+    spread: bool = True
     link_bandwidth: Bandwidth
     cable_latency: Seconds = 26e-9
     switch_latency: Seconds = 90e-9
@@ -72,13 +76,13 @@ class Populated(Sourced, Interconnect):
 
     def _check(self) -> None:
         """Raises a PydanticCustomError where numbers do not go together."""
-        least = self.switches_with_hosts
-        most = least * self.hosts_per_switch
+        most = self.switches_with_hosts * self.hosts_per_switch
+        least = self.switches_with_hosts if self.spread else 1
         if self.hosts is not None and not least <= self.hosts <= most:
+            each = ", one on each switch," if self.spread else ""
             raise problem(
                 "hosts",
-                f"must be from {least}, one on each switch, to {most}, {self.hosts_per_switch} on"
-                " each",
+                f"must be from {least}{each} to {most}, {self.hosts_per_switch} on each switch",
                 self.hosts,
                 "Give as many, or other numbers of switches or of hosts_per_switch.",
             )
@@ -106,11 +110,12 @@ class Populated(Sourced, Interconnect):
 
     def _add_hosts(self, graph: Graph, switches: Sequence[str]) -> None:
         """Add hosts ``h0000`` to switches, in their order."""
-        for host in range(self.num_hosts):
+        count = self.num_hosts
+        for host in range(count):
             name = f"h{host:04d}"
             add_host(graph, name)
-            switch = switches[host * len(switches) // self.num_hosts]
-            connect(graph, name, switch, links=self.hcas_per_host, **self._cable)
+            at = host * len(switches) // count if self.spread else host // self.hosts_per_switch
+            connect(graph, name, switches[at], links=self.hcas_per_host, **self._cable)
 
     def _told(self, count: int, *more: str, bisection: float) -> str:
         """What `structure` says of so many switches, and of the bytes/s that cross the middle in

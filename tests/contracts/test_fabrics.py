@@ -841,3 +841,19 @@ def test_fewer_hosts_are_spread_evenly(size: int, on: int, data: st.DataObject) 
     counts = Counter(found)
     assert len(counts) == size and max(counts.values()) - min(counts.values()) <= 1
     assert max(counts.values()) <= on
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 9), st.integers(1, 4), st.data())
+def test_fewer_hosts_fill_switches_where_they_are_not_spread(
+    size: int, on: int, data: st.DataObject
+) -> None:
+    hosts = data.draw(st.integers(1, size * on))
+    topology = torus_of([size], hosts_per_switch=on, hosts=hosts, spread=False)
+    graph = topology.graph()
+    found = [
+        next(iter(graph.neighbors(node)))
+        for node, kind in graph.nodes(data="kind")
+        if kind == "host"
+    ]
+    assert found == [f"s{host // on}" for host in range(hosts)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,30 @@ MACHINES = {
         156.0,
         96,
     ),
+    # 19 cells of 180 nodes and one of 36, 18 + 18 switches each; 10 x 4 HDR100 down from a leaf
+    # switch and 18 HDR up, one from each spine to each other cell: 190 x 18. CINECA: 400 Gbit/s a
+    # node. 10 x 10 x 18 x 25 GB/s. 40 + 18 ports, the 40 being 20 that are split in two.
+    "leonardo": Machine(
+        3456,
+        {LEAF: 360, SPINE: 360},
+        {(HOST, LEAF): 3456 * 4, (LEAF, SPINE): 20 * 18 * 18, (SPINE, SPINE): 190 * 18},
+        3,
+        172.8,
+        45.0,
+        58,
+    ),
+    # BSC: 7 islands, 1120 nodes of 800 Gbit/s. 10 leaf switches an island with 64 NDR200 down and
+    # 64 up, to 8 above, which have 20 x 2 up each: 7 x 8 x 40 x 25 GB/s both ways. Up, up, down,
+    # down. 128 NDR200 of a leaf switch are 64 ports of NDR.
+    "marenostrum5": Machine(
+        1120,
+        {LEAF: 70, "fbb": 56, SPINE: 20},
+        {(HOST, LEAF): 4480, ("fbb", LEAF): 7 * 10 * 64, ("fbb", SPINE): 7 * 8 * 40},
+        4,
+        112.0,
+        28.0,
+        128,
+    ),
     # CSCS: 24 cabinets x 112 nodes. 32 switches each, 8 cables of every two groups. 16 + 31 ports,
     # and 184 / 32 to other groups.
     "alps": Machine(
@@ -243,9 +268,16 @@ def test_switches_and_cables(name: str) -> None:
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_bisection(name: str) -> None:
-    """What `check --full` says is that of both ways together."""
-    told = machine(name).topology.structure().split("bisection about ")[1].split(" TB/s")[0]
-    assert float(told) / 2 == pytest.approx(MACHINES[name].bisection, rel=0.05)
+    """What `check --full` says is that of both ways together; where it says none, all cables of the
+    topmost switches are."""
+    told = machine(name).topology.structure()
+    if told:
+        both = float(told.split("bisection about ")[1].split(" TB/s")[0])
+    else:
+        found = cabling(name)
+        top = [node for node, tier in enumerate(found.tiers) if tier == SPINE]
+        both = found.bandwidth[np.isin(found.ends, top).any(axis=1)].sum() / 1e12
+    assert both / 2 == pytest.approx(MACHINES[name].bisection, rel=0.05)
 
 
 @pytest.mark.parametrize("name", sorted(set(MACHINES) - {"fugaku"}))
@@ -384,6 +416,69 @@ def test_cables_of_the_file_system_never_bind(name: str) -> None:
     leaf = found.ends[hosts].max(axis=1)
     assert each >= np.bincount(leaf, found.bandwidth[hosts]).max()
     assert each >= min(pfs.read_bandwidth, 10e12)
+
+
+# by CINECA's map: node, cell, rack of it and number of the leaf switch in the rack
+ON_LEONARDO = [
+    (1, 1, 0, 0),
+    (8, 1, 0, 0),
+    (9, 1, 0, 2),
+    (13, 1, 0, 0),
+    (15, 1, 0, 1),
+    (20, 1, 0, 2),
+    (21, 1, 0, 1),
+    (30, 1, 0, 2),
+    (31, 1, 1, 0),
+    (180, 1, 5, 2),
+    (181, 2, 0, 0),
+    (1282, 8, 0, 1),
+    (3420, 19, 5, 2),
+    (3421, 20, 0, 0),
+]
+
+
+@pytest.mark.parametrize(("node", "cell", "rack", "switch"), ON_LEONARDO)
+def test_hosts_of_leonardo_are_on_their_leaf_switches(
+    node: int, cell: int, rack: int, switch: int
+) -> None:
+    leaf = f"g{cell - 1}.leaf{3 * rack + switch}"
+    assert leaves_of(_named("leonardo"), f"lrdn{node:04d}") == {leaf}
+
+
+def test_cells_of_leonardo_are_full_but_the_last() -> None:
+    found = _named("leonardo")
+    names = np.array(found.names, object)
+    ends = names[found.ends[of_hosts(found)]].ravel()
+    cells = Counter(name.split(".")[0] for name in ends if ".leaf" in name)
+    assert cells.pop("g19") == 36 * 4 and set(cells.values()) == {180 * 4} and len(cells) == 19
+    assert {f"lrdn{n:04d}" for n in range(1, 3457)} == set(names[found.of_kind("host")])
+
+
+def test_hosts_of_marenostrum_are_called_by_island_rack_and_blade() -> None:
+    """1120 = 7 x 5 x 32; a switch of an island has links of hosts of that island alone."""
+    found = _named("marenostrum5")
+    names = [found.names[node] for node in found.of_kind("host").tolist()]
+    assert (names[0], names[41], names[160], names[-1]) == (
+        "as01r1b01",
+        "as01r2b10",
+        "as02r1b01",
+        "as07r5b32",
+    )
+    for name in ("as01r2b10", "as07r5b32"):
+        racks = {leaf.split(".")[0] for leaf in leaves_of(found, name)}
+        assert racks == {f"r{int(name[2:4]) - 1:02d}"}
+
+
+@cache
+def _named(name: str) -> Cabling:
+    """That of a machine whose hosts have names."""
+    return machine(name).cabling()
+
+
+def leaves_of(found: Cabling, host: str) -> set[str]:
+    """The switches that a host is linked to."""
+    ends = found.ends[(found.ends == found.names.index(host)).any(axis=1)]
+    return {found.names[node] for node in ends.ravel().tolist()} - {host}
 
 
 def test_a_star_stands_for_an_unknown_fabric_only() -> None:

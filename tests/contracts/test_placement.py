@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,30 @@ def test_a_run_with_unknown_hosts_ends_before_it_begins() -> None:
         hosts(scenario.cluster, 64)
     with pytest.raises(ScenarioError, match=r"cluster.placement.*name the 16 hosts that 64 ranks"):
         load_scenario("quickstart", {**RUN, "cluster.placement": "h[0000-0014]"})
+
+
+def test_hosts_can_have_names_of_their_own() -> None:
+    """Places, links and routes are those of the same machine with h0000 and so on."""
+    plain = cluster(switch_tree(6, 8, taper=2))
+    named = plain.model_copy(update={"host_names": "n[1-2]b[1-4]", "faults": {"n1b2": 0.5}})
+    assert placed("compact", named, 3) == ["n1b1", "n1b2", "n1b3"]
+    assert placed(["n2b4", "n1b1"], named, 2) == ["n2b4", "n1b1"]
+    assert plain.keyed_network != plain.model_copy(update={"host_names": "n[1-8]"}).keyed_network
+    by_number = plain.model_copy(update={"faults": {"h0001": 0.5}})
+    one, other = (Resources(of, 8, np.random.default_rng(0)) for of in (named, by_number))
+    assert one.links.capacity.tolist() == other.links.capacity.tolist()
+
+
+@pytest.mark.parametrize(
+    ("names", "rule"),
+    [
+        ("n[1-7]", "must name the 8 hosts of the topology; got 7 names"),
+        ("n[1-7],n3", "must name each host once; got several times n3"),
+        ("n[1-7],leaf.0", "must not be the name of a switch; got leaf.0"),
+        ("n[1-", "must be names between commas"),
+    ],
+)
+def test_names_that_do_not_fit_are_one_problem_of_the_key(names: str, rule: str) -> None:
+    machine = cluster(switch_tree(6, 8, taper=2)).model_copy(update={"host_names": names})
+    with pytest.raises(TopologyError, match=re.escape(f"cluster.host_names: {rule}")):
+        machine.sketch()

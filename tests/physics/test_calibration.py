@@ -9,6 +9,8 @@ import pytest
 from scipy import stats
 
 from simshuffle.allreduce.nccl import Ring
+from simshuffle.errors import InputError
+from simshuffle.studies.calibrate.exchange import COPY, OVERHEAD, all_to_all, message_cost
 from simshuffle.studies.calibrate.fit import (
     mean_interval,
     median_interval,
@@ -17,7 +19,6 @@ from simshuffle.studies.calibrate.fit import (
     variation,
 )
 from simshuffle.studies.calibrate.laws import (
-    all_to_all,
     allreduce,
     opens,
     point_to_point,
@@ -168,6 +169,85 @@ def test_all_to_all_is_for_each_rank():
     assert values["all to all: latency"].value == pytest.approx(2e-6, rel=1e-9)
     assert values["all to all: bandwidth of a rank"].value == pytest.approx(5e9, rel=1e-9)
     assert not any(p.usable for p in values.values())
+
+
+def test_algorithms_of_an_all_to_all_are_not_mixed():
+    rows = as_table(
+        Row("a", 1, "pico", "all_to_all", 8, nbytes=m, seconds=7 * (a + m / 5e9), algorithm=name)
+        for name, a in (("linear", 1e-6), ("bine", 3e-6))
+        for m in SIZES
+    )
+    values = found(all_to_all(rows, used(rows)))
+    assert values["all to all linear: latency"].value == pytest.approx(1e-6, rel=1e-9)
+    assert values["all to all bine: latency"].value == pytest.approx(3e-6, rel=1e-9)
+
+
+def linear_rows(sizes, ranks=(16, 1024), name="linear_ompi"):
+    """t = L + (M - 1) (o + n / c): L 1.3 us, o 0.8 us, c 4 GB/s. By hand for 16 ranks and 1 KiB:
+    1.3 us + 15 (0.8 us + 0.256 us) = 17.14 us."""
+    return as_table(
+        Row(
+            *("a", i, "pico", "all_to_all", m),
+            nbytes=n,
+            seconds=1.3e-6 + (m - 1) * (0.8e-6 + n / 4e9),
+            algorithm=name,
+        )
+        for i, (m, n) in enumerate((m, n) for m in ranks for n in sizes)
+    )
+
+
+SHORT = [8.0, 64.0, 512.0, 1024.0]
+
+
+@pytest.mark.parametrize("name", ["linear", "linear_ompi", "default-linear"])
+def test_what_a_message_costs_the_host_is_found_exactly(name):
+    """LogGP (Alexandrov et al., SPAA 1995) with its latency known."""
+    rows = linear_rows(SHORT, name=name)
+    assert rows["seconds"][3] == pytest.approx(17.14e-6, rel=1e-9)
+    result = message_cost(rows, used(rows), 1.3e-6)
+    values = found(result)
+    assert values[OVERHEAD].value == pytest.approx(0.8e-6, rel=1e-9)
+    assert values[COPY].value == pytest.approx(4e9, rel=1e-9)
+    assert values[OVERHEAD].usable and "1.3 us" in values[OVERHEAD].note
+    assert result.residuals[0]["relative"].abs().max() < 1e-9
+
+
+def test_a_latency_that_is_taken_too_high_is_missing_from_the_overhead():
+    """Of 16 ranks alone: 15 o' = 15 o + L - L', and L' is 3 us longer, so o' = 0.6 us."""
+    rows = linear_rows(SHORT, ranks=(16,))
+    values = found(message_cost(rows, used(rows), 4.3e-6))
+    assert values[OVERHEAD].value == pytest.approx(0.6e-6, rel=1e-9)
+    assert values[COPY].value == pytest.approx(4e9, rel=1e-9)
+
+
+def test_only_short_messages_of_a_linear_all_to_all_count():
+    rows = linear_rows([*SHORT, 2048.0, 65536.0])
+    long = rows["nbytes"] > 1024
+    rows.loc[long, "seconds"] *= 3
+    others = linear_rows(SHORT, name="linear_sync_ompi").assign(seconds=1.0)
+    both = pd.concat([rows, others, rows.assign(algorithm="", seconds=1.0)], ignore_index=True)
+    result = message_cost(both, used(both), 1.3e-6)
+    assert found(result)[OVERHEAD].value == pytest.approx(0.8e-6, rel=1e-9)
+    assert len(result.residuals[0]) == 2 * len(SHORT)
+
+
+def test_ranks_beyond_the_limit_are_predicted():
+    rows = linear_rows(SHORT)
+    rows.loc[rows["ranks"] == 1024, "seconds"] *= 2
+    result = message_cost(rows, rows["ranks"] <= 16, 1.3e-6)
+    assert found(result)[OVERHEAD].value == pytest.approx(0.8e-6, rel=1e-9)
+    beyond = result.residuals[0]
+    assert beyond.loc[~beyond["used"], "relative"].to_numpy() == pytest.approx(-0.5, rel=1e-9)
+
+
+def test_one_size_tells_no_bandwidth_of_copies():
+    rows = linear_rows([1024.0])
+    result = message_cost(rows, used(rows), 1.3e-6)
+    assert found(result)[OVERHEAD].value == pytest.approx(0.8e-6 + 1024 / 4e9, rel=1e-9)
+    assert COPY not in found(result) and "one size" in result.notes[0]
+    two = pd.concat([rows, linear_rows([64.0], name="linear")], ignore_index=True)
+    with pytest.raises(InputError, match="one linear all-to-all"):
+        message_cost(two, used(two), 1.3e-6)
 
 
 @pytest.mark.parametrize("ceiling", [3.0, 16.0, 20.0, 1e9])

@@ -46,6 +46,10 @@ KINDS = {
     "ior-1-hosts.txt": "ior",
     "mdtest-32-tasks.txt": "mdtest",
     "epochs-vgg16.csv": "epochs",
+    "pico-summary.csv": "pico",
+    "pico-condensed.csv": "pico",
+    "64_linear_ompi_int32.csv": "pico-raw",
+    "data_app_0.csv": "crab",
 }
 FILES = {
     "calibration.yaml",
@@ -64,7 +68,7 @@ INTER = "workload.allreduce.inter_host_bus_bandwidth"
 def table_of(path, **values):
     """What a file holds, by its path or its name among the data."""
     (source,) = sources([DATA / path], **values)
-    return as_table(rows_of(source))
+    return as_table(rows_of(source, KINDS.get(source.name)))
 
 
 def changed(tmp_path, name, old, new, count=1):
@@ -270,6 +274,16 @@ BAD = {
     "column": ("epochs-vgg16.csv", "epoch_s", "seconds", "line 1", "epoch_s"),
     "cell": ("epochs-vgg16.csv", "40037,10978", "forty,10978", "line 2", "iterations"),
     "cells": ("epochs-vgg16.csv", "40037,10978", "40037,,10978", "line 2", "7 cells"),
+    "two systems": ("pico-condensed.csv", "\nmade_up", "\nmine", "line 3", "mine, made_up"),
+    "no algorithm": ("pico-condensed.csv", "linear_ompi", "", "line 2", "must be a name"),
+    "no grid": ("pico-condensed.csv", "2x2x2", "2xx2", "line 2", "8x8x8"),
+    "ranks": ("pico-condensed.csv", "1,8,lin", "1,9,lin", "line 2", "nodes x ranks_per_node, 8"),
+    "no median": ("pico-summary.csv", "median", "middle", "line 1", "Add median"),
+    "no nodes": ("pico-summary.csv", ",8,2,400", ",0,2,400", "line 2", "nnodes"),
+    "no rank": ("pico-summary.csv", ",8,2,400", ",1,1,400", "line 2", "at least 2 ranks"),
+    "no slowest": ("data_app_0.csv", "Max-D", "Most-D", "line 1", "ID_Max-Duration_s"),
+    "no seconds": ("data_app_0.csv", "1,512,", "1,512,0,", "line 2", "7 cells"),
+    "no time of PICO": ("64_linear_ompi_int32.csv", "9000", "0", "line 2", "greater than 0"),
 }
 
 
@@ -280,6 +294,70 @@ def test_a_bad_file_is_refused_with_its_line_and_what_was_expected(name, tmp_pat
     text = refused(path, kind=KINDS[file], ranks=8, hosts=8)
     assert line in text
     assert expected in text
+
+
+def test_all_to_alls_of_pico_are_for_each_pair():
+    """8 hosts of 2 ranks, or 2 x 2 x 2 of one; a buffer of 256 B is 16 B for each of 16 ranks."""
+    summary, condensed = table_of("pico-summary.csv"), table_of("pico-condensed.csv")
+    assert set(summary["algorithm"]) == {"linear_ompi", "pairwise_ompi"} and len(summary) == 10
+    assert set(summary["ranks"]) == {16} and set(summary["hosts"]) == {8}
+    assert summary["nbytes"][:2].tolist() == [16.0, 64.0] and summary["count"][0] == 400
+    assert summary["seconds"][0] == pytest.approx(1.3e-6 + 15 * (0.5e-6 + 16 / 4e9), rel=0.01)
+    assert set(condensed["ranks"]) == {8} == set(condensed["hosts"])
+    assert condensed["seconds"][2] == pytest.approx(1.3e-6 + 7 * (0.5e-6 + 1024 / 4e9), rel=0.01)
+
+
+def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
+    """The first 2 of 10. 64 numbers of 4 B for 4 ranks are 64 B for each pair."""
+    row = table_of("64_linear_ompi_int32.csv").iloc[0]
+    assert (row["ranks"], row["nbytes"], row["count"]) == (4, 64.0, 8)
+    assert row["seconds"] == pytest.approx(2955e-9) and row["algorithm"] == "linear_ompi"
+    path = tmp_path / "100_bruck_double.csv"
+    path.write_text("highest\n3000\n", encoding="utf-8")
+    (source,) = sources([path], 8, 4)
+    (row,) = rows_of(source, "pico-raw")
+    assert (row.ranks, row.hosts, row.nbytes, row.algorithm) == (8, 4, 100.0, "bruck")
+    assert "COUNT_ALGORITHM_TYPE.csv" in refused(
+        path.rename(tmp_path / "log.csv"), kind="pico-raw", ranks=8
+    )
+
+
+def test_samples_of_crab_are_of_the_slowest_rank():
+    table = table_of("data_app_0.csv", ranks=8)
+    assert len(table) == 6 and set(table["nbytes"]) == {512.0} and set(table["ranks"]) == {8}
+    first = (DATA / "data_app_0.csv").read_text(encoding="utf-8").split("\n")[1].split(",")
+    assert table["seconds"][0] == float(first[4]) == max(map(float, first[2:]))
+
+
+@pytest.mark.parametrize("name", ["64_linear_ompi_int32.csv", "data_app_0.csv"])
+def test_a_file_that_names_no_collective_is_read_where_its_kind_is_given(name):
+    text = refused(DATA / name, ranks=8)
+    assert "line 1: does not say which collective ran" in text
+    assert f"Add --as {KINDS[name]} if it was an all-to-all." in text
+
+
+def test_a_summary_without_an_all_to_all_and_a_csv_of_another_suite_are_refused(tmp_path):
+    path = changed(tmp_path, "pico-summary.csv", "ALLTOALL", "ALLGATHER", 99)
+    assert "must have a line of an all-to-all" in refused(path)
+    other = tmp_path / "imb.csv"
+    other.write_text("benchmark,bytes,t_max[usec]\nAlltoall,8,11.2\n", encoding="utf-8")
+    text = refused(other)
+    assert "imb.csv" in text and "must be output of nccl-tests" in text
+    assert "got 'benchmark,bytes,t_max[usec]'" in text and "--as KIND" in text
+
+
+def test_what_a_message_costs_becomes_a_fragment_that_a_scenario_takes(tmp_path):
+    result = calibrate([DATA / "pico-summary.csv", DATA / "osu-latency.txt"])
+    values = {p.key: p for p in result.parameters if p.usable}
+    assert values["cluster.message_passing.overhead"].value == pytest.approx(0.5e-6, rel=0.01)
+    assert values["cluster.message_passing.copy_bandwidth"].value == pytest.approx(4e9, rel=0.04)
+    # of osu_latency, in place of the default
+    assert "latency of 1.29" in values["cluster.message_passing.overhead"].note
+    (tmp_path / "own.yaml").write_text(result.to_yaml(), encoding="utf-8")
+    loaded = load_scenario("quickstart", {"include": [str(tmp_path / "own.yaml")]})
+    passing = loaded.cluster.message_passing
+    assert passing.overhead == pytest.approx(0.5e-6, rel=0.01)
+    assert passing.copy_bandwidth == pytest.approx(4e9, rel=0.04)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -85,6 +87,32 @@ class Source:
             rule = f"must be a row with the {wanted} columns {' '.join(columns)}"
             raise self.bad(line, rule, text)
         return cells
+
+    def records(self, required: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+        """The lines of a CSV table below its head, each with its number and its cells by column,
+        without blanks around.
+
+        Raises:
+            InputError: a column of ``required`` is missing, two have the same name, a line has
+                another number of cells, or it is no CSV.
+        """
+        reader = csv.reader(io.StringIO(self.text, newline=""), strict=True)
+        try:
+            head = [name.strip() for name in next(reader, [])]
+            missing = [name for name in required if name not in head]
+            if missing or len(set(head)) < len(head):
+                rule = f"the first line must name the columns {', '.join(required)}, each once"
+                remedy = f"Add {', '.join(missing)}." if missing else "Rename one of them."
+                raise self.bad(1, rule, ",".join(head) or "nothing", remedy)
+            for cells in filter(None, reader):
+                if len(cells) != len(head):
+                    rule = f"must have {len(head)} cells: {','.join(head)}"
+                    raise self.bad(reader.line_num, rule, ",".join(cells), "Correct that line.")
+                named = zip(head, map(str.strip, cells), strict=True)
+                yield reader.line_num, dict(named)
+        except csv.Error as error:
+            line, remedy = max(reader.line_num, 1), "Save the table as CSV with commas."
+            raise self.bad(line, f"must be CSV: {error}", remedy=remedy) from None
 
     def layout(self, listed: Sequence[str] = ()) -> tuple[int, float]:
         """Ranks of a collective and hosts that they fill, from the host of each rank that the file

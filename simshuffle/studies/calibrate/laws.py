@@ -6,8 +6,6 @@ Allreduce on a ring of p ranks on H hosts (Patarasuk and Yuan, JPDC 2009; steps 
 counts them): t = 2 (H-1) a_inter + [2 (p-1) - 2 (H-1)] a_intra + 2 (p-1)/p n / B. This is what
 `simshuffle.allreduce.nccl` simulates.
 
-All-to-all: t = (p-1) (a + m / b), with m bytes for each pair.
-
 IOR: c clients get min(c b, B), B of all servers together. mdtest: the rate of opens at the number
 of clients where it is highest.
 """
@@ -182,29 +180,6 @@ def _bandwidth(out: Findings, side: Side, rows: pd.DataFrame, latency: float) ->
         out.add(*single)
         out.add(*by_size, "one bandwidth fits all sizes", name=f"{name} by size")
     return Curve((0.0,), (float(1 / fit.value[1]),), constant=True)
-
-
-def all_to_all(rows: pd.DataFrame, used: pd.Series) -> Findings:
-    """Latency of a message and bandwidth of a rank. A scenario has no key for them; the exchange is
-    simulated message by message."""
-    out = Findings()
-    kept = rows["nbytes"] > 0
-    rows, used = rows[kept], used[kept]
-    if not used.any():
-        return out
-    peers, nbytes = rows["ranks"].to_numpy(float) - 1, rows["nbytes"].to_numpy(float)
-    x, y = np.column_stack([peers, peers * nbytes]), rows["seconds"].to_numpy(float)
-    chosen = used.to_numpy(bool)
-    fit = relative_fit(x[chosen], y[chosen])
-    out.compare(rows, "all to all", "s", y, x @ fit.value, chosen)
-    about = rows[used], mean_error(y[chosen], fit.fitted), ("world_size", "message_size")
-    note = f"{COMPARED}the exchange is simulated message by message"
-    name, seconds = "all to all: latency", Dimension.SECONDS
-    out.add(*about, "", fit.coefficient(0), seconds, note, name=name)
-    if fit.value[1] > 0:
-        name, bandwidth = "all to all: bandwidth of a rank", Dimension.BANDWIDTH
-        out.add(*about, "", fit.inverse(1), bandwidth, note, name=name)
-    return out
 
 
 def point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:

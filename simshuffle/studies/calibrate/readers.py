@@ -8,22 +8,20 @@ IOR, versions 3.0 to 4.0: bandwidths are MiB/s, over all tasks together.
 
 mdtest, the table 'SUMMARY rate': operations a second of all tasks together.
 
-Epoch logs: a CSV table with a line for each epoch of a training run, or for each iteration.
+Tables in CSV (epoch logs, PICO, CRAB): `simshuffle.studies.calibrate.csvs`.
 
 All raise InputError, with the line.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from simshuffle.studies.calibrate import nccl
+from simshuffle.studies.calibrate import csvs, nccl
 from simshuffle.studies.calibrate.files import Source
 from simshuffle.studies.calibrate.tables import Row
 
@@ -202,55 +200,15 @@ def _mean(source: Source, number: int, line: str, text: str) -> tuple[float, flo
     return mean, deviation
 
 
-# ------------------------------------------------------------------------------------------- epochs
-
-_REMEDY = "Correct that line."
-_REQUIRED = ("model", "gpus", "local_batch_size", "epoch", "iterations", "epoch_s")
-"""Columns that a log must have. ``hosts`` may be there, and others are ignored."""
-
-
-def epochs(source: Source) -> Iterator[Row]:
-    """Seconds of an iteration, a row for each line of the log."""
-    reader = csv.reader(io.StringIO(source.text, newline=""), strict=True)
-    try:
-        head = [name.strip() for name in next(reader, [])]
-        missing = [name for name in _REQUIRED if name not in head]
-        if missing or len(set(head)) < len(head):
-            rule = f"the first line must name the columns {', '.join(_REQUIRED)}, each once"
-            remedy = f"Add {', '.join(missing)}." if missing else "Rename one of them."
-            raise source.bad(1, rule, ",".join(head) or "nothing", remedy)
-        for cells in filter(None, reader):
-            yield _epoch(source, reader.line_num, head, cells)
-    except csv.Error as error:
-        line, remedy = max(reader.line_num, 1), "Save the table as CSV with commas."
-        raise source.bad(line, f"must be CSV: {error}", remedy=remedy) from None
-
-
-def _epoch(source: Source, number: int, head: list[str], texts: list[str]) -> Row:
-    if len(texts) != len(head):
-        rule = f"must have {len(head)} cells: {','.join(head)}"
-        raise source.bad(number, rule, ",".join(texts), _REMEDY)
-    cells = {name: text.strip() for name, text in zip(head, texts, strict=True)}
-    gpus, batch, epoch, iterations = (
-        source.whole(number, cells[name], name, least=1)
-        for name in ("gpus", "local_batch_size", "epoch", "iterations")
-    )
-    seconds = source.positive(number, cells["epoch_s"], "epoch_s (s)") / iterations
-    model, given = cells["model"], cells.get("hosts")
-    if not model:
-        raise source.bad(number, "model must be a name", "nothing", _REMEDY)
-    hosts = float(source.whole(number, given, "hosts", least=1)) if given else math.nan
-    if given and hosts > gpus:
-        raise source.bad(number, f"hosts must not exceed the {gpus} gpus", given, _REMEDY)
-    where = (source.name, number, "epochs", "iteration", gpus, hosts)
-    return Row(*where, seconds=seconds, count=iterations, model=model, epoch=epoch, batch=batch)
-
-
 # ---------------------------------------------------------------------------------------- all kinds
 
 _COLUMNS = "#  size  count  type  redop  root  time  algbw  busbw"
 
-_NAME = r'(?:.*,)?[ \t"]*{}[ \t"]*(?:,|$)'  # of a column, in a line of CSV
+
+def _head(*columns: str) -> re.Pattern[str]:
+    """The first line of a CSV table that has columns of these names, which are patterns."""
+    each = "".join(rf'(?=(?:.*,)?[ \t"]*{name}[ \t"]*(?:,|$))' for name in columns)
+    return re.compile(rf"\A\n*{each}", re.MULTILINE)
 
 
 class Reader(NamedTuple):
@@ -293,14 +251,32 @@ READERS = {
         "Run mdtest with -E.",
     ),
     "epochs": Reader(
-        re.compile(rf"\A\n*(?={_NAME.format('gpus')}){_NAME.format('epoch_s')}", re.MULTILINE),
-        epochs,
+        _head("gpus", "epoch_s"),
+        csvs.epochs,
         "must have a line for each epoch below the names of the columns",
         "Add them.",
     ),
+    "pico": Reader(
+        _head("algo(?:rithm|_name)", "(?:bytes_per_pair|buffer_size)", "median(?:_s)?"),
+        csvs.pico,
+        "must have a line of an all-to-all below the names of the columns",
+        "Summarise a run of ALLTOALL.",
+    ),
+    "pico-raw": Reader(
+        re.compile(r"\A\n*highest(?:,rank\d+)*[ \t]*$", re.MULTILINE),
+        csvs.pico_raw,
+        "must have a line for each iteration below 'highest'",
+    ),
+    "crab": Reader(
+        _head("run_id", "msg_size", r"\d+_Max-Duration_s"),
+        csvs.crab,
+        "must have a line for each sample below the names of the columns",
+    ),
 }
 """By kind. Where several signs are found, the first of `_ORDER` counts."""
-_ORDER = ("epochs", "osu", "mdtest", "ior", "nccl-tests", "nccl-json")
+_ORDER = ("epochs", "pico", "pico-raw", "crab", "osu", "mdtest", "ior", "nccl-tests", "nccl-json")
+_ASKED = ("pico-raw", "crab")
+"""Kinds whose files do not say which collective ran: they are read where they are named."""
 
 
 def recognise(text: str) -> str | None:
@@ -320,6 +296,9 @@ def rows_of(source: Source, kind: str | None = None) -> list[Row]:
         rule = f"must be output of {', '.join(READERS)}"
         remedy = "Name its kind with --as KIND, or leave the file out."
         raise source.bad(1, rule, first or "nothing", remedy)
+    if kind is None and found in _ASKED:
+        rule, head = "does not say which collective ran", source.text.lstrip().split("\n")[0]
+        raise source.bad(1, rule, head, f"Add --as {found} if it was an all-to-all.")
     reader = READERS[found]
     rows = list(reader.read(source))
     if not rows:

@@ -15,9 +15,10 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.scenario.calibrated import QUANTITIES
+from simshuffle.scenario.cluster import MessagePassing
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.calibrate import laws, text, training
+from simshuffle.studies.calibrate import exchange, laws, text, training
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import Source, sources
 from simshuffle.studies.calibrate.findings import (
@@ -131,17 +132,21 @@ def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
         return rows, used[rows.index]
 
     out.take(laws.allreduce(*of("all_reduce")))
-    out.take(laws.all_to_all(*of("all_to_all")))
-    out.take(laws.point_to_point(of("latency")[0], of("bandwidth")[0]))
+    out.take(exchange.all_to_all(*of("all_to_all")))
+    pairs = laws.point_to_point(of("latency")[0], of("bandwidth")[0])
+    own = [p.value for p in pairs.parameters if p.key == laws.LATENCY]
+    known = own[0] if own and isinstance(own[0], float) else MessagePassing().latency
+    out.take(pairs)
+    out.take(exchange.message_cost(*of("all_to_all"), known))
     out.take(laws.transfers(*of("read", "write"), options.storage))
     out.take(laws.opens(*of("file_read", "file_stat"), options.storage))
     rows, _ = of("iteration")
     if len(rows):
         logged = sorted(set(rows["model"]))
-        known = networks(logged, options.model, options.accelerator)
-        rows = rows[rows["model"].isin(list(known))]
+        nets = networks(logged, options.model, options.accelerator)
+        rows = rows[rows["model"].isin(list(nets))]
         how = options.gpus_per_host, options.epochs
-        out.take(training.training(rows, used[rows.index], known, *how))
+        out.take(training.training(rows, used[rows.index], nets, *how))
     return out
 
 

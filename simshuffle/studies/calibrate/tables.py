@@ -12,7 +12,7 @@ from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.spec.units import Dimension
 from simshuffle.study.schema import Schema, amount, count, flag, real, text
 
-TOOLS = ("nccl-tests", "osu", "ior", "mdtest", "epochs")
+TOOLS = ("nccl-tests", "osu", "ior", "mdtest", "epochs", "pico", "crab")
 MESSAGES = ("all_reduce", "all_to_all", "latency", "bandwidth")
 OPERATIONS = (*MESSAGES, "read", "write", "file_read", "file_stat", "iteration")
 DIMENSIONS = {dimension.unit: dimension for dimension in Dimension}
@@ -35,7 +35,7 @@ MEASUREMENTS = Schema(
             " measured",
             empty=True,
         ),
-        "count": count("repetitions that the number is the mean of", 1),
+        "count": count("repetitions that the number is the mean or median of", 1),
         "spread": amount(
             "standard deviation over them, in the unit of the number; empty if not known",
             empty=True,
@@ -43,6 +43,7 @@ MEASUREMENTS = Schema(
         "model": text("neural network; empty but for epochs"),
         "epoch": count("number of the epoch; 0 but for epochs"),
         "batch": count("samples of a rank in an iteration; 0 but for epochs"),
+        "algorithm": text("of an all-to-all, as its tool calls it; empty if not told"),
     }
 )
 """A row for each number that a tool printed."""
@@ -122,6 +123,7 @@ class Row:
     model: str = ""
     epoch: int = 0
     batch: int = 0
+    algorithm: str = ""
 
 
 def as_table(rows: Iterable[Row]) -> pd.DataFrame:

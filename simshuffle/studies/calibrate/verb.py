@@ -24,14 +24,17 @@ class CalibrationOptions(Options):
     files: Annotated[
         tuple[Path, ...],
         Argument(
-            "FILE", "Output of nccl-tests, OSU, IOR or mdtest, or an epoch log (CSV).", many=True
+            "FILE",
+            "Output of nccl-tests, OSU, PICO, CRAB, IOR or mdtest, or an epoch log (CSV).",
+            many=True,
         ),
     ]
     kind: Annotated[
         str | None,
         Option(
             "KIND",
-            "Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest or epochs.",
+            "Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest, epochs, pico, pico-raw or"
+            " crab.",
             flag="--as",
             complete=words(place="simshuffle.studies.calibrate.readers:READERS"),
         ),
@@ -63,7 +66,7 @@ class CalibrationOptions(Options):
     ] = 4
     ranks: Annotated[
         int | None,
-        Option("N", "Ranks, where a file does not say it (OSU collectives).", low=2),
+        Option("N", "Ranks, where a file does not say it (OSU collectives, CRAB).", low=2),
     ] = None
     hosts: Annotated[int | None, Option("N", "Hosts, where a file does not say it.", low=1)] = None
     storage: Annotated[
