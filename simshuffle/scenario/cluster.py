@@ -62,9 +62,6 @@ class MessagePassing(Sourced):
 
     Attributes:
         latency: of one message of the exchange: software and HCA.
-        overhead: time of a host for each message, of sender and receiver together; none if left
-            out.
-        copy_bandwidth: at which a host copies a message besides; none if left out.
         stream_bandwidth: of one message at most; if left out, only links limit it.
         overhead: of the sender and receiver of one message together: LogGP's two o.
         copy_bandwidth: bytes/s at which both together copy what is sent eagerly.
@@ -82,8 +79,6 @@ class MessagePassing(Sourced):
     }
 
     latency: Seconds = 1.3e-6
-    overhead: Seconds | None = None
-    copy_bandwidth: Bandwidth | None = None
     stream_bandwidth: Bandwidth | None = None
     overhead: Seconds = 0.5e-6
     copy_bandwidth: Bandwidth = 4.1e9
