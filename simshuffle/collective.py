@@ -3,6 +3,7 @@ nccl-tests measures and prints it."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from pydantic import Field
 from rich.table import Table
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.errors import InputError, Problem, ScenarioError, refuse
+from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning, refuse
 from simshuffle.lowering.collectives import Allreduces
 from simshuffle.network import Fluid, Network, Packet
 from simshuffle.plan.effort import MOST_PACKETS
@@ -21,14 +22,14 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.console import new_table
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.options import kinds_of
+from simshuffle.scenario.other_kinds import completed, fill
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import by_kind, find, nearest, read_yaml, shipped_names
-from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
+from simshuffle.spec.switching import Left, told
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.study.options import COMMAND_LINE
@@ -37,9 +38,6 @@ ELEMENT = 4
 """Bytes of an element, a float32."""
 SIZES = tuple(8.0 * 2**k for k in range(28))
 """Bytes of the buffers if nobody says it: 8 B to 1 GiB (nccl-tests -b 8 -e 1G -f 2)."""
-_RING, _TREE = ("3.4 us", "9.6 us"), ("28 us", "50 us")
-"""s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
-Simple protocol (docs/model-allreduce.md)."""
 
 
 class _Reduced(Spec):
@@ -65,6 +63,8 @@ class Bench:
     network: Network
     seed: int
     world_size: int
+    # what became of values that belong to other kinds than are set
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def resources(self) -> Resources:
@@ -109,10 +109,14 @@ def bench(
     path, is_machine = _found(name)
     of: _Machine | Scenario
     if is_machine:
-        of = machine = _machine(path, values)
+        machine, notes = _machine(path, values)
+        of = machine
         world_size, plain, label = machine.cluster.num_gpus, by_kind("nccl"), machine.cluster.name
     else:
-        of = scenario = load_scenario(path, values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SimshuffleWarning)  # which are among the notes
+            of = scenario = load_scenario(path, values)
+        notes = [*map(str, scenario.notes)]
         world_size, label = scenario.world_size, scenario.name
         plain = scenario.workload.allreduce.model_dump(mode="json", exclude_none=True)
     cluster = of.cluster
@@ -122,10 +126,10 @@ def bench(
         world_size = hosts * cluster.host.gpus
     if algorithm:
         plain = _named(algorithm)
-    chosen = _allreduce(completed(plain, cluster), allreduce or {})
-    made = Bench(
-        label, cluster, chosen.over(cluster.hcas_per_domain), of.network, of.seed, world_size
-    )
+    chosen, found = _allreduce(completed(plain, cluster), allreduce or {}, cluster)
+    chosen = chosen.over(cluster.hcas_per_domain)
+    notes += found
+    made = Bench(label, cluster, chosen, of.network, of.seed, world_size, tuple(notes))
     if world_size < 2:
         rule = "an allreduce needs 2 ranks or more"
         raise ScenarioError(Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name)
@@ -133,28 +137,6 @@ def bench(
     if problems := [*problems, *allreduce_problems(cluster, made.allreduce)]:
         raise ScenarioError(problems, name)
     return made
-
-
-def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
-    NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
-    host, or of a scale-up domain, carry."""
-    record = kinds_of(Allreduce).get(plain.get("kind", ""))
-    if record is None:
-        return dict(plain)
-    host = cluster.host
-    cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
-    between = cluster.hosts_per_domain * min(cables, host.pcie_slots * host.pcie_bandwidth)
-    known: dict[str, Any] = {
-        "intra_host_bus_bandwidth": f"{host.nvlink_bandwidth!r} B/s",
-        "inter_host_bus_bandwidth": f"{between!r} B/s",
-    }
-    of_steps = _TREE if plain["kind"] == "tree" else _RING
-    for prefix, latencies in (("", of_steps), ("ring_", _RING), ("tree_", _TREE)):
-        for side, latency in zip(("intra", "inter"), latencies, strict=True):
-            known[f"{prefix}{side}_host_latency"] = latency
-    needed = {key for key, of in record.model_fields.items() if of.is_required()}
-    return {key: value for key, value in known.items() if key in needed} | dict(plain)
 
 
 def sizes(text: str) -> tuple[float, ...]:
@@ -191,14 +173,15 @@ def _found(name: str) -> tuple[Path, bool]:
     return path, isinstance(first, dict) and "topology" in first
 
 
-def _machine(path: Path, values: Mapping[str, Any]) -> _Machine:
-    plain, problems, _ = resolve({"cluster": str(path.resolve())}, values, path.parent)
-    plain.pop("sweep", None)  # which `resolve` adds
-    machine, found = validated(plain, _Machine)
-    problems += unreported(found, problems)
+def _machine(path: Path, values: Mapping[str, Any]) -> tuple[_Machine, list[str]]:
+    """The machine with ``values``, and what became of others if kinds are among them."""
+    resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, _Machine)
+    resolved.plain.pop("sweep", None)  # which `resolve` adds
+    machine, found = validated(resolved.plain, _Machine)
+    problems = [*resolved.problems, *unreported(found, resolved.problems)]
     if problems or machine is None:
         raise ScenarioError(problems, str(path))
-    return machine
+    return machine, [*map(str, told(resolved.switches))]
 
 
 def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
@@ -223,16 +206,24 @@ def _named(algorithm: str) -> dict[str, Any]:
         raise InputError(problems, COMMAND_LINE) from None
 
 
-def _allreduce(plain: dict[str, Any], values: Mapping[str, Any]) -> Allreduce:
+def _allreduce(
+    plain: dict[str, Any], values: Mapping[str, Any], cluster: Cluster
+) -> tuple[Allreduce, list[str]]:
+    """The allreduce with ``values``, and what became of others if one is its kind."""
     problems: list[Problem] = []
-    raw = {"allreduce": plain}
-    for key, value in values.items():
-        put(raw, f"allreduce.{key}", value, problems)
+    raw, left = {"allreduce": plain}, Left(_Reduced)
+    own = {f"allreduce.{key}": value for key, value in values.items()}
+    for key, value in own.items():
+        left.put(raw, key, value, problems)
+    switches = left.settle(raw, own)
+    for switch in switches:
+        if switch.key == "allreduce":
+            fill(raw["allreduce"], cluster, switch)
     made, found = validated(raw, _Reduced)
     problems += unreported(found, problems)
     if problems or made is None:
         raise InputError([problem.below("workload") for problem in problems], COMMAND_LINE)
-    return made.allreduce
+    return made.allreduce, [f"workload.{note}" for note in told(switches)]
 
 
 HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
@@ -251,8 +242,9 @@ class Measurement:
 
     @property
     def notes(self) -> list[str]:
-        """Which sizes a measured curve does not cover."""
-        bench, out = self.bench, []
+        """What became of values of other kinds, and which sizes a measured curve does not
+        cover."""
+        bench, out = self.bench, [*self.bench.notes]
         unused = "inter_" if bench.resources.num_domains == 1 else "intra_"
         for key, curve in bench.allreduce:
             if not isinstance(curve, Curve) or key.startswith(unused):

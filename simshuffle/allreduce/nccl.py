@@ -90,6 +90,7 @@ class Tree(Paced):
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
+    latencies_of: ClassVar[str] = "tree_"
     kind: Literal["tree"]
     channels: OneEach
 
