@@ -87,7 +87,7 @@ def alltoall(
 ) -> AlltoallTable:
     """Each algorithm at each size (bytes a pair) alone on a scenario's or machine's ranks, as for
     `simshuffle.collective.bench`, whose errors it raises; ``progress`` is told the share done."""
-    of, cluster, world_size = ranks_of(name, values, hosts, gpus_per_host)
+    of, cluster, world_size, notes = ranks_of(name, values, hosts, gpus_per_host)
     law, rows = _law(cluster, world_size, of.seed), []
     for algorithm in chosen:
         for nbytes in sizes:
@@ -97,7 +97,7 @@ def alltoall(
                 progress(len(rows) / (len(chosen) * len(sizes)))
     label = cluster.name if isinstance(of, Machine) else of.name
     costs = cluster.message_passing.model_dump(mode="json", exclude_none=True)
-    return AlltoallTable(label, world_size, cluster.hosts_for(world_size), costs, rows)
+    return AlltoallTable(label, world_size, cluster.hosts_for(world_size), costs, rows, notes)
 
 
 def law_of(scenario: Scenario) -> Alltoalls:

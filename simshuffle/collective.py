@@ -3,17 +3,18 @@ nccl-tests measures and prints it."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 from rich.table import Table
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.errors import InputError, Problem, ScenarioError, refuse
+from simshuffle.errors import InputError, Problem, ScenarioError, SimshuffleWarning, refuse
 from simshuffle.lowering.collectives import Allreduces
 from simshuffle.network import Fluid, Network, Packet
 from simshuffle.plan.effort import MOST_PACKETS
@@ -21,14 +22,14 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.console import new_table
 from simshuffle.scenario.checks import allreduce_problems, cluster_problems
 from simshuffle.scenario.cluster import Cluster
-from simshuffle.scenario.options import kinds_of
+from simshuffle.scenario.other_kinds import completed, fill
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import by_kind, find, nearest, read_yaml, shipped_names
-from simshuffle.spec.overrides import put
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
+from simshuffle.spec.switching import Left, told
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.study.options import COMMAND_LINE
@@ -37,9 +38,6 @@ ELEMENT = 4
 """Bytes of an element, a float32."""
 SIZES = tuple(8.0 * 2**k for k in range(28))
 """Bytes of the buffers if nobody says it: 8 B to 1 GiB (nccl-tests -b 8 -e 1G -f 2)."""
-_RING, _TREE = ("3.4 us", "9.6 us"), ("28 us", "50 us")
-"""s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink and network,
-Simple protocol (docs/model-allreduce.md)."""
 
 
 class _Reduced(Spec):
@@ -65,6 +63,8 @@ class Bench:
     network: Network
     seed: int
     world_size: int
+    # what became of values that belong to other kinds than are set
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def resources(self) -> Resources:
@@ -106,31 +106,46 @@ def bench(
     gives what is left out, or '' for the scenario's; then ``allreduce`` sets keys of it. Hosts and
     GPUs are those of the scenario, or all, if None. Raises an InputError if there is no such file,
     or a value is not valid, or there are too few GPUs."""
-    of, cluster, world_size = ranks_of(name, values, hosts, gpus_per_host)
+    ranks = ranks_of(name, values, hosts, gpus_per_host)
+    of, cluster = ranks.of, ranks.cluster
     if isinstance(of, Machine):
         plain, label = by_kind("nccl"), of.cluster.name
     else:
         plain = of.workload.allreduce.model_dump(mode="json", exclude_none=True)
         label = of.name
-    chosen = _allreduce(
-        completed(_named(algorithm) if algorithm else plain, cluster), allreduce or {}
-    )
-    made = Bench(
-        label, cluster, chosen.over(cluster.hcas_per_domain), of.network, of.seed, world_size
-    )
+    if algorithm:
+        plain = _named(algorithm)
+    chosen, found = _allreduce(completed(plain, cluster), allreduce or {}, cluster)
+    chosen = chosen.over(cluster.hcas_per_domain)
+    notes = (*ranks.notes, *found)
+    made = Bench(label, cluster, chosen, of.network, of.seed, ranks.world_size, notes)
     if problems := allreduce_problems(cluster, made.allreduce):
         raise ScenarioError(problems, name)
     return made
 
 
+class Ranks(NamedTuple):
+    """Who takes part in a collective."""
+
+    of: Machine | Scenario
+    cluster: Cluster  # with so many GPUs on every host as take part
+    world_size: int
+    notes: tuple[str, ...]  # what became of values that belong to other kinds than are set
+
+
 def ranks_of(
     name: str, values: Mapping[str, Any], hosts: int | None, gpus_per_host: int | None
-) -> tuple[Machine | Scenario, Cluster, int]:
-    """The scenario or machine of that name with ``values`` set, its cluster with so many GPUs on
-    every host, and how many ranks there are; raises as `bench`."""
+) -> Ranks:
+    """The scenario or machine of that name with ``values`` set; raises as `bench`."""
     path, is_machine = _found(name)
     of: Machine | Scenario
-    of = _machine(path, values) if is_machine else load_scenario(path, values)
+    if is_machine:
+        of, notes = _machine(path, values)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SimshuffleWarning)  # which are among the notes
+            of = load_scenario(path, values)
+        notes = [*map(str, of.notes)]
     cluster = of.cluster
     world_size = cluster.num_gpus if isinstance(of, Machine) else of.world_size
     if hosts is not None or gpus_per_host is not None:
@@ -142,29 +157,7 @@ def ranks_of(
         raise ScenarioError(Problem("--hosts", rule, f"{world_size} rank", "Use more hosts."), name)
     if problems := cluster_problems(cluster, world_size):
         raise ScenarioError(problems, name)
-    return of, cluster, world_size
-
-
-def completed(plain: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """An allreduce (plain values) with those of its required keys that it leaves out: latencies of
-    NCCL's table, and as bus bandwidths what the NVLink of a GPU, and all HCAs and PCIe slots of a
-    host, or of a scale-up domain, carry."""
-    record = kinds_of(Allreduce).get(plain.get("kind", ""))
-    if record is None:
-        return dict(plain)
-    host = cluster.host
-    cables = host.hcas * float(getattr(cluster.topology, "link_bandwidth", host.pcie_bandwidth))
-    between = cluster.hosts_per_domain * min(cables, host.pcie_slots * host.pcie_bandwidth)
-    known: dict[str, Any] = {
-        "intra_host_bus_bandwidth": f"{host.nvlink_bandwidth!r} B/s",
-        "inter_host_bus_bandwidth": f"{between!r} B/s",
-    }
-    of_steps = _TREE if plain["kind"] == "tree" else _RING
-    for prefix, latencies in (("", of_steps), ("ring_", _RING), ("tree_", _TREE)):
-        for side, latency in zip(("intra", "inter"), latencies, strict=True):
-            known[f"{prefix}{side}_host_latency"] = latency
-    needed = {key for key, of in record.model_fields.items() if of.is_required()}
-    return {key: value for key, value in known.items() if key in needed} | dict(plain)
+    return Ranks(of, cluster, world_size, tuple(notes))
 
 
 def sizes(text: str, element: int = ELEMENT) -> tuple[float, ...]:
@@ -202,14 +195,15 @@ def _found(name: str) -> tuple[Path, bool]:
     return path, isinstance(first, dict) and "topology" in first
 
 
-def _machine(path: Path, values: Mapping[str, Any]) -> Machine:
-    plain, problems, _ = resolve({"cluster": str(path.resolve())}, values, path.parent)
-    plain.pop("sweep", None)  # which `resolve` adds
-    machine, found = validated(plain, Machine)
-    problems += unreported(found, problems)
+def _machine(path: Path, values: Mapping[str, Any]) -> tuple[Machine, list[str]]:
+    """The machine with ``values``, and what became of others if kinds are among them."""
+    resolved = resolve({"cluster": str(path.resolve())}, values, path.parent, Machine)
+    resolved.plain.pop("sweep", None)  # which `resolve` adds
+    machine, found = validated(resolved.plain, Machine)
+    problems = [*resolved.problems, *unreported(found, resolved.problems)]
     if problems or machine is None:
         raise ScenarioError(problems, str(path))
-    return machine
+    return machine, [*map(str, told(resolved.switches))]
 
 
 def _with_gpus(cluster: Cluster, gpus: int) -> Cluster:
@@ -234,16 +228,24 @@ def _named(algorithm: str) -> dict[str, Any]:
         raise InputError(problems, COMMAND_LINE) from None
 
 
-def _allreduce(plain: dict[str, Any], values: Mapping[str, Any]) -> Allreduce:
+def _allreduce(
+    plain: dict[str, Any], values: Mapping[str, Any], cluster: Cluster
+) -> tuple[Allreduce, list[str]]:
+    """The allreduce with ``values``, and what became of others if one is its kind."""
     problems: list[Problem] = []
-    raw = {"allreduce": plain}
-    for key, value in values.items():
-        put(raw, f"allreduce.{key}", value, problems)
+    raw, left = {"allreduce": plain}, Left(_Reduced)
+    own = {f"allreduce.{key}": value for key, value in values.items()}
+    for key, value in own.items():
+        left.put(raw, key, value, problems)
+    switches = left.settle(raw, own)
+    for switch in switches:
+        if switch.key == "allreduce":
+            fill(raw["allreduce"], cluster, switch)
     made, found = validated(raw, _Reduced)
     problems += unreported(found, problems)
     if problems or made is None:
         raise InputError([problem.below("workload") for problem in problems], COMMAND_LINE)
-    return made.allreduce
+    return made.allreduce, [f"workload.{note}" for note in told(switches)]
 
 
 HEADINGS = ["size (B)", "count", "type", "redop", "time (us)", "algbw (GB/s)", "busbw (GB/s)"]
@@ -262,8 +264,9 @@ class Measurement:
 
     @property
     def notes(self) -> list[str]:
-        """Which sizes a measured curve does not cover."""
-        bench, out = self.bench, []
+        """What became of values of other kinds, and which sizes a measured curve does not
+        cover."""
+        bench, out = self.bench, [*self.bench.notes]
         unused = "inter_" if bench.resources.num_domains == 1 else "intra_"
         for key, curve in bench.allreduce:
             if not isinstance(curve, Curve) or key.startswith(unused):

@@ -219,6 +219,8 @@ class AllreduceFlows:
         return self.latency + float((ready + alone).max())
 
 
+LATENCIES = ("intra_host_latency", "inter_host_latency")
+"""Of a step inside a host, and between hosts."""
 HostOrder = Literal["sorted", "as_given", "shuffled"]
 
 
@@ -234,9 +236,18 @@ class AllreduceAlgorithm(Sourced):
 
     one_for_each_hca: ClassVar[str]
     """The field that says over how many HCAs of a host the bytes are spread."""
+    latencies_of: ClassVar[str] = ""
+    """What stands before the names of its latencies where there are those of several algorithms."""
 
     order: HostOrder = "sorted"
     overlap: Overlap = NoOverlap(kind="none")
+
+    @classmethod
+    def meaning(cls, key: str) -> str:
+        """As of `Spec`: how many HCAs, or whose latency a key is."""
+        if key == cls.one_for_each_hca:
+            return "one_for_each_hca"
+        return f"{cls.latencies_of}{key}" if key in LATENCIES else key
 
     def over(self, hcas: int) -> Self:
         """The same over so many HCAs of a host, if it does not say over how many."""
@@ -264,6 +275,9 @@ class Paced(AllreduceAlgorithm):
         inter_host_bus_bandwidth: the same between hosts. Of 'ring' and 'tree' it counts for all
             steps as soon as there are two hosts.
     """
+
+    latencies_of: ClassVar[str] = "ring_"
+    """A step is one message from rank to rank, as on a ring."""
 
     intra_host_latency: Seconds
     inter_host_latency: Seconds

@@ -90,6 +90,7 @@ class Tree(Paced):
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
+    latencies_of: ClassVar[str] = "tree_"
     kind: Literal["tree"]
     channels: OneEach
 
@@ -274,6 +275,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
             latencies that were measured with such buffers.
         protocols: others than Simple by name, which are taken where they are faster; 'nccl_2.7' is
             LL and LL128 with NCCL's constants. If left out, Simple alone.
+        algorithms: that may be taken, 'ring' and 'tree', as NCCL_ALGO names them; NCCL before 2.4
+            has rings alone. If left out, both.
     """
 
     one_for_each_hca: ClassVar[str] = "channels"
@@ -285,6 +288,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
     protocols: (
         Annotated[dict[str, Protocol], BeforeValidator(_named), Field(min_length=1)] | None
     ) = None
+    algorithms: Annotated[list[Literal["ring", "tree"]], Field(min_length=1)] | None = None
 
     def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
         """The fastest of all choices."""
@@ -294,9 +298,11 @@ class Nccl(AllreduceAlgorithm, Latencies):
         return min(found, key=lambda flows: flows.seconds_uncontended)
 
     def choices(self, several: bool, large: bool) -> Iterator[Choice]:
-        """Ring and trees over each protocol, the ring first; ``large`` is a buffer of
-        `PLATEAU_NBYTES` or more for each rank, ``several`` whether there are several hosts."""
+        """What may be taken of ring and trees over each protocol, the ring first; ``large`` is a
+        buffer of `PLATEAU_NBYTES` or more for each rank, ``several`` whether there are several
+        hosts."""
         plateau = self.plateau if several and large else 1.0
+        taken = self.algorithms or ("ring", "tree")
         latencies = {key: getattr(self, key) for key in Latencies.model_fields}
         simple = Protocol.model_construct(**latencies, ring_bandwidth=1.0, tree_bandwidth=1.0)
         bandwidths: dict[str, Any] = {
@@ -318,6 +324,8 @@ class Nccl(AllreduceAlgorithm, Latencies):
                 **bandwidths,
             )
             longer = plateau if protocol is simple else 1.0
-            yield Choice(ring, protocol.ring_bandwidth, protocol.ring_base_latency, longer)
-            bandwidth = TREE_BANDWIDTH * protocol.tree_bandwidth
-            yield Choice(tree, bandwidth, protocol.tree_base_latency)
+            if "ring" in taken:
+                yield Choice(ring, protocol.ring_bandwidth, protocol.ring_base_latency, longer)
+            if "tree" in taken:
+                bandwidth = TREE_BANDWIDTH * protocol.tree_bandwidth
+                yield Choice(tree, bandwidth, protocol.tree_base_latency)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from simshuffle.cli import check, derived, machine, machine_import, new, results, study
-from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume
+from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume, warnings_said
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
 from simshuffle.study.registry import verbs
@@ -102,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reset_volume()
     try:
         words = None if arguments is None else list(arguments)
-        status = app(args=words, prog_name=app.info.name, standalone_mode=False)
+        with warnings_said():
+            status = app(args=words, prog_name=app.info.name, standalone_mode=False)
     except InputError as error:
         complain(str(error))
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from simshuffle.cli.common import (
     write_together,
 )
 from simshuffle.cli.help import command
-from simshuffle.errors import refuse
+from simshuffle.errors import SimshuffleWarning, refuse
 from simshuffle.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 from simshuffle.study.registry import verbs
@@ -60,7 +61,10 @@ def check(
     from simshuffle.scenario.scenario import all_runs
 
     check_format(json, to)
-    scenarios = scenarios_of(scenario, set_ or {})
+    with warnings.catch_warnings():
+        if not full:  # then they are among the verdicts
+            warnings.simplefilter("ignore", SimshuffleWarning)
+        scenarios = scenarios_of(scenario, set_ or {})
     runs = all_runs(scenarios)
     for single in runs.values():
         check_size(single)

@@ -247,11 +247,15 @@ def detail(text: str) -> None:
 @contextmanager
 def warnings_said() -> Iterator[None]:
     """Warnings of simshuffle are told as everything else is; others stay what they are."""
-    with warnings.catch_warnings(record=True) as found:
+    with warnings.catch_warnings():
         warnings.simplefilter("default", SimshuffleWarning)
+        shown = warnings.showwarning
+
+        def told(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if issubclass(category, SimshuffleWarning):
+                say(f"Warning: {message}")
+            else:
+                shown(message, category, *where)
+
+        warnings.showwarning = told  # type: ignore[assignment]
         yield
-    for each in found:
-        if issubclass(each.category, SimshuffleWarning):
-            say(f"Warning: {each.message}")
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

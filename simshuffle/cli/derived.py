@@ -19,7 +19,6 @@ from simshuffle.cli.common import (
     say,
     show,
     study_progress,
-    warnings_said,
 )
 from simshuffle.cli.help import command, keyword, option_of
 from simshuffle.study.options import COMMAND_LINE, fields_of, filled
@@ -56,8 +55,7 @@ def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str |
     from simshuffle.study.perform import Performance, Teller
 
     options = filled(verb.options, values, COMMAND_LINE)
-    with warnings_said():
-        result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
+    result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
     show(result, folder, json=json, to=to, width=verb.width)
     for line in [] if folder is None else verb.after(result, folder, options):
         if not json and not to:

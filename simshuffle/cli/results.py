@@ -23,7 +23,6 @@ from simshuffle.cli.common import (
     say,
     share_progress,
     study_progress,
-    warnings_said,
 )
 from simshuffle.cli.common import show as show_result
 from simshuffle.cli.help import command
@@ -376,7 +375,7 @@ def verify(
 
     on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
     at_once = processes or (1 if on_gpu else None)
-    with study_progress("run") as progress, warnings_said():
+    with study_progress("run") as progress:
         found = verified(folder, Local(at_once), progress, tolerance)
     if json:
         print_json(found.as_json())

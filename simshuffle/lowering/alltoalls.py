@@ -97,7 +97,7 @@ class Alltoalls:
     def _linear(self, nbytes: float, host: float, wire: float) -> float:
         """All at once; ``host`` and ``wire`` 0 leave out that part."""
         posting = (self.world_size - 1) * self._passing.host_seconds(nbytes) * host
-        links, latency = self._at_once
+        links, latency = self.at_once
         carrying = links * nbytes * wire
         trips = self._passing.trips(nbytes)
         both = max(posting, carrying) if trips == 1 else posting + carrying
@@ -159,7 +159,7 @@ class Alltoalls:
         return np.bincount(routes[routes >= 0], minlength=len(self._resources.links.names))
 
     @cached_property
-    def _at_once(self) -> tuple[float, float]:
+    def at_once(self) -> tuple[float, float]:
         """s a byte of each pair on the busiest link, if all messages travel at once; and the
         largest latency (s)."""
         links = self._resources.links

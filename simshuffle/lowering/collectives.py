@@ -242,7 +242,8 @@ class Recipes:
         """Rings, that of the Simple protocol first."""
         if not isinstance(self._allreduce, Nccl):
             return [Choice(_rings(self._allreduce))]
-        every = self._allreduce.choices(several, large=False)
+        both = self._allreduce.model_copy(update={"algorithms": None})
+        every = both.choices(several, large=False)
         return [choice for choice in every if isinstance(choice.algorithm, Ring)]
 
 

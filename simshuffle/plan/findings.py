@@ -82,9 +82,10 @@ SLIPS = (1e-3, 1e3, 1e-6, 1e6, 8.0, 1 / 8)
 
 
 def warnings(scenario: Scenario) -> list[Problem]:
-    """What is far from the usual, in the order of `USUAL`, what the routing warns of, and what is
-    odd together. Only values that the run uses are looked at."""
-    found = []
+    """What became of values that belong to another kind, what is far from the usual, in the order
+    of `USUAL`, what the routing warns of, and what is odd together. Only values that the run uses
+    are looked at."""
+    found = [*scenario.notes]
     for key, usual in USUAL.items():
         if key.startswith(_unused(scenario)):
             continue

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from simshuffle.allreduce import Ring
+from simshuffle.allreduce.base import LATENCIES
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import is_file, nearest, read_yaml
 from simshuffle.spec.overrides import related
@@ -27,12 +29,11 @@ QUANTITIES: dict[str, Dimension | None] = {
 }
 """What a value can have been measured over, with its dimension (None: a number)."""
 _ROUNDING = 1e-4  # sizes that people write rounded are the same
-_OF_RINGS = {
-    f"workload.allreduce.{side}_latency": f"workload.allreduce.ring_{side}_latency"
-    for side in ("intra_host", "inter_host")
+OF_RINGS = {
+    f"workload.allreduce.{key}": f"workload.allreduce.{Ring.meaning(key)}" for key in LATENCIES
 }
 """What ``kind: nccl`` calls the latencies of a ring, which a fragment has under shorter names."""
-_PLATEAU = "workload.allreduce.plateau"
+PLATEAU = "workload.allreduce.plateau"
 _RING_ONLY = (
     "was measured as the latency of a ring, and workload.allreduce has none",
     "kind: tree",
@@ -197,16 +198,16 @@ def include(
             continue
         swept = [str(key) for key in raw["sweep"]] if isinstance(raw.get("sweep"), dict) else []
         kind, measured = _allreduce_kind(raw), {record.key for record in fragment.calibrated}
-        if kind == "nccl" and measured & _OF_RINGS.keys():
+        if kind == "nccl" and measured & OF_RINGS.keys():
             # large buffers were measured too, so nothing is left to correct
-            put(_PLATEAU, 1, problems)
-            origin[_PLATEAU] = str(path)
+            put(PLATEAU, 1, problems)
+            origin[PLATEAU] = str(path)
         for written, value in fragment.values.items():
             where = f"{within}: values.{written}"
-            if written in _OF_RINGS and written in measured and kind == "tree":
+            if written in OF_RINGS and written in measured and kind == "tree":
                 problems.append(Problem(where, *_RING_ONLY))
                 continue
-            key = _OF_RINGS.get(written, written) if kind == "nccl" else written
+            key = OF_RINGS.get(written, written) if kind == "nccl" else written
             if above := [name for name in swept if key.startswith(f"{name}.")]:
                 rule = f"has no effect: sweep.{above[0]} sets it for each run"
                 remedy = f"Do not sweep {above[0]}."

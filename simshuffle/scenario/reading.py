@@ -7,11 +7,15 @@ import contextlib
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.scenario.calibrated import forget, include
+from simshuffle.scenario.other_kinds import complete, settled
 from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, find, is_file, read_yaml
 from simshuffle.spec.overrides import (
     References,
@@ -19,29 +23,42 @@ from simshuffle.spec.overrides import (
     outermost_first,
     pin,
     plain_copy,
-    put,
     related,
     which_value,
 )
+from simshuffle.spec.switching import Left, Switch
+
+
+@dataclass
+class Resolved:
+    """The plain values of a scenario that needs no other file."""
+
+    plain: dict[str, Any]
+    problems: list[Problem]  # what is wrong
+    origin: dict[str, str]  # the fragment that each dotted key came from which one set
+    switches: list[Switch]  # what became of records whose kind was replaced
 
 
 def resolve(
-    raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None
-) -> tuple[dict[str, Any], list[Problem], dict[str, str]]:
-    """The plain values of a scenario that needs no other file, from what its file in ``folder``
-    holds (None: the working directory), and ``values`` set instead, by dotted key. Returns the
-    values; what is wrong; and the fragment that each dotted key came from which one set."""
+    raw: Mapping[str, Any],
+    values: Mapping[str, Any],
+    folder: Path | None,
+    record: type[BaseModel],
+) -> Resolved:
+    """The plain values of ``record``, a scenario or part of one, from what its file in ``folder``
+    holds (None: the working directory), and ``values`` set instead, by dotted key."""
     plain: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
-    references = _references(plain, folder)
+    references, left = _references(plain, folder), Left(record)
     if "include" in values:
         plain["include"] = values["include"]
 
     def put_here(key: str, value: Any, found: list[Problem]) -> bool:
         forget(plain, key)
-        return put(plain, key, value, found, references)
+        return left.put(plain, key, value, found, references)
 
     origin = include(plain, folder, put_here, problems)
+    switches = settled(plain, left, dict.fromkeys(origin))
     for key, value in outermost_first(values).items():
         if key == "include":
             continue
@@ -50,6 +67,7 @@ def resolve(
             if key != "sweep" and isinstance(sweep, dict):
                 pin(sweep, key, value, "sweep", problems)
         origin = {of: path for of, path in origin.items() if not related(of, key)}
+    switches += settled(plain, left, values)
     for key in references:
         expand(plain, key, references, problems)
     _locate_files(plain, folder)
@@ -64,7 +82,8 @@ def resolve(
     if isinstance(sweep, dict) and isinstance(sweep.get("workload.exchange"), list):
         exchanges = sweep["workload.exchange"]
         exchanges[:] = [exchange_located(exchange, folder) for exchange in exchanges]
-    return plain, list(dict.fromkeys(problems)), origin
+    complete(plain, switches)
+    return Resolved(plain, list(dict.fromkeys(problems)), origin, switches)
 
 
 def exchange_located(exchange: Any, folder: Path | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import ShardsContext
@@ -23,12 +23,17 @@ from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
 from simshuffle.spec.overrides import combination_name, grid, which_value
-from simshuffle.spec.record import Count, Share, Spec
+from simshuffle.spec.record import Count, Keyed, Share, Spec
 from simshuffle.spec.rng import stream
+from simshuffle.spec.switching import warn
 from simshuffle.spec.validation import unreported, validated
 
 MOST_TRIED = 200
 """Combinations of a sweep that are tried, if one is not valid, to find the others that are not."""
+
+
+def _no_notes() -> Keyed[list[Problem]]:
+    return Keyed(None, [])
 
 
 class Scenario(Spec):
@@ -68,6 +73,8 @@ class Scenario(Spec):
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)
+    # compared as equal: what is said of two scenarios makes them no different
+    _notes: Keyed[list[Problem]] = PrivateAttr(default_factory=_no_notes)
 
     @field_validator("models", mode="before")
     @classmethod
@@ -79,6 +86,19 @@ class Scenario(Spec):
             key: {"name": key, **model} if isinstance(model, dict) else model
             for key, model in models.items()
         }
+
+    @property
+    def notes(self) -> list[Problem]:
+        """What became of values of its file that belong to other kinds than its records have."""
+        return self._notes.of
+
+    def noted(self, notes: Sequence[Problem]) -> Scenario:
+        """The same with more of these notes."""
+        if not notes:
+            return self
+        made = self.model_copy()
+        made._notes = Keyed(None, [*self.notes, *notes])
+        return made
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
         """The random stream of that name (and numbers, such as the epoch): independent of every
@@ -96,7 +116,7 @@ class Scenario(Spec):
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
         """A new scenario with other values, by dotted key; checked like a file. Raises a
         ScenarioError if a key or a value is not valid."""
-        return _build(self.to_dict(), values, source=self.name, folder=None)
+        return _build(self.to_dict(), values, source=self.name, folder=None).noted(self.notes)
 
     def runs(self) -> dict[str, Scenario]:
         """The runs of the sweep by name, in its order; a scenario without sweep is one run. Raises
@@ -124,7 +144,7 @@ class Scenario(Spec):
                 rule = "two runs must not have the same name"
                 problem = Problem("sweep", rule, repr(name), "Use distinct values.")
                 raise ScenarioError(problem, self.name)
-            out[name] = run
+            out[name] = run if run is base else run.noted(self.notes)
         if problems:
             raise ScenarioError(list(dict.fromkeys(problems)), self.name)
         return out
@@ -235,10 +255,10 @@ def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:
 def machine_of(reference: str) -> Cluster:
     """The machine of a name or a file. Raises an InputError if there is none, or it is not
     valid."""
-    plain, problems, _ = resolve({"cluster": reference}, {}, None)
-    found: Cluster | None = None
+    resolved = resolve({"cluster": reference}, {}, None, Scenario)
+    found, problems = None, resolved.problems
     if not problems:
-        found, problems = validated(plain["cluster"], Cluster)
+        found, problems = validated(resolved.plain["cluster"], Cluster)
     if found is None or problems:
         raise InputError(problems, reference)
     return found
@@ -249,10 +269,11 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         remedy = "Start with name:, cluster:, world_size:, workload:."
         problem = Problem("", "must be a mapping of keys", type(raw).__name__, remedy)
         raise ScenarioError(problem, source)
-    plain, problems, origin = resolve(raw, values, folder)
-    scenario, found = validated(plain, Scenario)
+    resolved = resolve(raw, values, folder, Scenario)
+    problems = resolved.problems
+    scenario, found = validated(resolved.plain, Scenario)
     usable = scenario is not None and not problems
-    problems += [blame(problem, origin) for problem in unreported(found, problems)]
+    problems += [blame(problem, resolved.origin) for problem in unreported(found, problems)]
     if scenario is not None and usable:
         problems += cross_field_problems(
             scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
@@ -261,4 +282,4 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)
-    return scenario
+    return scenario.noted(warn(resolved.switches))

@@ -47,12 +47,12 @@ def put(
             return False
         if create and isinstance(at, dict):
             at.setdefault(part, {})
-        at = _inside(at, part)
+        at = inside(at, part)
         if not isinstance(at, dict | list):
             problems.append(_no_place(key, prefix, at, value))
             return False
     if isinstance(at, list):
-        if _inside(at, last) is None:
+        if inside(at, last) is None:
             problems.append(_no_place(key, key, None, value))
             return False
         at[int(last)] = copy.deepcopy(value)
@@ -70,7 +70,7 @@ def plain_copy(value: Any) -> Any:
     return value
 
 
-def _inside(at: Any, part: str) -> Any:
+def inside(at: Any, part: str) -> Any:
     """What a mapping or a list has under that step of a key; None if nothing."""
     if isinstance(at, dict):
         return at.get(part)
@@ -93,7 +93,7 @@ def expand(raw: dict[str, Any], key: str, references: References, problems: list
     *parents, last = key.split(".")
     at: Any = raw
     for part in parents:
-        at = _inside(at, part)
+        at = inside(at, part)
     if not isinstance(at, dict) or not isinstance(at.get(last), str):
         return True
     try:

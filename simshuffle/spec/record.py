@@ -31,6 +31,12 @@ class Spec(BaseModel):
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True
     )
 
+    @classmethod
+    def meaning(cls, key: str) -> str:
+        """What a key means: records of several kinds have the same value where their keys mean the
+        same, whatever each calls it."""
+        return key
+
 
 @dataclass(frozen=True)
 class Keyed(Generic[T]):

@@ -136,21 +136,21 @@ def _place_of(name: str, record: type[BaseModel]) -> str:
                     return f"{path}{key}"
                 below += [
                     (f"{path}{key}.", part)
-                    for part in _records_in(value.annotation)
+                    for part in records_in(value.annotation)
                     if part not in seen
                 ]
         level = below
     return ""
 
 
-def _records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
+def records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
     """The records that an annotation has, members of a union too; those in mappings and lists only
     if it is to be ``deep``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if get_origin(annotation) in {dict, list} and not deep:
         return []
-    return [record for part in get_args(annotation) for record in _records_in(part, deep=deep)]
+    return [record for part in get_args(annotation) for record in records_in(part, deep=deep)]
 
 
 def _visible(location: Iterable[int | str], record: type[BaseModel]) -> list[int | str]:
@@ -175,7 +175,7 @@ def _kinds(record: type[BaseModel]) -> frozenset[tuple[str, str]]:
     left, seen = [record], {record}
     while left:
         for key, value in left.pop().model_fields.items():
-            for part in _records_in(value.annotation, deep=True):
+            for part in records_in(value.annotation, deep=True):
                 kind = part.model_fields.get("kind")
                 if kind is not None:
                     found |= {(key, str(name)) for name in get_args(kind.annotation)}
@@ -215,5 +215,5 @@ def _step_into(model: Any, step: int | str) -> Any:
     ):
         return None
     annotation = model.model_fields[str(step)].annotation
-    members = _records_in(annotation, deep=True)
+    members = records_in(annotation, deep=True)
     return tuple(members) if len(members) > 1 else next(iter(members), annotation)

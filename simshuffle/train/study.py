@@ -23,10 +23,10 @@ from simshuffle.spec.overrides import (
     grid_problems,
     outermost_first,
     pin,
-    put,
     related,
 )
 from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.switching import Left, warn
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
@@ -130,8 +130,10 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
+    left = Left(Study)
     for key, value in outermost_first(values or {}).items():
-        _set(raw, key, value, problems)
+        _set(raw, key, value, problems, left)
+    switches = left.settle(raw, values or {})
     for key in REFERENCES:
         expand(raw, key, REFERENCES, problems)
     locate(raw.get("data"), "path", path.parent)
@@ -148,6 +150,7 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
             problems += unreported(error.problems, problems)
     if problems or study is None:
         raise InputError(problems, str(path))
+    warn(switches)
     return study
 
 
@@ -179,9 +182,9 @@ _KEYS = set(Run.model_fields) - {"seed"}
 # ----------------------------------------------------------------------- from raw values to a study
 
 
-def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem]) -> None:
+def _set(raw: dict[str, Any], key: str, value: Any, problems: list[Problem], left: Left) -> None:
     """Set a dotted key, and take it out of the blocks, which would set it again."""
-    if put(raw, key, value, problems, REFERENCES) and key != "runs":
+    if left.put(raw, key, value, problems, REFERENCES) and key != "runs":
         blocks = raw["runs"] if isinstance(raw.get("runs"), list) else []
         for number, block in enumerate(blocks):
             if isinstance(block, dict):
@@ -228,10 +231,10 @@ def _expanded(study: Study, problems: list[Problem]) -> Iterator[Run]:
             problems += [problem.below(at) for problem in bad]
             continue
         for values in grid(outermost_first(axes)):
-            raw, found = copy.deepcopy(base), list[Problem]()
-            if all(
-                put(raw, key, value, found, REFERENCES) for key, value in values.items()
-            ) and all(expand(raw, key, REFERENCES, found) for key in REFERENCES):
+            raw, found, left = copy.deepcopy(base), list[Problem](), Left(Run)
+            ready = all(left.put(raw, *item, found, REFERENCES) for item in values.items())
+            warn(left.settle(raw, values))
+            if ready and all(expand(raw, key, REFERENCES, found) for key in REFERENCES):
                 run, found = validated(raw, Run)
                 if run is not None and not found:
                     yield from (run.model_copy(update={"seed": seed}) for seed in seeds)

@@ -59,7 +59,7 @@ class Input:
 
 def kind_of(source: str) -> str:
     """What stands behind a number, from the words of its source."""
-    if not source or _ESTIMATED.search(source.split(";")[0][:HEAD]):
+    if not source or _ESTIMATED.search(source.split(";", maxsplit=1)[0][:HEAD]):
         return ESTIMATE
     if _MEASURED.search(source):
         return MEASURED

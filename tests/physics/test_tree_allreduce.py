@@ -293,6 +293,23 @@ def test_protocols_of_ones_own():
     assert flows.latency == pytest.approx(8.4e-6 + 2 * 9.6e-6, rel=1e-12)
 
 
+def test_rings_alone_are_those_of_nccl_before_trees():
+    """1024 ranks on 256 hosts of 4, 102.2 MB: 1.9 (510 x 9.6 + 1536 x 3.4) us are 19.23 ms, and
+    2 x 1023/1024 x 102.2 MB / 10 GB/s are 20.42 ms. Trees have 2 (3 x 28 + 8 x 50) us = 0.97 ms."""
+    place, nbytes = hosts(1024, 4), 102.2e6
+    rings = nccl(algorithms=["ring"]).flows(place, nbytes)
+    assert rings is not None
+    assert rings.latency == pytest.approx(19.225e-3, rel=1e-4)
+    assert rings.seconds_uncontended == pytest.approx(19.225e-3 + 20.420e-3, rel=1e-4)
+    for trees in (nccl(algorithms=["tree"]), nccl()):
+        flows = trees.flows(place, nbytes)
+        assert flows is not None
+        assert flows.latency == pytest.approx(0.968e-3, rel=1e-9)
+    small_one = nccl(algorithms=["tree"]).flows(hosts(4, 4), 1e6)
+    assert small_one is not None
+    assert small_one.latency == pytest.approx(6 * 28e-6)
+
+
 def test_protocols_are_read_back_as_they_were():
     named = nccl(protocols="nccl_2.7")
     assert set(named.protocols or ()) == {"ll", "ll128"}

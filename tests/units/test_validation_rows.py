@@ -184,16 +184,16 @@ def test_bandwidths_of_mlperf_storage_are_fitted_on_few_accelerators_that_wait()
 
 LINKS = {
     "world_size": "16",
-    "workload.allreduce.intra_host_latency": "1 us",
-    "workload.allreduce.inter_host_latency": "10 us",
+    "workload.allreduce.ring_intra_host_latency": "1 us",
+    "workload.allreduce.ring_inter_host_latency": "10 us",
 }
 
 
 def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cables():
     # 2 hosts of 8: of 30 steps 2 cross the network; 2 * 15/16 * 16 GB over 8 cables of 25 GB/s,
-    # each with an eighth of the bytes
+    # each with an eighth of the bytes; the plateau of large buffers is 1.4 on A100
     seconds = answers.allreduce("validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "time")
-    assert seconds == pytest.approx(2 * 10e-6 + 28 * 1e-6 + 30e9 / 200e9)
+    assert seconds == pytest.approx(1.4 * (2 * 10e-6 + 28 * 1e-6) + 30e9 / 200e9)
     bus = answers.allreduce(
         "validation/allreduce-links", {**LINKS, "nbytes": "16 GB"}, "bus bandwidth"
     )
@@ -207,7 +207,7 @@ def test_an_allreduce_over_two_hosts_takes_its_steps_and_its_bytes_over_the_cabl
 def test_the_bus_bandwidth_of_the_library_caps_an_allreduce():
     capped = {**LINKS, "workload.allreduce.inter_host_bus_bandwidth": "10 GB/s", "nbytes": "16 GB"}
     assert answers.allreduce("validation/allreduce-links", capped, "time") == pytest.approx(
-        48e-6 + 3.0
+        1.4 * 48e-6 + 3.0
     )
 
 

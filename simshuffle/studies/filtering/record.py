@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import by_kind, find
-from simshuffle.spec.overrides import expand, outermost_first, put
+from simshuffle.spec.overrides import expand, outermost_first
 from simshuffle.spec.record import Count, Spec
+from simshuffle.spec.switching import Left, warn
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.train.data import Data
 from simshuffle.train.models import Model
@@ -168,13 +169,16 @@ def load_study(
     path = find(str(reference), "studies")
     raw = document(path)
     problems: list[Problem] = []
+    left = Left(DataOptimisedStudy)
     for key, value in outermost_first(values or {}).items():
-        put(raw, key, value, problems)
+        left.put(raw, key, value, problems)
+    switches = left.settle(raw, values or {})
     _resolve(raw, path.parent, problems)
     study, found = validated(raw, DataOptimisedStudy)
     problems += unreported(found, problems)
     if problems or study is None:
         raise InputError(problems, str(path))
+    warn(switches)
     return study
 
 
