@@ -19,6 +19,7 @@ SETS = (
     "deepcam",
     "frameworks",
     "mlperf_storage",
+    "mlperf_storage_v3",
     "resnet50",
     "slides",
     "storage",
