@@ -317,9 +317,9 @@ class Paced(AllreduceAlgorithm):
         if flows is None or self.slow_hosts is None:
             return flows
         far = host_of[flows.src] != host_of[flows.dst]
-        pace = self.pace(self.slow_hosts, len(np.unique(host_of)))
-        return replace(flows, cap=np.where(far, pace * flows.cap, flows.cap))
+        share = self.share_left(self.slow_hosts, len(np.unique(host_of)))
+        return replace(flows, cap=np.where(far, share * flows.cap, flows.cap))
 
-    def pace(self, slow: SlowHosts, hosts: int) -> float:
+    def share_left(self, slow: SlowHosts, hosts: int) -> float:
         """The share of the bus bandwidth between ``hosts`` hosts that is left."""
         return slow.share(hosts)

@@ -114,7 +114,7 @@ class Tree(Paced):
             latency=2 * (inside + levels * self.inter_host_latency),
         )
 
-    def pace(self, slow: SlowHosts, hosts: int) -> float:
+    def share_left(self, slow: SlowHosts, hosts: int) -> float:
         """As of `Paced`. Over two hosts each sends half of every byte up and half down, and so half
         of what rings and more hosts send: a slow host costs them less (NCCL's bus bandwidth over
         two hosts may exceed the network's: github.com/NVIDIA/nccl-tests, issue 196)."""

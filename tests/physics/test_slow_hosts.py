@@ -111,3 +111,10 @@ def test_reduce_scatter_is_slowed_as_the_allreduce_is():
 def test_spreads_and_quantiles_outside_their_range_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
         SlowHosts.model_validate({"spread": 0.5, **change})
+
+
+def test_a_scenario_without_slow_hosts_says_nothing_of_them():
+    plain = made(Ring, "ring")
+    assert "slow_hosts" not in plain.model_dump(exclude_none=True)
+    none_slower = made(Ring, "ring", {"spread": 0.0})
+    assert seconds(plain, 4) == seconds(none_slower, 4)
