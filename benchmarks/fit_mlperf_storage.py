@@ -163,6 +163,17 @@ class Configuration:
         return same and self.count == 1 and self.system == workload.idle
 
     @property
+    def is_a_choice(self) -> bool:
+        """Whether the submitter stopped before the most that pass: at the samples a second of the
+        slowest of its runs, one accelerator more on each host would have passed."""
+        return self.with_more >= WORKLOADS[self.workload].share
+
+    @property
+    def with_more(self) -> float:
+        """Utilisation of one accelerator more on each host, which get no more samples together."""
+        return self.au_low * self.count / (self.count + self.hosts)
+
+    @property
     def determines(self) -> bool:
         """Whether a bandwidth can be fitted on it."""
         of = WORKLOADS[self.workload]
@@ -375,9 +386,21 @@ def rows() -> Iterable[dict[str, str]]:
             top = largest[f"{each.place}, {each.accelerator}"] == each.count
             quantities += ["largest count"] if top else []
             for quantity in quantities:
+                if quantity == "largest count" and each.is_a_choice:
+                    yield row(each, quantity, "none", reason=chosen_by_submitter(each))
+                    continue
                 values, spread = asked(each, law, quantity), law.spread(each.hosts)
                 about = {"values": values, "spread": spread, "reason": reason}
                 yield row(each, quantity, "predict", **about)
+
+
+def chosen_by_submitter(each: Configuration) -> str:
+    """Why the largest count of a configuration is not the most that pass."""
+    more = each.count + each.hosts
+    return (
+        f"The most that were submitted, not the most that pass: at the samples a second measured,"
+        f" {more} would pause for {each.with_more:.1%}, and pass.".replace("%", " %")
+    )
 
 
 def unpredicted(each: Configuration) -> str:
@@ -417,9 +440,10 @@ def tables(predictions: pd.DataFrame) -> tuple[str, str]:
             cells += ["", "", ""]
         else:
             divided = divided_count(each, laws[anchor])
-            counts = (each.count, int(top["predicted"]), divided)
-            cells += [str(count) for count in counts]
-            groups[group(each, anchor)].append((share / each.au, *counts))
+            counts = None if each.is_a_choice else (each.count, int(top["predicted"]), divided)
+            told = counts or (f"at least {each.count}", "", divided)
+            cells += [str(one) for one in told]
+            groups[group(each, anchor)].append((share / each.au, counts))
         lines.append("| " + " | ".join(cells) + " |")
     rule = "|---|---|" + "---:|" * 7
     return _scores(groups), "\n".join([f"| {HEAD} |", rule, *lines])
@@ -447,7 +471,7 @@ def divided_count(each: Configuration, law: Law) -> int:
     return hosts * answers.fed(scenario(each), values, hosts, share)
 
 
-def _scores(groups: dict[str, list[tuple[float, int, int, int]]]) -> str:
+def _scores(groups: dict[str, list[tuple[float, tuple[int, int, int] | None]]]) -> str:
     """A line for each group: mean and median errors of utilisation and of the most that pass."""
     head = (
         "what is new | counts | utilisation, mean error | most that pass, mean error | median"
@@ -455,9 +479,10 @@ def _scores(groups: dict[str, list[tuple[float, int, int, int]]]) -> str:
     )
     lines = [f"| {head} |", "|---|" + "---:|" * 6]
     for name in sorted(groups):
-        shares = [abs(share - 1) for share, *_ in groups[name]]
-        counts = [abs(got / true - 1) for _, true, got, _ in groups[name]]
-        divided = [abs(by / true - 1) for _, true, _, by in groups[name]]
+        shares = [abs(share - 1) for share, _ in groups[name]]
+        known = [counts for _, counts in groups[name] if counts is not None]
+        counts = [abs(got / true - 1) for true, got, _ in known]
+        divided = [abs(by / true - 1) for true, _, by in known]
         within = sum(error <= 0.05 for error in counts)
         cells = [name, str(len(counts)), f"{mean(shares):.1%}", f"{mean(counts):.1%}"]
         cells += [f"{median(counts):.1%}", str(within), f"{mean(divided):.1%}"]

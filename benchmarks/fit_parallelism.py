@@ -2,11 +2,12 @@
 python benchmarks/fit_parallelism.py
 
 Of each model and strategy two parameters at most are fitted, on the two smallest numbers of GPUs,
-or on the smallest where only two were measured: ``compute_factor`` on the compute and
-``bus_bandwidth`` within a group on the communication. Each is the geometric mean of what fits each
-of the two alone; these are its ends. Where one number of GPUs was fitted alone, the ends are a
-guess. Of CosmoFlow whole iterations were measured, on which the bus bandwidth is fitted. Gradients
-are summed with the bus bandwidths of data parallelism (validation/abci-chainer-2020.yaml).
+or on the smallest where only two were measured: ``compute_factor`` on the compute, or where groups
+are of all GPUs ``repeated``, and ``bus_bandwidth`` within a group on the communication. Each is the
+geometric mean of what fits each of the two alone; these are its ends. Where one number of GPUs was
+fitted alone, the ends are a guess. Of CosmoFlow whole iterations were measured, on which the bus
+bandwidth is fitted. Gradients are summed with the bus bandwidths of data parallelism
+(validation/abci-chainer-2020.yaml).
 
 It writes validation/parallelism-2021.yaml and validation/parallelism.csv.
 """
@@ -35,7 +36,7 @@ DATA_FITTED = {  # on which data parallelism was fitted: see abci_2020.csv
 SIMULATED = {("resnet50", 8, 64): 20, ("resnet50", 32, 256): 20}
 """Points of the logs that are simulated too, and iterations of their epochs."""
 LOAD = "cluster.parallel_file_system.background_load=0..0.6"
-FACTOR, BANDWIDTH = "compute_factor", "bus_bandwidth"
+FACTOR, REPEATED, BANDWIDTH = "compute_factor", "repeated", "bus_bandwidth"
 NUMBERS = ("measured", "low", "high")
 LOWEST, HIGHEST = 1e6, 1e12
 """Bytes/s between which a bus bandwidth lies."""
@@ -83,7 +84,7 @@ def values_of(line: Published, parameters: dict[str, float]) -> dict[str, str]:
 
 
 def _written(name: str, value: float) -> str:
-    return f"{value:.3g}" if name == FACTOR else f"{value / 1e9:.3g} GB/s"
+    return f"{value:.3g}" if name != BANDWIDTH else f"{value / 1e9:.3g} GB/s"
 
 
 def predicted(line: Published, parameters: dict[str, float]) -> float:
@@ -110,18 +111,22 @@ def _fit(model: str, strategy: str, lines: list[Published]) -> Fit:
     sizes = sorted({line.gpus for line in mine})
     gpus = tuple(sizes[: 1 if len(sizes) == 2 else 2])
     chosen = [line for line in mine if line.gpus in gpus]
-    compute = [_factor(line) for line in chosen if line.part == "compute"]
+    # groups of a constant size do not tell both apart
+    name = REPEATED if all(line.ways == line.gpus for line in mine) else FACTOR
+    compute = [_computed(line, name) for line in chosen if line.part == "compute"]
     sent = [line for line in chosen if line.part in ("communication", "iteration")]
-    parameters = {FACTOR: _mean(compute)} if compute else {}
-    parameters[BANDWIDTH] = _mean([_bandwidth(line) for line in sent])
+    parameters = {name: _mean(compute, 1.0 if name == REPEATED else math.inf)} if compute else {}
+    parameters[BANDWIDTH] = _mean([_bandwidth(line) for line in sent], math.inf)
     return Fit(model, strategy, gpus, parameters)
 
 
-def _factor(line: Published) -> float:
-    """The compute factor with which a line comes out: compute grows with it in proportion."""
-    one, two = (predicted(line, {FACTOR: factor}) for factor in (1.0, 2.0))
+def _computed(line: Published, name: str) -> float:
+    """The compute factor, or what is repeated, with which a line comes out: compute grows with
+    either in proportion."""
+    first, last = (1.0, 2.0) if name == FACTOR else (0.0, 1.0)
+    one, two = (predicted(line, {name: value}) for value in (first, last))
     assert line.measured is not None
-    return max((line.measured - one) / (two - one) + 1, 0.01)
+    return max((line.measured - one) / (two - one) + first, 0.01)
 
 
 def _bandwidth(line: Published) -> float:
@@ -148,10 +153,11 @@ def _bandwidth(line: Published) -> float:
     return 1 / high
 
 
-def _mean(each: list[float]) -> Fitted:
+def _mean(each: list[float], most: float) -> Fitted:
     value = math.exp(sum(map(math.log, each)) / len(each))
     more = UNKNOWN if len(each) == 1 else 1.0
-    return Fitted(*(float(f"{x:.3g}") for x in (value, min(each) / more, max(each) * more)))
+    ends = (value, min(each) / more, min(max(each) * more, most))
+    return Fitted(*(float(f"{x:.3g}") for x in ends))
 
 
 # ---------------------------------------------------------------------------------- what is written
@@ -261,7 +267,8 @@ def _named(line: Published, fit: Fit | None) -> str:
     """The parameter that a row fixed."""
     if fit is None:
         return "workload.allreduce.inter_host_bus_bandwidth"
-    return f"workload.parallelism.{FACTOR if line.part == 'compute' else BANDWIDTH}"
+    compute = next(iter(fit.parameters))
+    return f"workload.parallelism.{compute if line.part == 'compute' else BANDWIDTH}"
 
 
 def _against(line: Published) -> str:
@@ -280,7 +287,7 @@ def _spread(line: Published, fit: Fit | None) -> str:
         return LOAD if line.model != "vgg16" and line.gpus >= 32 else ""
     ends = []
     for name, of in fit.parameters.items():
-        first, last = (of.low, of.high) if name == FACTOR else (of.high, of.low)
+        first, last = (of.high, of.low) if name == BANDWIDTH else (of.low, of.high)
         ends.append(f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}")
     return ";".join(ends)
 

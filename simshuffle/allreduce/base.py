@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -12,7 +14,14 @@ from pydantic import BeforeValidator, Field
 from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.interpolation import BandwidthBySize
 from simshuffle.spec.library import by_kind
-from simshuffle.spec.record import PositiveNBytes, PositiveSeconds, Seconds, Share, Sourced
+from simshuffle.spec.record import (
+    NonNegative,
+    PositiveNBytes,
+    PositiveSeconds,
+    Seconds,
+    Share,
+    Sourced,
+)
 
 SLOWDOWN = (
     "default: middle of 0.1 to 0.4 on eight V100 of a DGX-1 with DDP, and about 0.4 on hosts of"
@@ -221,6 +230,38 @@ class AllreduceFlows:
 
 LATENCIES = ("intra_host_latency", "inter_host_latency")
 """Of a step inside a host, and between hosts."""
+
+
+class SlowHosts(Sourced):
+    """Hosts do not all reach the bus bandwidth between hosts; an allreduce goes at the pace of the
+    slowest.
+
+    What each reaches is a share of it, log-normal with mean 1; more than all of it none reaches.
+
+    Attributes:
+        spread: standard deviation of that share.
+        quantile: of the shares that the slowest host may have, which is taken: 0.5 is the median;
+            of ten such machines one is as slow as 0.1 says, or slower.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {"quantile": "default: the median"}
+
+    spread: NonNegative
+    quantile: Annotated[Share, Field(gt=0)] = 0.5
+
+    def share(self, hosts: int) -> float:
+        """What the slowest of so many hosts reaches, from 0 to 1.
+
+        The smallest of H independent numbers is above x with probability (1 - F(x))^H (David &
+        Nagaraja, Order Statistics, 2003, section 2.1), so its quantile q is F's quantile
+        1 - (1 - q)^(1/H).
+        """
+        below = -math.expm1(math.log1p(-self.quantile) / hosts)
+        variance = math.log1p(self.spread**2)
+        normal = NormalDist().inv_cdf(below)
+        return min(1.0, math.exp(math.sqrt(variance) * normal - variance / 2.0))
+
+
 HostOrder = Literal["sorted", "as_given", "shuffled"]
 
 
@@ -232,6 +273,7 @@ class AllreduceAlgorithm(Sourced):
             that of the ranks, or 'shuffled', drawn from the seed.
         overlap: which part of the gradients is summed while the backward pass still runs, by whose
             rule.
+        slow_hosts: how unequal hosts are; if left out, all reach the bus bandwidth between hosts.
     """
 
     one_for_each_hca: ClassVar[str]
@@ -241,6 +283,7 @@ class AllreduceAlgorithm(Sourced):
 
     order: HostOrder = "sorted"
     overlap: Overlap = NoOverlap(kind="none")
+    slow_hosts: SlowHosts | None = None
 
     @classmethod
     def meaning(cls, key: str) -> str:
@@ -283,3 +326,16 @@ class Paced(AllreduceAlgorithm):
     inter_host_latency: Seconds
     intra_host_bus_bandwidth: BandwidthBySize
     inter_host_bus_bandwidth: BandwidthBySize
+
+    def flows(self, host_of: Ints32, nbytes: float) -> AllreduceFlows | None:
+        """As of `AllreduceAlgorithm`, those between hosts at the pace of the slowest."""
+        flows = super().flows(host_of, nbytes)
+        if flows is None or self.slow_hosts is None:
+            return flows
+        far = host_of[flows.src] != host_of[flows.dst]
+        share = self.share_left(self.slow_hosts, len(np.unique(host_of)))
+        return replace(flows, cap=np.where(far, share * flows.cap, flows.cap))
+
+    def share_left(self, slow: SlowHosts, hosts: int) -> float:
+        """The share of the bus bandwidth between ``hosts`` hosts that is left."""
+        return slow.share(hosts)

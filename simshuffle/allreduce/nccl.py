@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from simshuffle.allreduce.base import AllreduceAlgorithm, AllreduceFlows, Paced
+from simshuffle.allreduce.base import AllreduceAlgorithm, AllreduceFlows, Paced, SlowHosts
 from simshuffle.allreduce.steps import Sends
 from simshuffle.spec.arrays import Floats, Ints32, Ints64
 from simshuffle.spec.interpolation import BandwidthBySize
@@ -114,6 +114,13 @@ class Tree(Paced):
             cap=each / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
             latency=2 * (inside + levels * self.inter_host_latency),
         )
+
+    def share_left(self, slow: SlowHosts, hosts: int) -> float:
+        """As of `Paced`. Over two hosts each sends half of every byte up and half down, and so half
+        of what rings and more hosts send: a slow host costs them less (NCCL's bus bandwidth over
+        two hosts may exceed the network's: github.com/NVIDIA/nccl-tests, issue 196)."""
+        share = slow.share(hosts)
+        return min(1.0, 2 * share) if hosts == 2 else share
 
     def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
         """Child, parent, share of the bytes, and rail of every edge of all trees. An edge inside a
@@ -308,6 +315,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
         bandwidths: dict[str, Any] = {
             "intra_host_bus_bandwidth": self.intra_host_bus_bandwidth,
             "inter_host_bus_bandwidth": self.inter_host_bus_bandwidth,
+            "slow_hosts": self.slow_hosts,
         }
         for protocol in (simple, *(self.protocols or {}).values()):
             inside = protocol.intra_host_factor if several else 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -12,7 +13,7 @@ from simshuffle.errors import Problem
 from simshuffle.layers import LayerList
 from simshuffle.parallelism.division import Division, Passes, divided_step, kept_values, undivided
 from simshuffle.parallelism.step import Collective, Group, Job, Memory, Node, Step
-from simshuffle.spec.record import Bandwidth, Count, NonNegative, Seconds, Sourced
+from simshuffle.spec.record import Bandwidth, Count, Fraction, NonNegative, Seconds, Sourced
 
 OPTIMISER = {"sgd": 0, "momentum": 1, "adam": 2}
 """FP32 values that an optimiser keeps for each parameter."""
@@ -168,6 +169,8 @@ class DividedLayers(GroupParallelism):
 
     Attributes:
         ways: members of a group; all ranks, or a number that divides them.
+        repeated: share of the work of divided layers that every member does all the same, as code
+            that divides weights but not all operations.
     """
 
     gathered: ClassVar[Collective] = "allgather"
@@ -176,6 +179,7 @@ class DividedLayers(GroupParallelism):
     """Who sums gradients: those with the same part of the model, or all."""
 
     ways: Several
+    repeated: Fraction = 0.0
 
     def group_size(self, world_size: int) -> int:
         """As given."""
@@ -201,7 +205,13 @@ class DividedLayers(GroupParallelism):
         return self.divided_memory(job, division, self._passes(job, division))
 
     def _divided(self, job: Job) -> Division:
-        return self.division(job.layers) if self.ways > 1 else undivided(len(job.layers))
+        if self.ways == 1:
+            return undivided(len(job.layers))
+        division = self.division(job.layers)
+        if not self.repeated:
+            return division
+        work = self.repeated + (1.0 - self.repeated) * division.work
+        return replace(division, work=work)
 
     def _passes(self, job: Job, division: Division) -> Passes:
         alone = self.gradient_group == "data" and job.world_size <= self.ways

@@ -526,6 +526,17 @@ def test_divided_layers_take_their_part(of, factor):
     assert compute == pytest.approx(factor * whole / 2 + of.fixed + of.update / 2)
 
 
+@settings(max_examples=20, deadline=None)
+@given(of=networks(), repeated=st.sampled_from([0.0, 0.25, 1.0]), ways=st.sampled_from([2, 4]))
+def test_what_is_repeated_is_not_divided(of, repeated, ways):
+    """Amdahl, AFIPS 1967: of a time T on one, T (r + (1 - r) / p) is left on p; all samples of a
+    group are as many times those of a rank."""
+    whole = ways * of.batch * float(of.forward.sum() + of.backward.sum())
+    compute = Filter(ways=ways, repeated=repeated).step(of).costs(nothing).compute
+    left = repeated + (1 - repeated) / ways
+    assert compute == pytest.approx(left * whole + of.fixed + of.update / ways)
+
+
 @settings(max_examples=30, deadline=None)
 @given(of=networks(), stages=st.integers(2, 4), count=st.integers(1, 9))
 def test_microbatches_may_go_together(of, stages, count):

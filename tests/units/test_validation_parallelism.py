@@ -134,7 +134,7 @@ def test_fits_come_out_on_what_they_were_fitted_on(every):
     assert len(written) == len(every) == 8
     for fit in written:
         assert max(map(abs, fit["residuals"].values())) < 0.07
-        for name in ("compute_factor", "bus_bandwidth"):
+        for name in ("compute_factor", "repeated", "bus_bandwidth"):
             if name in fit:
                 low, value, high = (
                     float(str(fit[name][end]).split()[0]) for end in ("low", "value", "high")
