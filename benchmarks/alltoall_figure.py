@@ -26,6 +26,14 @@ TICKS = [0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0]
 BAND, APART = 0.15, 1.2
 
 
+def short(nbytes: float) -> str:
+    """Bytes as 16, 1 Ki or 2 Mi."""
+    for factor, unit in ((2**20, " Mi"), (2**10, " Ki")):
+        if nbytes >= factor:
+            return f"{nbytes / factor:g}{unit}"
+    return f"{nbytes:g}"
+
+
 def rows_of(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with machine, algorithm (look), bytes a pair (x) and predicted over measured (y)."""
     words = table["values"].str.extract(r"algorithm=(?P<look>\w+);nbytes=(?P<x>\d+) B")
@@ -44,7 +52,9 @@ def chart(rows: pd.DataFrame) -> Chart:
             rule(Look(colour="#000000", width=0.6), y=1.0),
             *(Mark("line", of[of["look"] == name]) for name in LOOKS),
         ]
-        x = Axis("bytes a pair" if number == 2 else "", log=True, most=6)
+        sizes = {size: short(size) for size in of["x"].unique().tolist()}
+        low, high = min(sizes) / 1.5, max(sizes) * 1.5
+        x = Axis("bytes a pair" if number == 2 else "", True, low, high, sizes)
         y = Axis("predicted / measured", True, 0.45, 2.1, ticks(TICKS))
         panels.append(Panel(marks, x, y, title=str(machine)))
     about = "All-to-alls, predicted over measured (band: ±15 %), by algorithm and bytes a pair."
@@ -60,7 +70,7 @@ def orders(rows: pd.DataFrame) -> tuple[int, int]:
             apart = a["measured"] / b["measured"]
             if max(apart, 1 / apart) > APART:
                 pairs += 1
-                right += (apart > 1) == (a["predicted"] > b["predicted"])
+                right += (apart - 1) * (a["predicted"] - b["predicted"]) > 0
     return pairs, right
 
 
