@@ -115,8 +115,9 @@ def described(sent: Samples, at_once: bool) -> dict[str, Any]:
             {
                 "key": key,
                 "value": values[key],
-                "source": (source if isinstance(source, str) else source.get(key)) or "no source",
+                "source": "" if isinstance(source, str) else source.get(key, "no source"),
             }
             for key in passing.default_sources
         ],
+        "source": source if isinstance(source, str) else "",
     }

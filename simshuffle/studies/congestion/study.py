@@ -272,7 +272,7 @@ class Value(TypedDict):
 
     key: str
     value: str
-    source: str
+    source: str  # '' where one text is for all
 
 
 class Messages(TypedDict):
@@ -280,6 +280,7 @@ class Messages(TypedDict):
 
     costs: list[Cost]
     values: list[Value]
+    source: str  # of all of them; '' where each has its own
 
 
 class _Says(TypedDict):

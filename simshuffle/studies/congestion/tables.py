@@ -167,6 +167,11 @@ def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...]
     yield from table.groupby(list(columns), sort=False)
 
 
+def messages_cost(times: pd.DataFrame) -> bool:
+    """Whether messages cost anything in these times."""
+    return bool((times["time_s"] != times["wire_s"]).any())
+
+
 def utilisation(tables: Tables) -> pd.DataFrame:
     """The links in the first seed, with barrier, model, wire_s and utilisation."""
     times = tables["times"]

@@ -12,8 +12,14 @@ from rich.table import Table
 
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
-from simshuffle.studies.congestion.verdict import ABLATION, FACTORS, JUDGES, messages_cost
+from simshuffle.studies.congestion.tables import (
+    VARIANT,
+    groups,
+    messages_cost,
+    of_routing,
+    routings,
+)
+from simshuffle.studies.congestion.verdict import ABLATION, FACTORS, JUDGES
 from simshuffle.study.schema import Schema, text
 from simshuffle.study.study import Meta, Tables
 
@@ -71,8 +77,12 @@ def message_lines(tables: Tables, says: Meta) -> Iterator[str]:
             f" its hosts {_time(cost['host_s'])}, and {trips} trip{'s' * (trips > 1)} of"
             f" {_time(says['message_latency_s'])} and the latency of its cables."
         )
-    values = (f"{of['key']} {of['value']} ({of['source']})" for of in said["values"])
-    yield f"  From cluster.message_passing: {'; '.join(values)}."
+    values = (f"{of['key']} {of['value']}{_source(of)}" for of in said["values"])
+    yield f"  From cluster.message_passing: {'; '.join(values)}{_source(said)}."
+
+
+def _source(of: Mapping[str, Any]) -> str:
+    return f" ({of['source']})" if of["source"] else ""
 
 
 def _times(tables: Tables, name: str) -> Table:
@@ -94,7 +104,7 @@ def _times(tables: Tables, name: str) -> Table:
         f" {own['seed'].nunique()} seeds, times in {unit}"
     )
     counted = messages_cost(times)
-    numbers = ["time", "range", *["of it wire"] * counted, "/bound", "p99"]
+    numbers = ["time", "range", *["on the wire"] * counted, "/bound", "p99"]
     numbers += ["packet/fluid"] if beside else []
     table = new_table(title, ["pattern", "a message"], numbers)
     before = ""

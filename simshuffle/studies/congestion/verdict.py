@@ -21,6 +21,7 @@ from simshuffle.studies.congestion.tables import (
     VARIANT,
     WORLD_SIZE,
     groups,
+    messages_cost,
 )
 from simshuffle.study.schema import Schema, amount, count, flag, share, text
 
@@ -175,11 +176,6 @@ def compared(variants: Iterable[Variant]) -> set[Variant]:
     there = set(variants)
     groups = [*QUESTIONS, CORNERS, *((CORNERS[0], other) for other in PARTNERS_ALONE)]
     return {variant for group in groups if there.issuperset(group) for variant in group}
-
-
-def messages_cost(times: pd.DataFrame) -> bool:
-    """Whether they cost anything in these times."""
-    return bool((times["time_s"] != times["wire_s"]).any())
 
 
 def of_variant(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
