@@ -683,7 +683,7 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
 def test_figures_show_every_routing(routed):
     figure = laid_out(figures.times_chart(routed.tables))
     labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
-    assert labels == [f"time of an exchange (s), fluid\n{name}" for name in ROUTINGS]
+    assert labels == [f"time of an exchange (s) with messages, fluid\n{name}" for name in ROUTINGS]
     assert len(figure.axes) == 3 * 3
     single = laid_out(figures.times_chart(one_size(routed.tables)))
     assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
@@ -867,7 +867,7 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
         "packet",
         "STABLE",
         "times in ms",
-        "of it wire",
+        "on the wire",
         "on the wire alone",
         "A message of 197 kB (a sample) costs its hosts 1.5 us, and 3 trips of 1.3 us",
         "overhead 500 ns; copy_bandwidth 4.1 GB/s;",
