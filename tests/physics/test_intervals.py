@@ -21,7 +21,6 @@ from simshuffle.uncertainty.inputs import (
     default_ranges,
     inputs,
     kind_of,
-    scaled,
 )
 from simshuffle.uncertainty.interval import flip, hangs, uncertain
 from simshuffle.uncertainty.report import plain, ranges_of
