@@ -23,7 +23,7 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import nearest, shipped
 from simshuffle.spec.record import Sourced, Spec
-from simshuffle.spec.units import Dimension, UnitError, parse_quantity
+from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.study.options import COMMAND_LINE
 
 MEASURED, SHEET, ESTIMATE = "measured", "data sheet", "estimate"
@@ -100,7 +100,8 @@ def inputs(scenario: Scenario, given: Mapping[str, tuple[float, float]]) -> list
             problems.append(Problem(f"--range {key}", rule, "", remedy))
         elif not 0 < low <= _middle(known[key][0]) <= high:
             rule = "a range must contain its value, and be above 0"
-            at = f"{low:g}..{high:g} around {_middle(known[key][0]):g}"
+written = [readable(of, known[key][2]) for of in (low, high, _middle(known[key][0]))]
+            at = "{}..{} around {}".format(*written)
             remedy = "Widen the range, or set the value."
             problems.append(Problem(f"--range {key}", rule, at, remedy))
     if problems:
