@@ -100,7 +100,7 @@ def inputs(scenario: Scenario, given: Mapping[str, tuple[float, float]]) -> list
             problems.append(Problem(f"--range {key}", rule, "", remedy))
         elif not 0 < low <= _middle(known[key][0]) <= high:
             rule = "a range must contain its value, and be above 0"
-written = [readable(of, known[key][2]) for of in (low, high, _middle(known[key][0]))]
+            written = [readable(of, known[key][2]) for of in (low, high, _middle(known[key][0]))]
             at = "{}..{} around {}".format(*written)
             remedy = "Widen the range, or set the value."
             problems.append(Problem(f"--range {key}", rule, at, remedy))
