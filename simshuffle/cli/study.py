@@ -57,7 +57,7 @@ ALLREDUCE = Option(
     "Simulate",
     "simshuffle study collective abci --hosts 4 --sizes '8 B,1 MiB,256 MiB'",
     "simshuffle study collective quickstart --algorithm tree --to markdown",
-    "simshuffle study collective abci --hosts 32 --kind alltoall --algorithm linear,pairwise",
+    "simshuffle study collective abci --kind alltoall --algorithm pairwise",
 )
 def collective(
     name: Annotated[

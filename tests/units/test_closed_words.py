@@ -36,7 +36,16 @@ OPEN = {
     ),
     *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE"),
     *("TEXT", "HOST HOST"),
-    *("KEY=VALUE", "KEY.PATH=VALUE", "KEY=V1,V2,...", "ADDRESS", "M,...", "NAME@M", "RANK,..."),
+    *(
+        "KEY=VALUE",
+        "KEY.PATH=VALUE",
+        "KEY=V1,V2,...",
+        "KEY=LOW..HIGH",
+        "ADDRESS",
+        "M,...",
+        "NAME@M",
+        "RANK,...",
+    ),
     *("SCENARIO", "STUDY", "SOURCE", "A", "B", "NAME[/NAME]", "s3[:KEY=VALUE,...]"),
 }
 """What stands for a value of which there are endlessly many, or that names something of the user's

@@ -123,7 +123,11 @@ def test_a_model_needs_a_name_its_gradients_and_one_time():
             },
         ),
         ("cluster.memory", ["page_cache"], {"cache_nbytes": 0.75 * 384 * 2**30}),
-        ("cluster.message_passing", ["latency"], {"latency": 1.3e-6}),
+        (
+            "cluster.message_passing",
+            ["latency", "overhead", "copy_bandwidth", "copy_limit", "eager_limit"],
+            {"latency": 1.3e-6, "overhead": 0.5e-6, "copy_bandwidth": 4.1e9},
+        ),
     ],
 )
 def test_a_machine_has_sourced_defaults(section, keys, expected):
