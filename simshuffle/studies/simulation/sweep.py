@@ -26,6 +26,7 @@ from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import (
     SUMMARY,
     SWEEP,
+    WHOLE_EPOCH,
     Axis,
     axis_columns,
     check_seeds,
@@ -287,7 +288,17 @@ def _summary(result: Result) -> pd.DataFrame:
 def _figures(result: Result) -> dict[str, Chart]:
     axes, measure = result.meta["axes"], result.meta["measure"]
     samples = samples_of(result.tables["sweep"])
-    return {"sweep": sweep_chart(_measured(result), axes, measure, samples=samples)}
+    rows = _measured(result)
+    if measure == WHOLE_EPOCH:
+        rows = _with_ends(rows[rows["measure"] == measure], result)
+    return {"sweep": sweep_chart(rows, axes, measure, samples=samples)}
+
+
+def _with_ends(rows: pd.DataFrame, result: Result) -> pd.DataFrame:
+    """The last epochs of all combinations, with their 90 % intervals."""
+    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
+    last = rows[rows["epoch"] == rows.groupby(keys)["epoch"].transform("max")]
+    return intervals.with_ends(last, intervals.ends(result.meta.get("intervals")), "label")
 
 
 def _measured(result: Result) -> pd.DataFrame:

@@ -21,6 +21,8 @@ from simshuffle.results.chart import (
     key,
     log_axis,
 )
+from simshuffle.results.intervals import HIGH, LOW
+from simshuffle.results.intervals import WHISKER as OF_90
 from simshuffle.results.style import BRIGHT
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
@@ -47,10 +49,11 @@ def sweep_chart(
     ideal: bool = False,
 ) -> Chart:
     """A measure of the last epoch, mean and 95 % interval over seeds, from the summary of a sweep
-    and its axes in their order; ``samples`` of an epoch of each run, as far as known. With
-    ``ideal`` a dotted line from the first point of each, for half the time with twice the value;
-    both axes are logarithmic then."""
+    and its axes in their order; the 90 % interval where there are columns `LOW` and `HIGH`;
+    ``samples`` of an epoch of each run, as far as known. With ``ideal`` a dotted line from the
+    first point of each, for half the time with twice the value; both axes are logarithmic then."""
     table = summary[summary["measure"] == measure]
+    table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
@@ -72,7 +75,16 @@ def sweep_chart(
         )
         for n, name in enumerate(shown)
     }
+    wide = rows[rows[HIGH].notna()].assign(look=lambda of: of["look"] + OF_90.label)
+    if len(wide):
+        thin = {"label": "", "marker": "", "alpha": 0.6}
+        own = {
+            n + OF_90.label: replace(OF_90, colour=look.colour, **thin) for n, look in looks.items()
+        }
+        looks |= own | {OF_90.label: OF_90}
     points = [
+        Mark("interval", wide, y=LOW, y2=HIGH),
+        *([key(OF_90.label, "interval")] if len(wide) else []),
         Mark("interval", rows[rows["low"].notna()], y="low", y2="high"),
         Mark("line" if numbers else "point", rows),
     ]
@@ -98,7 +110,7 @@ def _lengths(samples: Iterable[float]) -> list[str]:
 def _seeds(rows: pd.DataFrame) -> str:
     least, most = int(rows["seeds"].min()), int(rows["seeds"].max())
     if most == 1:
-        return "One seed, so no intervals."
+        return "One seed." if rows[HIGH].notna().any() else "One seed, so no intervals."
     some = f"{most}" if least == most else f"{least} to {most}"
     return f"Mean and 95 % interval of {some} seeds."
 
@@ -200,8 +212,8 @@ def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
 
 
 def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
-    top, least = float(rows["high"].fillna(rows["mean"]).max()), float(rows["mean"].min())
-    bottom = float(rows["low"].fillna(rows["mean"]).min())
+    top, least = float(rows[["high", HIGH, "mean"]].max(axis=None)), float(rows["mean"].min())
+    bottom = float(rows[["low", LOW, "mean"]].min(axis=None))
     if ideal:
         ends = rows.groupby("look")[["x", "mean"]].agg(["first", "last"])
         last = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
