@@ -25,10 +25,10 @@ NONE = "errors of inputs and model are in no interval (--interval adds them)"
 NONE_COMPARED = "no interval: run with --interval"
 """The same of results that are compared."""
 NONE_OF_TIMES = (
-    "Their errors of inputs and model are in no interval: run --interval of the same scenario gives"
-    " those of an epoch."
+    "Errors of inputs and model are in no interval of these times: run --interval of the same"
+    " scenario gives that of an epoch."
 )
-"""The same of times that were taken over from runs."""
+"""The same of times beside those of a run's epochs."""
 OVER_SEEDS = "ranges are over seeds alone, without errors of inputs and model"
 """The same of what is compared on the same bytes and machine."""
 OVERLAP = (
@@ -69,11 +69,12 @@ def frame(found: Plain) -> pd.DataFrame:
 def beside(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """Runs that both have, from `frame`: columns run, a, a_low, a_high, b, b_low, b_high (s), and
     whether the two overlap."""
-    both = a.join(b, how="inner", lsuffix="_a", rsuffix="_b")
+    shared = a.index[a.index.isin(b.index)]
+    both = {"a": a.loc[shared], "b": b.loc[shared]}
     names = {"seconds": "{}", "low": "{}_low", "high": "{}_high"}
     out = pd.DataFrame(
-        {text.format(of): both[f"{name}_{of}"] for of in "ab" for name, text in names.items()},
-        both.index,
+        {text.format(of): both[of][name] for of in "ab" for name, text in names.items()},
+        shared,
     )
     overlap = (out["a_low"] <= out["b_high"]) & (out["b_low"] <= out["a_high"])
     return out.assign(overlap=overlap).reset_index()

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.results import intervals
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
@@ -122,7 +123,7 @@ def verdict(tables: Tables) -> Iterator[str]:
     seeds = tables["times"]["seed"].nunique()
     yield (
         f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
-        f" {', '.join(names)}; accuracy is not in it."
+        f" {', '.join(names)}; accuracy is not in it, and {intervals.OVER_SEEDS}."
     )
 
 

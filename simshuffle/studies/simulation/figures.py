@@ -58,10 +58,9 @@ def breakdown_chart(
     rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
     places = list(zip(rows["run"], rows["epoch"], strict=True))
     rows["half"] = 0.0 if half is None else half.loc[places].to_numpy()
-    of_last = rows["epoch"] == rows["run"].map(
-        epochs.groupby(epochs["run"].astype(str))["epoch"].max()
-    )
-    rows = with_ends(rows.assign(last=rows["run"].where(of_last, "")), ends or {}, "last")
+    last = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
+    names = rows["run"].where(rows["epoch"] == rows["run"].map(last), "")
+    rows = with_ends(rows.assign(of=names), ends or {}, "of")
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
     panels = _panels([_panel(group, pieces) for group in _groups(rows)])
@@ -153,9 +152,8 @@ def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
 def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
     names, places = _in_groups(rows)
     reach = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
-    rows = rows.assign(
-        y=places, x=reach, text=rows["end"].map(_seconds) + rows[[LOW, HIGH]].apply(_within, axis=1)
-    )
+    texts = rows["end"].map(_seconds) + rows[[LOW, HIGH]].apply(_within, axis=1)
+    rows = rows.assign(y=places, x=reach, text=texts)
     longest = float(rows["x"].max())
     own = pieces[pieces["bar"].isin(rows["bar"])]
     own = own.assign(y=own["bar"].map(dict(zip(rows["bar"], places, strict=True))))
