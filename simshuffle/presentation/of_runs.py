@@ -218,8 +218,8 @@ def _of_sweep(result: Result) -> Pair:
 def breakdown(given: Sequence[Given]) -> Chart:
     """A bar for each run's last epoch."""
     of = shown(given)
-    more = {"half": of.epoch_half, "about": of.about, "ends": of.ends}
-    return breakdown_chart(of.breakdown, of.epochs, _booking(given), **more)
+    booking, half = _booking(given), of.epoch_half
+    return breakdown_chart(of.breakdown, of.epochs, booking, half, of.about, ends=of.ends)
 
 
 def _booking(given: Sequence[Given]) -> Booking:

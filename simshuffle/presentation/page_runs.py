@@ -73,8 +73,8 @@ def _scaling(of: Means) -> Iterator[Section]:
 def _breakdown(result: Result, of: Means) -> Section:
     bars, labels = charts.shown_epochs(of.epochs), labels_of(result.meta)
     whole = len(of.epochs)
-    more = {"half": of.epoch_half, "about": of.about, "bars": bars, "ends": of.ends}
-    chart_of = breakdown_chart(of.breakdown, of.epochs, labels, **more)
+    half, about = of.epoch_half, of.about
+    chart_of = breakdown_chart(of.breakdown, of.epochs, labels, half, about, bars, of.ends)
     left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
     drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
     booked = labels if labels == "paper" else None

@@ -165,7 +165,7 @@ def test_figures_of_several_results_have_the_whiskers_of_each(result, swept):
 def test_the_page_has_the_table_and_the_sentences(folders):
     result = read(folders["with"])
     page = document([Given("with", result, Path(folders["with"]))])
-    assert page.count("90 % intervals</caption>") == 1
+    assert page.count("<caption><span>90 % intervals</span></caption>") == 1
     for said in intervals.sentences(result.meta["intervals"]):
         assert page.count(escape(said)) == 2  # in the verdict and in the section
 

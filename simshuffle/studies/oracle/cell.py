@@ -193,11 +193,11 @@ def model_error(tables: Tables) -> dict[str, Any]:
     many ranks: one error for both where one mechanism is behind them, else two that are
     independent. {} where nothing fits. Inputs are taken as they are given."""
     fitting = usable(tables["points"])
-    same = fitting[fitting["world_size"] == fitting["world_size"].iloc[0]] if len(fitting) else []
-    if not len(same):
+    if fitting.empty:
         return {}
-    first, *others = same.to_dict("records")
-    law, size = _mechanism(first), first["world_size"]
+    size = fitting["world_size"].iloc[0]
+    first, *others = fitting[fitting["world_size"] == size].to_dict("records")
+    law = _mechanism(first)
     seconds = first["loop_s"] / first["iterations"]
     low, high = np.exp(residuals().quantiles(law, size, np.array([0.05, 0.95]))).tolist()
     out = {
@@ -225,7 +225,7 @@ def _epochs(row: Mapping[Any, Any], size: int) -> Floats:
     """(len(SHARES),) s of the epoch of a point, its loop off by each of the errors; reading is as
     it is, and a step follows it."""
     loops = row["loop_s"] * np.exp(residuals().quantiles(_mechanism(row), size, SHARES))
-    return np.maximum(loops, row["io_s"] + loops / row["iterations"])
+    return np.asarray(np.maximum(loops, row["io_s"] + loops / row["iterations"]))
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:

@@ -71,8 +71,8 @@ def verdict(
     whole, *others = best.to_dict("records")
     if whole["strategy"]:
         yield _fastest(whole)
-        yield _off(error) if error else intervals.NONE_OF_TIMES
         yield from (_none(row, says) for row in others if not row["strategy"])
+        yield _off(error) if error else intervals.NONE_OF_TIMES
     else:
         yield _none(whole, says)
     yield "Rests on closed forms and the assumptions that are listed; accuracy is not in it."

@@ -158,8 +158,9 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 def _figures(result: Result) -> dict[str, Chart]:
     of, labels = means_of(result), labels_of(result.meta)
-    more = {"half": of.epoch_half, "about": of.about, "ends": of.ends}
-    return {"breakdown": breakdown_chart(of.breakdown, of.epochs, labels, **more)}
+    half, about = of.epoch_half, of.about
+    chart = breakdown_chart(of.breakdown, of.epochs, labels, half, about, ends=of.ends)
+    return {"breakdown": chart}
 
 
 def _parts(result: Result) -> Iterable[str | Table]:

@@ -75,28 +75,34 @@ def sweep_chart(
         )
         for n, name in enumerate(shown)
     }
-    wide = rows[rows[HIGH].notna()].assign(look=lambda of: of["look"] + OF_90.label)
-    if len(wide):
-        thin = {"label": "", "marker": "", "alpha": 0.6}
-        own = {
-            n + OF_90.label: replace(OF_90, colour=look.colour, **thin) for n, look in looks.items()
-        }
-        looks |= own | {OF_90.label: OF_90}
+    whiskers, of_whiskers = _whiskers(rows, looks)
     points = [
-        Mark("interval", wide, y=LOW, y2=HIGH),
-        *([key(OF_90.label, "interval")] if len(wide) else []),
+        *whiskers,
         Mark("interval", rows[rows["low"].notna()], y="low", y2="high"),
         Mark("line" if numbers else "point", rows),
     ]
     marks = [*_ideal(rows, looks), *points] if ideal else points
     title = f"{MOST_LINES} of {len(lines)} lines; sweep.parquet has all"
     panel = Panel(marks, _below(swept, values), y, title if len(lines) > MOST_LINES else "")
-    if ideal:
-        looks = {"ideal": IDEAL, **looks}
+    looks = {**({"ideal": IDEAL} if ideal else {}), **looks, **of_whiskers}
     about = f"{measure_name(measure).capitalize()} of the last epoch."
     cut = [] if y.log or y.low is not None else ["The axis leaves out 0."]
     note = " ".join([*_lengths(samples), _seeds(rows), *cut, *_on_each_other(rows, close)])
     return Chart([panel], 2.3, looks, about, note=note)
+
+
+def _whiskers(rows: pd.DataFrame, looks: dict[str, Look]) -> tuple[list[Mark], dict[str, Look]]:
+    """The 90 % intervals, in the colours of their lines, and how they look; nothing where there
+    are none."""
+    there = rows[rows[HIGH].notna()]
+    if there.empty:
+        return [], {}
+    own = {
+        name + OF_90.label: replace(OF_90, label="", colour=look.colour, alpha=0.6)
+        for name, look in looks.items()
+    }
+    drawn = Mark("interval", there.assign(look=there["look"] + OF_90.label), y=LOW, y2=HIGH)
+    return [drawn, key(OF_90.label, "interval")], {**own, OF_90.label: OF_90}
 
 
 def _lengths(samples: Iterable[float]) -> list[str]:
@@ -212,8 +218,9 @@ def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
 
 
 def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
-    top, least = float(rows[["high", HIGH, "mean"]].max(axis=None)), float(rows["mean"].min())
-    bottom = float(rows[["low", LOW, "mean"]].min(axis=None))
+    top = float(np.nanmax(rows[["high", HIGH, "mean"]].to_numpy(float)))
+    bottom = float(np.nanmin(rows[["low", LOW, "mean"]].to_numpy(float)))
+    least = float(rows["mean"].min())
     if ideal:
         ends = rows.groupby("look")[["x", "mean"]].agg(["first", "last"])
         last = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]
