@@ -29,7 +29,7 @@ $(VENV)/.installed-test: pyproject.toml plugins/testbed/pyproject.toml constrain
 	@touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
-	$(BIN)/simshuffle run paper/strategies --out $(DEMO) --force
+	$(BIN)/simshuffle run paper/strategies --interval --out $(DEMO) --force
 
 # the variable would have every process of the tests read all sources anew
 test: $(VENV)/.installed-test

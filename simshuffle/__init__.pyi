@@ -65,6 +65,7 @@ def congestion(
     packet_seeds: int = 3,
     packets: int = 2000000,
     jitter: float = 0.1,
+    wire_only: bool = False,
     world_size: Sequence[int] = ...,
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
@@ -86,6 +87,7 @@ def congestion(
         packet_seeds: Seeds for packet, of those for the others.
         packets: Packets in one run of packet; what is more is left out.
         jitter: Where packet is run and sizes are alike, they differ by up to this share.
+        wire_only: Leave out what messages cost: host time, trips, barriers' own messages.
         world_size: Ranks. Default: the sweep's, or the scenario's.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.

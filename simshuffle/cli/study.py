@@ -37,6 +37,19 @@ KINDS = ("allreduce", "alltoall")
 """Of collectives that are simulated alone."""
 
 app = typer.Typer()
+ALGORITHM = Option(
+    "KIND[:KEY=VALUE,...]",
+    "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left out is of"
+    " NCCL's table, and what the links carry. Of an alltoall one or more of default (Open MPI's"
+    " choice), linear, linear_sync, pairwise, bruck.",
+    complete=words(place="simshuffle.allreduce:Allreduce"),
+)
+ALLREDUCE = Option(
+    "KEY=VALUE",
+    "Set a key of the allreduce.",
+    read=assigned("--allreduce", "order=shuffled"),
+    many=True,
+)
 
 
 @command(
@@ -72,25 +85,8 @@ def collective(
             " 1 GiB or 1 B to 1 MiB.",
         ),
     ] = None,
-    algorithm: Annotated[
-        str,
-        Option(
-            "KIND[:KEY=VALUE,...]",
-            "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left"
-            " out is of NCCL's table, and what the links carry. Of an alltoall one or more of"
-            " default (Open MPI's choice), linear, linear_sync, pairwise, bruck.",
-            complete=words(place="simshuffle.allreduce:Allreduce"),
-        ),
-    ] = "",
-    allreduce: Annotated[
-        Mapping[str, Any] | None,
-        Option(
-            "KEY=VALUE",
-            "Set a key of the allreduce.",
-            read=assigned("--allreduce", "order=shuffled"),
-            many=True,
-        ),
-    ] = None,
+    algorithm: Annotated[str, ALGORITHM] = "",
+    allreduce: Annotated[Mapping[str, Any] | None, ALLREDUCE] = None,
     set_: Set = None,
     json: Annotated[
         bool, Option("", "Print the rows as JSON, in SI units, and nothing else.")
@@ -101,27 +97,18 @@ def collective(
 
     Printed as all_reduce_perf of nccl-tests or osu_alltoall does; `simshuffle machine calibrate`
     reads it."""
-    from simshuffle.alltoall import SIZES as PAIRS
-    from simshuffle.alltoall import algorithms, alltoall
-    from simshuffle.collective import SIZES, bench, measure
-    from simshuffle.collective import sizes as read_sizes
-
     check_format(json, to)
     if kind not in KINDS:
         refuse("--kind", f"must be {' or '.join(KINDS)}", repr(kind), "Choose one.", COMMAND_LINE)
-    wanted = None if sizes is None else read_sizes(sizes, 4 if kind == "allreduce" else 1)
+    if kind == "alltoall" and allreduce:
+        rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
+        refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)
     where = {"hosts": hosts, "gpus_per_host": gpus_per_host}
     with share_progress(kind) as progress:
         if kind == "alltoall":
-            if allreduce:
-                rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
-                refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)
-            chosen = algorithms(algorithm)
-            found: AlltoallTable | Measurement
-            found = alltoall(name, set_ or {}, chosen, wanted or PAIRS, progress=progress, **where)
+            found = _alltoall(name, set_ or {}, algorithm, sizes, progress, where)
         else:
-            made = bench(name, set_ or {}, algorithm, allreduce, **where)
-            found = measure(made, wanted or SIZES, progress)
+            found = _allreduce(name, (set_ or {}, algorithm, allreduce), sizes, progress, where)
     for note in found.notes:
         say(note)
     if json:
@@ -130,6 +117,31 @@ def collective(
         print_parts([found.table(), *found.notes], to)
     else:
         typer.echo("\n".join(found.lines()))
+
+
+def _allreduce(
+    name: str, chosen: tuple[Any, ...], sizes: str | None, progress: Any, where: Mapping[str, Any]
+) -> AlltoallTable | Measurement:
+    from simshuffle.collective import SIZES, bench, measure
+    from simshuffle.collective import sizes as read_sizes
+
+    wanted = SIZES if sizes is None else read_sizes(sizes)
+    return measure(bench(name, *chosen, **where), wanted, progress)
+
+
+def _alltoall(
+    name: str,
+    values: Mapping[str, Any],
+    algorithm: str,
+    sizes: str | None,
+    progress: Any,
+    where: Mapping[str, Any],
+) -> AlltoallTable | Measurement:
+    from simshuffle.alltoall import SIZES, algorithms, alltoall
+    from simshuffle.collective import sizes as read_sizes
+
+    wanted = SIZES if sizes is None else read_sizes(sizes, 1)
+    return alltoall(name, values, algorithms(algorithm), wanted, progress=progress, **where)
 
 
 @command(

@@ -107,7 +107,7 @@ def table(found: Plain) -> Table:
 
 def sentences(found: Plain) -> Iterator[str]:
     """Of the runs on the most ranks, how sure their order is, and what the width of the fastest
-    one's interval hangs on and what would shrink it."""
+    one's interval, and of the widest one, hangs on and what would shrink it."""
     most = max(of["ranks"] for of in found["runs"].values())
     runs = {run: of for run, of in found["runs"].items() if of["ranks"] == most}
     fastest = min(runs, key=lambda run: runs[run]["seconds"])
@@ -119,20 +119,26 @@ def sentences(found: Plain) -> Iterator[str]:
         f"The model's part of the interval of {fastest} is what laws of {of['law']} missed on"
         " machines that were measured, those of as many ranks most of all."
     )
-    hangs = [each for each in found["hangs"].get(fastest, []) if each["total"] >= NOTABLE]
-    if not hangs:
-        yield "No input without a measurement moves it."
-        return
-    named = [f"{each['key']} ({each['kind']}, {each['total']:.0%})" for each in hangs[:3]]
-    said = f"Of what inputs do to it, most hangs on {', '.join(named)}."
-    first = hangs[0]
+    told = [run for run in runs if run in found["hangs"]]
+    widest = max(told, key=lambda run: runs[run]["high"] / runs[run]["low"])
+    for run in dict.fromkeys((fastest, widest)):
+        yield _hanging(run, runs[run], found["hangs"][run])
+
+
+def _hanging(run: str, of: Plain, hangs: Any) -> str:
+    """What the width of a run's interval hangs on, and what measuring the first input gains."""
+    named = [each for each in hangs if each["total"] >= NOTABLE]
+    if not named:
+        return f"No input without a measurement moves {run}."
+    listed = [f"{each['key']} ({each['kind']}, {each['total']:.0%})" for each in named[:3]]
+    first = named[0]
     half = (of["high"] - of["low"]) / 2 / of["seconds"]
     gain = half * (1 - first["width"])
+    said = f"Of what inputs do to {run}, most hangs on {', '.join(listed)}"
     if gain < LITTLE:
-        yield f"{said} That is little beside the rest: measuring {first['key']} gains nothing."
-        return
-    yield (
-        f"{said} Measuring {first['key']} shrinks the interval from ±{half:.0%} to"
+        return f"{said}; that is little beside the rest, so measuring it gains nothing."
+    return (
+        f"{said}; measuring {first['key']} shrinks the interval from ±{half:.0%} to"
         f" ±{half - gain:.0%}: {first['measured_by']}."
     )
 

@@ -25,5 +25,6 @@ class Late:
 
 networkx = Late("networkx")
 special = Late("scipy.special")
+stats = Late("scipy.stats")
 sparse = Late("scipy.sparse")
 csgraph = Late("scipy.sparse.csgraph")

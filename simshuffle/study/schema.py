@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Schema:
     columns: Mapping[str, Column]  # by name, in their order
     suffix: str = ".csv"  # '.csv' or '.parquet'
     key: tuple[str, ...] = ()  # columns in which no two rows agree; () where they may
+    # columns that results of earlier versions lack, and the column that had their values
+    newer: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -129,6 +131,9 @@ class Schema:
         except (OSError, ValueError, pa.ArrowException, KeyError, TypeError) as error:
             why = str(error).partition("\n")[0]
             refuse(path.name, "cannot be read", why, REMEDY, str(path.parent))
+        for name, of in self.newer.items():
+            if name not in table and of in table:
+                table.insert(list(self.columns).index(name), name, table[of])
         self.check(table, path.name)
         return table
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
 from simshuffle.plan.bounds import Bounds, bounds
 from simshuffle.plan.reading_bounds import OPENS, PFS, REQUESTS, STORE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
+from simshuffle.spec.late import stats
 from simshuffle.uncertainty.inputs import Z90, Input, inputs, keys_of, scaled
 from simshuffle.uncertainty.residuals import Residuals, residuals
 

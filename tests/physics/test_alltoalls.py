@@ -98,6 +98,18 @@ def test_a_rank_waits_for_its_own_partner_and_for_no_other():
     assert slow == pytest.approx(28 * US)
 
 
+def test_a_late_rank_delays_whom_it_sends_to_and_who_asks_it():
+    """Four ranks, each to the next, rank 1 ten us late. A message of 100 B from it arrives at rank
+    2 at 10 + 2 + 0.01 us; nobody else is later than its own. One of 10 kB is asked for: rank 0
+    waits until rank 1 is there, then 6 + 1 us, and rank 1 has both."""
+    of = law(4)
+    late = np.array([0.0, 10.0, 0.0, 0.0]) * US
+    small_ends = of._step(late, of._shift(1), 100.0, 1.0, 1.0)
+    assert small_ends == pytest.approx(np.array([3.11, 11.1, 13.11, 3.11]) * US)
+    large_ends = of._step(late, of._shift(1), 1e4, 1.0, 1.0)
+    assert large_ends == pytest.approx(np.array([20.0, 20.0, 20.0, 10.0]) * US)
+
+
 def test_open_mpi_chooses_bruck_for_small_messages_of_twelve_ranks_or_more():
     assert law(12).chosen("default", 199.0) == "bruck"
     assert law(12).chosen("default", 200.0) == law(8).chosen("default", 1.0) == "linear"

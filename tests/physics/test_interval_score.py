@@ -128,3 +128,10 @@ def test_a_row_never_sees_its_own_set():
     own = 3.0 * np.exp(shipped.quantiles("links", 32.0, ends))
     assert found.iloc[2].tolist() == pytest.approx(own.tolist())
     assert np.ptp(own) < np.ptp(without)
+
+
+def test_what_nobody_knows_of_a_row_widens_its_interval_in_squares():
+    rows = table_of(*[("mine", "predict", 3.0, 3.0, np.nan, np.nan)] * 2, kind="testbed", values="")
+    rows = rows.assign(spread=["", "load=0..1"], predicted_low=1.5, predicted_high=6.0)
+    plain, wide = np.log(intervals(rows).to_numpy() / 3.0)
+    assert wide == pytest.approx([-np.hypot(plain[0], log(2)), np.hypot(plain[1], log(2))])

@@ -21,9 +21,8 @@ from simshuffle.uncertainty.inputs import (
     default_ranges,
     inputs,
     kind_of,
-    scaled,
 )
-from simshuffle.uncertainty.interval import flip, hangs, uncertain
+from simshuffle.uncertainty.interval import epoch, flip, hangs, uncertain
 from simshuffle.uncertainty.report import plain, ranges_of
 from simshuffle.uncertainty.residuals import Residuals
 from tests.small import small
@@ -97,6 +96,25 @@ def test_a_wider_range_makes_a_wider_interval_and_the_whole_contains_the_predict
         assert found.low < found.value < found.high
         widths.append(found.high / found.low)
     assert widths == sorted(widths)
+
+
+def test_an_error_of_a_law_lengthens_its_own_part_of_an_epoch():
+    """All of compute and gradients twice as long; files alone, where opens bind: 800 files at 100/s
+    take 8 s, and the last batch of 10 x 3 ms comes after them."""
+    scenario = small(**ALONE, workload__allreduce__inter_host_bus_bandwidth="1 MB/s")
+    assert bounds(scenario).allreduce > 0
+    nominal = bounds(scenario)
+    doubled = epoch(scenario, {"step": 2.0})
+    assert doubled == pytest.approx(2 * nominal.epoch - nominal.first_batch)
+    assert epoch(scenario, {"divided": 2.0, "bandwidth": 2.0}) == nominal.epoch
+    opens = small(
+        **ALONE,
+        cluster__parallel_file_system__open_rate="100 /s",
+        workload__exchange="global_shuffle:source=pfs",
+    )
+    of_files = bounds(opens)
+    assert of_files.resources["file opens"] == pytest.approx(8.0)
+    assert epoch(opens, {"files": 2.0}) == pytest.approx(16.0 + of_files.last_batch)
 
 
 def test_twice_the_same_run_is_a_toss_and_a_longer_one_is_never_faster():

@@ -48,6 +48,7 @@ ARGUMENTS = [
     "quickstart",
     *(part for key, value in VALUES.items() for part in ("--set", f"{key}={value}")),
 ]
+COUNTED = {"messages": {}}  # in `meta.json` where what messages cost is
 FEW = [*ARGUMENTS, "--seeds", "2", "--packet-seeds", "1", "--packets", "100000"]
 EXCHANGE = "partial_local_shuffle:exchange_fraction=0.1,schedule=authors"
 
@@ -237,6 +238,8 @@ def times_of(seconds, world_size=8, routing="d_mod_k"):
             "model": model,
             "seed": seed,
             "time_s": time,
+            "wire_s": time,
+            "bound_s": 1.0,
         }
         for (bytes_set, model), of_variant in seconds.items()
         for v, of_seed in of_variant.items()
@@ -430,7 +433,7 @@ def test_times_are_those_of_the_busiest_link_or_longer(tables):
     # where the latencies before and behind the link are those of different messages
     assert by_model["packet"] > 0.999
     whole = tables["times"][tables["times"]["batching"] == "all"]
-    assert whole["flow_max_s"].to_numpy() == pytest.approx(whole["time_s"].to_numpy(), rel=1e-12)
+    assert whole["flow_max_s"].to_numpy() == pytest.approx(whole["wire_s"].to_numpy(), rel=1e-12)
     assert (tables["times"]["flow_p50_s"] <= tables["times"]["flow_p99_s"]).all()
     assert (tables["times"]["flow_p99_s"] <= tables["times"]["flow_max_s"]).all()
 
@@ -438,7 +441,7 @@ def test_times_are_those_of_the_busiest_link_or_longer(tables):
 def test_utilisation_is_bytes_over_capacity_and_time(tables):
     link = utilisation(tables).iloc[7]
     assert link["utilisation"] == pytest.approx(
-        link["nbytes"] / (12.5e9 * link["time_s"]), rel=1e-12
+        link["nbytes"] / (12.5e9 * link["wire_s"]), rel=1e-12
     )
     # equal shares of everything but the host's own go out on its port
     row = tables["tiers"][
@@ -447,7 +450,7 @@ def test_utilisation_is_bytes_over_capacity_and_time(tables):
     time = tables["times"][tables["times"]["pattern"] == "all_to_all"].iloc[0]
     assert row["links"] == 8
     assert row["mean_utilisation"] == pytest.approx(
-        time["nbytes"] / 8 / 12.5e9 / time["time_s"], rel=1e-12
+        time["nbytes"] / 8 / 12.5e9 / time["wire_s"], rel=1e-12
     )
     assert row["mean_utilisation"] < row["max_utilisation"] < 1 + 1e-9
 
@@ -531,7 +534,7 @@ def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
     assert set(found["times"].loc[found["times"]["pattern"] == "all_to_all", "bytes_set"]) == {
         "full"
     }
-    assert any("needs --packets 56 at least" in line for line in text.notes(found, 1e-6))
+    assert any("needs --packets 56 at least" in line for line in text.notes(found, COUNTED))
     assert any(
         "not compared by the packet model" in line for line in text.verdict_lines(result.all_tables)
     )
@@ -662,14 +665,17 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
     assert list(text.routing_lines(judged)) == ["Verdicts are for the routing d_mod_k."]
     said = [part for part in STUDY.parts(routed) if isinstance(part, str)]
     assert "Under all of d_mod_k, ecmp:queue_pairs=2, adaptive:" in said
-    start = "  16 ranks, all_to_all or random_permutations sample barrier"
-    assert f"{start}: all_to_all is faster. HOLDS." in said
+    for wire in ("", ", wire alone"):
+        start = f"  16 ranks{wire}, all_to_all or random_permutations sample barrier"
+        assert f"{start}: all_to_all is faster. HOLDS." in said
     assert any(line.startswith("  16 ranks, ecmp:queue_pairs=2: all_to_all") for line in said)
     # what was sent is said once for all of them
     assert sum("8 ranks on 8 hosts" in line for line in said) == 1
     differing = routed.derived["routings"].query("not holds")
     for row in differing.to_dict("records"):
-        at = said.index(f"  {row['world_size']} ranks, {row['a']} or {row['b']}: DOES NOT HOLD.")
+        wire = ", wire alone" if row["counted"] == "wire" else ""
+        question = f"{row['a']} or {row['b']}"
+        at = said.index(f"  {row['world_size']} ranks{wire}, {question}: DOES NOT HOLD.")
         assert said[at + 1].startswith("    d_mod_k: ")
         assert said[at + 3].startswith("    adaptive: ")
 
@@ -677,7 +683,7 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
 def test_figures_show_every_routing(routed):
     figure = laid_out(figures.times_chart(routed.tables))
     labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
-    assert labels == [f"time of an exchange (s), fluid\n{name}" for name in ROUTINGS]
+    assert labels == [f"time of an exchange (s) with messages, fluid\n{name}" for name in ROUTINGS]
     assert len(figure.axes) == 3 * 3
     single = laid_out(figures.times_chart(one_size(routed.tables)))
     assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
@@ -692,7 +698,7 @@ def test_figures_show_every_routing(routed):
 def test_contention_is_time_over_that_of_messages_on_their_own(tables):
     times = tables["times"]
     assert times["self_contention"].to_numpy() == pytest.approx(
-        (times["time_s"] / times["alone_s"]).to_numpy()
+        (times["wire_s"] / times["alone_s"]).to_numpy()
     )
     runs = times.groupby(["world_size", "bytes_set", "pattern", "batching", "barrier", "seed"])
     assert (runs["alone_s"].nunique() == 1).all()
@@ -719,7 +725,7 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
     assert figure.get_size_inches()[0] == pytest.approx(3.4)
     shown = words(figure)
     for expected in (
-        "time of an exchange (s), fluid",
+        "time of an exchange (s) with messages, fluid",
         "ranks",
         "1 sample",
         "all samples",
@@ -861,7 +867,10 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
         "packet",
         "STABLE",
         "times in ms",
-        "barriers cost nothing",
+        "on the wire",
+        "on the wire alone",
+        "A message of 197 kB (a sample) costs its hosts 1.5 us, and 3 trips of 1.3 us",
+        "overhead 500 ns; copy_bandwidth 4.1 GB/s;",
     ):
         assert word in out.out
 

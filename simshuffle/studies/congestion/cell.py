@@ -12,13 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.network import Analytic, Flows, Fluid, Links, Outcome, Packet
+from simshuffle.network import Flows, Fluid, Links, Outcome, Packet
 from simshuffle.network.analytic import unhindered
 from simshuffle.network.contention import first_stage
 from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.studies.congestion.messages import Model, seconds_with_messages
 from simshuffle.studies.congestion.patterns import FIXED, Variant
 from simshuffle.studies.congestion.traffic import (
     Fabric,
@@ -33,7 +34,6 @@ from simshuffle.study.cell import SMALL_MEMORY, PlainCell, Tell
 from simshuffle.study.store import TABLE
 
 Floats = NDArray[np.float64]
-Model = Analytic | Fluid | Packet
 
 LINKS = "links"
 """The table of a `SentCell`: name, tier and capacity of every link."""
@@ -128,6 +128,8 @@ class TrafficCell(PlainCell):
     seed: int  # from 1
     label: str  # for people
     with_links: bool  # whether the bytes on its links are asked for
+    # whether it is run on the wire alone, and not also with what messages cost
+    wire_only: bool = False
 
     @cached_property
     def key(self) -> Any:
@@ -143,6 +145,7 @@ class TrafficCell(PlainCell):
             self.variant.barrier,
             hashlib.sha256(first).hexdigest(),
             self.seed if drawn else 0,
+            *([] if self.wire_only else ["messages"]),
         ]
 
     @property
@@ -154,6 +157,11 @@ class TrafficCell(PlainCell):
         return ranks * len(first_samples(self.variant.batching, self.samples.iteration))
 
     @property
+    def _asked(self) -> int:
+        """How often the network model is: for messages in steps that cost something once more."""
+        return 1 if self.wire_only or self.variant.pattern == "all_to_all" else 2
+
+    @property
     def cost(self) -> float:
         """As for `Cell`."""
         of, work = self.samples, float(self.messages)
@@ -161,13 +169,13 @@ class TrafficCell(PlainCell):
             work += of.count * self.place.scenario.world_size * of.mean / self.model.mtu
         elif self.variant.batching != "all" and not self.variant.barrier:
             work *= 2.0  # what has come out of step is never equal again
-        return 0.01 + COST[self.model.kind] * work / 1e6
+        return 0.01 + self._asked * COST[self.model.kind] * work / 1e6
 
     @property
     def memory(self) -> float:
         """As for `Cell`."""
         pairs = self.place.scenario.world_size**2
-        return SMALL_MEMORY + PAIR_NBYTES * (pairs + self.messages)
+        return SMALL_MEMORY + PAIR_NBYTES * (pairs + self._asked * self.messages)
 
     @property
     def parts(self) -> frozenset[str]:
@@ -182,7 +190,11 @@ class TrafficCell(PlainCell):
     def run(self, tell: Tell) -> cell.Outcome:
         """As for `Cell`: the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
         fabric, traffic = fabric_of(self.place), traffic_of(self)
-        return measure(fabric, traffic, self.model.finish_times(fabric.links, traffic.flows))
+        wire = self.model.finish_times(fabric.links, traffic.flows)
+        seconds, cluster = wire.makespan, self.place.scenario.cluster
+        if not self.wire_only:
+            seconds = seconds_with_messages(fabric, traffic, cluster, self.model, wire)
+        return measure(fabric, traffic, wire, seconds)
 
 
 def traffic_of(run: TrafficCell) -> Traffic:
@@ -193,8 +205,9 @@ def traffic_of(run: TrafficCell) -> Traffic:
     return exchange(run.variant, fabric, of.nbytes(run.seed), of.iteration, rng, importance)
 
 
-def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
-    """What is noted of ``outcome``, the answer of a network model to ``traffic``."""
+def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome, seconds: float) -> cell.Outcome:
+    """What is noted of ``outcome``, the answer of a network model to ``traffic``, and of
+    ``seconds``, its end with what messages cost."""
     links, tiers = fabric.links, np.array(fabric.tiers)
     nbytes = traffic.flows.link_bytes(links)
     bound = bound_seconds(links, traffic.flows, nbytes)
@@ -203,7 +216,8 @@ def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome) -> cell.Outcome:
     p50, p99 = np.percentile(spent, [50, 99])
     share = nbytes / links.capacity / outcome.makespan
     times = {
-        "time_s": outcome.makespan,
+        "time_s": seconds,
+        "wire_s": outcome.makespan,
         "bound_s": bound,
         "slowdown": outcome.makespan / bound,
         "alone_s": alone,

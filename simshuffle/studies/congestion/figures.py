@@ -22,7 +22,14 @@ from simshuffle.results.chart import (
     rule,
     ticks,
 )
-from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings, utilisation
+from simshuffle.studies.congestion.tables import (
+    VARIANT,
+    groups,
+    messages_cost,
+    of_routing,
+    routings,
+    utilisation,
+)
 from simshuffle.study.study import Tables
 
 COLOURS = {
@@ -82,13 +89,14 @@ def _scaling(tables: Tables) -> Chart:
     batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
     names, sizes = routings(tables), sorted(times["world_size"].unique())
     lowest = min(times["time_s"].min(), times["bound_s"].min(), sets["injection_s"].min())
+    cost = " with messages" * messages_cost(times)
     panels = []
     for routing in names:
         own, bounds = times[times["routing"] == routing], sets[sets["routing"] == routing]
         beside = f"\n{routing}" if len(names) > 1 else ""
         for batching in batchings:
             here = own[(own["batching"] == batching) | (own["pattern"] == "all_to_all")]
-            first = f"time of an exchange (s), {model}{beside}" * (batching == batchings[0])
+            first = f"time of an exchange (s){cost}, {model}{beside}" * (batching == batchings[0])
             y = log_axis(first, 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
             x = Axis(log=True, ticks=ticks(sizes, str), turned=45)
             title = PANELS[batching] if routing == names[0] else ""
@@ -140,6 +148,7 @@ def _side_by_side(tables: Tables) -> Chart:
     names, world_size = routings(tables), int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
     line_rate = float(_unit(of_routing(tables, names[0])).iloc[0])
+    cost = " with messages" * messages_cost(tables["times"])
     panels = [
         _variants_of(of_routing(tables, name), name if len(names) > 1 else "") for name in names
     ]
@@ -159,7 +168,8 @@ def _side_by_side(tables: Tables) -> Chart:
         "Time of an exchange over that at the line rate of the ports, for every variant.",
         across=len(names),
         share="xy",
-        x=f"time / time at the ports' line rate\n({world_size} ranks: {1e3 * line_rate:.3g} ms)",
+        x=f"time{cost} / time at the ports' line rate\n"
+        f"({world_size} ranks: {1e3 * line_rate:.3g} ms)",
     )
 
 

@@ -25,8 +25,9 @@ from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind
 from simshuffle.studies.congestion import text
-from simshuffle.studies.congestion.cell import LINKS, NBYTES, Model, Place, SentCell, TrafficCell
+from simshuffle.studies.congestion.cell import LINKS, NBYTES, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
+from simshuffle.studies.congestion.messages import Model, described
 from simshuffle.studies.congestion.patterns import (
     PATTERNS,
     Variant,
@@ -63,6 +64,7 @@ SETTINGS = {
     "packets": "packets",
     "jitter": "jitter",
     "routing": "routings",
+    "wire_only": "wire_only",
 }
 """Options that ``meta.json`` keeps, and what it calls them."""
 DEFAULT_MODELS = ("fluid", "packet")
@@ -81,6 +83,7 @@ class Job:
     variants: Sequence[Variant]  # what is run
     for_packets: set[Variant]  # those of them that the packet model is run for
     packet_seeds: int  # how many seeds it is run for
+    wire_only: bool  # whether what messages cost is left out
 
     @property
     def sent(self) -> SentCell:
@@ -104,7 +107,8 @@ class Job:
             label = f"{self.name}: {variant}, {name}, seed {seed}"
             with_links = case not in noted
             noted.add(case)
-            cell = TrafficCell(self.place, self.samples, variant, model, seed, label, with_links)
+            how = (variant, model, seed, label, with_links, self.wire_only)
+            cell = TrafficCell(self.place, self.samples, *how)
             yield cell, {**of_job, **asdict(variant), "model": name, "seed": seed}
 
 
@@ -133,6 +137,9 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
         "sizes_equal": jobs[0].samples.alike,
         "message_latency_s": sized[0].cluster.message_passing.latency,
     }
+    if not options.wire_only:
+        most = max(jobs, key=lambda job: job.samples.scenario.world_size).samples
+        asked["messages"] = described(most, "all_to_all" in options.pattern)
     text, files = stored(sized)
     return Request(sized[0].name, jobs, {"scenario.yaml": text}, asked, files)
 
@@ -178,7 +185,7 @@ def _jobs(place: Place, routing_name: str, full: Samples, options: CongestionOpt
     def job(what: Samples, of: dict[str, Model], seeds: int, of_these: list[Variant]) -> Job:
         name = label + ", short" * (what.bytes_set == "short")
         each = (place, routing_name, name, what, of, seeds, of_these)
-        return Job(*each, for_packets, options.packet_seeds)
+        return Job(*each, for_packets, options.packet_seeds, options.wire_only)
 
     if short is full and others:
         return [job(full, models, options.seeds, every)]
@@ -251,10 +258,36 @@ SHOWN = ("sets", "times", "comparisons", "verdicts", "routings", "ablation")
 """The tables that ``--json`` prints."""
 
 
+class Cost(TypedDict):
+    """What a message costs."""
+
+    what: str  # it carries
+    nbytes: Annotated[float, Field(ge=0, le=LARGEST)]
+    host_s: Annotated[float, Field(ge=0, le=LARGEST)]
+    trips: Annotated[int, Field(ge=1)]
+
+
+class Value(TypedDict):
+    """A number that this rests on."""
+
+    key: str
+    value: str
+    source: str  # '' where one text is for all
+
+
+class Messages(TypedDict):
+    """What ``meta.json`` holds of what messages cost."""
+
+    costs: list[Cost]
+    values: list[Value]
+    source: str  # of all of them; '' where each has its own
+
+
 class _Says(TypedDict):
     """What ``meta.json`` holds of a comparison."""
 
     message_latency_s: Annotated[float, Field(ge=0, le=LARGEST)]
+    messages: NotRequired[Messages]  # what they cost, if that is counted
     jitter: NotRequired[Annotated[float, Field(ge=0, lt=1)]]
     sizes_equal: NotRequired[bool]
 

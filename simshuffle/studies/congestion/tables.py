@@ -76,23 +76,27 @@ STORED = {
         {
             **_RUN,
             "time_s": positive(
-                "s until the last message has ended; for the analytic model a lower bound"
+                "s until the last message has ended, with what messages cost if that is counted;"
+                " for the analytic model a lower bound"
             ),
+            "wire_s": positive("s: the same on the wire alone, where messages cost nothing"),
             "bound_s": positive(
                 "s: bytes over capacity of the link for which that is longest, and the latency"
                 " until the first byte reaches it"
             ),
-            "slowdown": amount("time_s / bound_s"),
+            "slowdown": amount("wire_s / bound_s"),
             "alone_s": positive(
                 "s until the last message had ended if none got into another's way: each with the"
                 " capacity of its slowest link"
             ),
-            "self_contention": amount("time_s / alone_s: ParaDL's self-contention coefficient"),
+            "self_contention": amount("wire_s / alone_s: ParaDL's self-contention coefficient"),
             "first_contention": amount(
                 "how many times slower than alone the slowest message is while those that wait for"
                 " none are all under way, each with an equal part of every link"
             ),
-            "flow_p50_s": amount("s from the post of a message to its end: median over messages"),
+            "flow_p50_s": amount(
+                "s on the wire from the post of a message to its end: median over messages"
+            ),
             "flow_p99_s": amount("s: 99th percentile"),
             "flow_max_s": amount("s: longest"),
             "messages": count("messages, over all ranks"),
@@ -100,6 +104,7 @@ STORED = {
             "nbytes": amount("bytes sent by all ranks"),
         },
         key=tuple(_RUN),
+        newer={"wire_s": "time_s"},
     ),
     "tiers": Schema(
         {
@@ -112,7 +117,7 @@ STORED = {
                 1,
                 MOST_LINKS,
             ),
-            "mean_utilisation": amount("bytes / capacity / time_s, mean over those links"),
+            "mean_utilisation": amount("bytes / capacity / wire_s, mean over those links"),
             "max_utilisation": amount("the same of the busiest link"),
         },
         ".parquet",
@@ -138,7 +143,7 @@ HOTTEST = Schema(
         "link": text("unique name"),
         "tier": _TIER,
         "nbytes": amount("bytes that cross it in the first seed"),
-        "utilisation": amount("bytes / capacity / time_s of the first seed"),
+        "utilisation": amount("bytes / capacity / wire_s of the first seed"),
     }
 )
 
@@ -162,13 +167,18 @@ def groups(table: pd.DataFrame, *columns: str) -> Iterator[tuple[tuple[Any, ...]
     yield from table.groupby(list(columns), sort=False)
 
 
+def messages_cost(times: pd.DataFrame) -> bool:
+    """Whether messages cost anything in these times."""
+    return bool((times["time_s"] != times["wire_s"]).any())
+
+
 def utilisation(tables: Tables) -> pd.DataFrame:
-    """The links in the first seed, with barrier, model, time_s and utilisation."""
+    """The links in the first seed, with barrier, model, wire_s and utilisation."""
     times = tables["times"]
     first = times[times["seed"] == times["seed"].min()]
     keys = [*SIZE, "pattern", "batching"]
-    joined = tables["links"].merge(first[[*keys, "barrier", "model", "time_s"]], on=keys)
-    return joined.assign(utilisation=joined["nbytes"] / joined["capacity"] / joined["time_s"])
+    joined = tables["links"].merge(first[[*keys, "barrier", "model", "wire_s"]], on=keys)
+    return joined.assign(utilisation=joined["nbytes"] / joined["capacity"] / joined["wire_s"])
 
 
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:

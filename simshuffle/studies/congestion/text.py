@@ -6,14 +6,21 @@ from collections.abc import Iterator, Mapping
 from math import ceil, floor, log2, log10
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.table import Table
 
 from simshuffle.results import intervals
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
-from simshuffle.studies.congestion.tables import VARIANT, groups, of_routing, routings
-from simshuffle.studies.congestion.verdict import ABLATION, JUDGES
+from simshuffle.studies.congestion.tables import (
+    VARIANT,
+    groups,
+    messages_cost,
+    of_routing,
+    routings,
+)
+from simshuffle.studies.congestion.verdict import ABLATION, FACTORS, JUDGES
 from simshuffle.study.schema import Schema, text
 from simshuffle.study.study import Meta, Tables
 
@@ -24,6 +31,7 @@ _DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the 
 def parts(tables: Tables, says: Meta) -> Iterator[str | Table]:
     """All of it, in order; ``says`` is what ``meta.json`` says."""
     yield from moved(tables)
+    yield from message_lines(tables, says)
     names = routings(tables)
     for routing in names:
         own, name = of_routing(tables, routing), f", {routing}" * (len(names) > 1)
@@ -34,7 +42,7 @@ def parts(tables: Tables, says: Meta) -> Iterator[str | Table]:
     yield from verdict_lines(tables)
     yield from routing_lines(tables)
     yield from _sizes(tables, says)
-    yield from notes(tables, says["message_latency_s"])
+    yield from notes(tables, says)
 
 
 def moved(tables: Tables) -> Iterator[str]:
@@ -55,17 +63,40 @@ def moved(tables: Tables) -> Iterator[str]:
         )
 
 
+def message_lines(tables: Tables, says: Meta) -> Iterator[str]:
+    """What a message costs, and where that is from."""
+    said = says.get("messages")
+    if said is None:
+        yield "What messages cost is left out: all times are those of the wire."
+        return
+    if not messages_cost(tables["times"]):
+        yield "Messages cost nothing here: give cluster.message_passing an overhead and a latency."
+    for cost in said["costs"]:
+        trips = cost["trips"]
+        yield (
+            f"A message of {readable(cost['nbytes'], Dimension.NBYTES, 3)} ({cost['what']}) costs"
+            f" its hosts {_time(cost['host_s'])}, and {trips} trip{'s' * (trips > 1)} of"
+            f" {_time(says['message_latency_s'])} and the latency of its cables."
+        )
+    values = (f"{of['key']} {of['value']}{_source(of)}" for of in said["values"])
+    yield f"  From cluster.message_passing: {'; '.join(values)}{_source(said)}."
+
+
+def _source(of: Mapping[str, Any]) -> str:
+    return f" ({of['source']})" if of["source"] else ""
+
+
 def _times(tables: Tables, name: str) -> Table:
     """Times of all variants at the largest world size; ``name`` of one routing of several."""
     times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     own = times[times["model"] == model]
     own = own[own["bytes_set"] == own["bytes_set"].iloc[0]]
-    # time by the packet model over that by the fluid model, on the same flows
+    # time on the wire by the packet model over that by the fluid model, on the same flows
     packet, fluid = (times[times["model"] == name] for name in ("packet", "fluid"))
     both = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
     beside = {
-        variant: f"{(rows['time_s'] / rows['time_s_fluid']).median():.2f}"
+        variant: f"{(rows['wire_s'] / rows['wire_s_fluid']).median():.2f}"
         for variant, rows in groups(both, *VARIANT)
     }
     scale, unit = (1e3, "ms") if own["time_s"].max() < 1 else (1.0, "s")
@@ -73,15 +104,18 @@ def _times(tables: Tables, name: str) -> Table:
         f"{own['world_size'].iloc[0]} ranks{name}, {model} model, median over"
         f" {own['seed'].nunique()} seeds, times in {unit}"
     )
-    numbers = ["time", "range", "/bound", "p99", *(["packet/fluid"] if beside else [])]
+    counted = messages_cost(times)
+    numbers = ["time", "range", *["on the wire"] * counted, "/bound", "p99"]
+    numbers += ["packet/fluid"] if beside else []
     table = new_table(title, ["pattern", "a message"], numbers)
     before = ""
     for variant, rows in groups(own, *VARIANT):
         pattern, batching, barrier = variant
         spent = [float(rows["time_s"].quantile(of)) for of in (0.0, 0.5, 1.0)]
-        spent.append(float(rows["flow_p99_s"].median()))
-        low, middle, high, p99 = (_number(scale * of) for of in spent)
-        cells = [middle, f"{low}-{high}", f"{rows['slowdown'].median():.2f}", p99]
+        spent += [float(rows[column].median()) for column in ("wire_s", "flow_p99_s")]
+        low, middle, high, wire, p99 = (_number(scale * of) for of in spent)
+        cells = [middle, f"{low}-{high}", *[wire] * counted]
+        cells += [f"{rows['slowdown'].median():.2f}", p99]
         cells += [beside.get(variant, "")] if beside else []
         message = f"{batching}{', barrier' if barrier else ''}"
         table.add_row("" if pattern == before else pattern, message, *cells)
@@ -102,24 +136,27 @@ def _decides(rows: pd.DataFrame, name: str) -> Table:
         range=spread,
     )
     title = f"What decides, at {size} ranks{name}: factors on the time"
-    columns = ("switch", "model", "alone", "range", "last", "mean")
+    columns = ("switch", "model", "alone", "range", "last", "mean", "wire")
     return _DECIDES.listing(shown, title, columns, names=2)
 
 
 def verdict(tables: Tables) -> Iterator[str]:
-    """Each question's answer on the most ranks, and for which routings and seeds it is."""
+    """Each question's answer on the most ranks, with what messages cost and on the wire, and for
+    which routings and seeds it is."""
     judged, names = tables["routings"], routings(tables)
     if judged.empty:
         return
-    of_routing = dict(groups(tables["verdicts"], "world_size", "a", "b"))
     size = judged["world_size"].max()
-    for row in judged[judged["world_size"] == size].to_dict("records"):
-        question = f"{row['a']} or {row['b']} on {size:,} ranks"
-        if row["winner"] == "differs":
-            yield f"{question}: that depends on the routing."
-            continue
-        found = of_routing[row["world_size"], row["a"], row["b"]]["verdict"].unique()
-        yield f"{question}: {_winner(row)} ({', '.join(found)})."
+    for (a, b), ways in groups(judged[judged["world_size"] == size], "a", "b"):
+        said, before = list[str](), ""
+        for row in ways.to_dict("records"):
+            way = "on the wire alone " * bool(said)
+            differs = row["winner"] == "differs"
+            answer = "that depends on the routing" if differs else _winner(row)
+            same = answer == before and not differs
+            said.append(way + ", ".join(["" if same else answer, *_how_much(tables, row)]))
+            before = answer
+        yield f"{a} or {b} on {size:,} ranks: {'; '.join(said).replace('alone , ', 'alone ')}."
     seeds = tables["times"]["seed"].nunique()
     yield (
         f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
@@ -127,18 +164,41 @@ def verdict(tables: Tables) -> Iterator[str]:
     )
 
 
+def _how_much(tables: Tables, row: Row) -> list[str]:
+    """How many times as fast the winner is, over routings, and the verdict."""
+    if row["winner"] == "differs":
+        return []
+    cases, found = (_of(tables[name], row) for name in ("comparisons", "verdicts"))
+    first = cases.sort_values(["bytes_set", "model"], kind="stable").groupby("routing").first()
+    ratio = first["ratio_median"] ** (-1 if row["winner"] == "a" else 1)
+    low, high = f"{ratio.min():.2f}", f"{ratio.max():.2f}"
+    factor = f"{low} to {high} times " if low != high else f"{low} times "
+    sure = f"({', '.join(found['verdict'].unique())})"
+    return [sure if row["winner"] == "equal" else factor + sure]
+
+
+def _of(table: pd.DataFrame, row: Row) -> pd.DataFrame:
+    """The rows of a table for the question and the number of ranks of ``row``."""
+    same = np.logical_and.reduce([table[name] == row[name] for name in _CASE])
+    return table[same]
+
+
+_CASE = ["world_size", "a", "b", "counted"]
+
+
 def verdict_lines(tables: Tables) -> Iterator[str]:
-    """For each question and world size the verdict, and what each model says."""
-    keys = ["a", "b", "world_size", "routing"]
+    """For each question and world size the verdicts, and what each model says."""
+    keys = [*_CASE, "routing"]
     cases = dict(groups(tables["comparisons"], *keys))
     several = tables["comparisons"]["routing"].nunique() > 1
     for (a, b), judged in groups(tables["verdicts"], "a", "b"):
         yield f"{a} or {b}?"
         for row in judged.to_dict("records"):
             routing = f", {row['routing']}" if several else ""
+            wire = ", wire alone" if row["counted"] == "wire" else ""
             reason = f": {row['reason']}" if row["reason"] else ""
             yield (
-                f"  {row['world_size']} ranks{routing}: {_winner(row)}."
+                f"  {row['world_size']} ranks{routing}{wire}: {_winner(row)}."
                 f" {row['verdict'].upper()}{reason}."
             )
             for case in cases[tuple(row[key] for key in keys)].to_dict("records"):
@@ -154,15 +214,14 @@ def routing_lines(tables: Tables) -> Iterator[str]:
         yield f"Verdicts are for the routing {names[0]}."
         return
     yield f"Under all of {', '.join(names)}:"
-    keys = ["world_size", "a", "b"]
-    of_pair = dict(groups(judged, *keys))
     for row in tables["routings"].to_dict("records"):
-        question = f"  {row['world_size']} ranks, {row['a']} or {row['b']}"
+        wire = ", wire alone" if row["counted"] == "wire" else ""
+        question = f"  {row['world_size']} ranks{wire}, {row['a']} or {row['b']}"
         if row["holds"]:
             yield f"{question}: {_winner(row)}. HOLDS."
             continue
         yield f"{question}: DOES NOT HOLD."
-        for one in of_pair[tuple(row[key] for key in keys)].to_dict("records"):
+        for one in _of(judged, row).to_dict("records"):
             yield f"    {one['routing']}: {_winner(one)}, {one['verdict']}"
 
 
@@ -176,12 +235,17 @@ def _winner(row: Row) -> str:
 def _evidence(case: Row, winner: str) -> str:
     """How many times as fast the winner is, or b where they are equal."""
     low, middle, high = (case[f"ratio_{name}"] for name in ("min", "median", "max"))
+    factors = {name: case[name] for name in FACTORS}
     if winner == "a":
         low, middle, high = 1 / high, 1 / middle, 1 / low
+        factors = {name: 1 / value for name, value in factors.items()}
+    if case["counted"] == "wire":
+        del factors["messages"]
+    shares = " x ".join(f"{name} {value:.2f}" for name, value in factors.items())
     seeds = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
     if case["winner"] != winner:
         seeds = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
-    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}), {seeds}"
+    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}; {shares}), {seeds}"
 
 
 def _sizes(tables: Tables, says: Meta) -> Iterator[str]:
@@ -201,16 +265,18 @@ def _sizes(tables: Tables, says: Meta) -> Iterator[str]:
         )
 
 
-def notes(tables: Tables, message_latency: float) -> Iterator[str]:
-    """What was left out; ``message_latency`` in s is the cluster's."""
+def notes(tables: Tables, says: Meta) -> Iterator[str]:
+    """What was left out; ``says`` is what ``meta.json`` says."""
     own = of_routing(tables, routings(tables)[0])
+    # of what messages cost barriers have theirs
+    latency = 0.0 if "messages" in says else says["message_latency_s"]
     for world_size in own["sets"]["world_size"].unique():
         times = own["times"][own["times"]["world_size"] == world_size]
-        yield from (f"{world_size} ranks: {note}" for note in _notes(times, message_latency))
+        yield from (f"{world_size} ranks: {note}" for note in _notes(times, latency))
 
 
 def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
-    """What was left out of the runs of a world size."""
+    """What was left out of the runs of a world size; ``message_latency`` is 0 if it is counted."""
     size, patterns = int(times["world_size"].iloc[0]), set(times["pattern"])
     packet = times[times["model"] == "packet"]
     if len(packet) and "all_to_all" in patterns - set(packet["pattern"]):
@@ -221,7 +287,7 @@ def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
     if size % 2 and any(pattern.startswith("pairing") for pattern in patterns):
         yield "one rank has no partner in a pairing, whose bytes are missing there."
     barriers = times.loc[times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"].max()
-    if barriers:
+    if barriers and message_latency:
         each = ceil(log2(size)) * message_latency
         yield (
             f"barriers cost nothing here but waiting. With {_time(each)} each for their own"

@@ -1,5 +1,6 @@
 """What the ranks send in one epoch, the network between them as the patterns see it, and the flows
-of a variant: messages over routes, in steps, with barriers or without. No host work."""
+of a variant: messages over routes, in steps, with barriers or without. What messages cost the hosts
+is added in `simshuffle.studies.congestion.messages`."""
 
 from __future__ import annotations
 
@@ -181,6 +182,9 @@ class Traffic:
     # without bytes
     flows: Flows
     messages: int  # how many of the flows are messages
+    at_once: bool = (
+        False  # whether a rank posts all of them one after the other, and waits for none
+    )
 
     @property
     def barriers(self) -> int:
@@ -202,7 +206,7 @@ def exchange(
     if variant.pattern == "all_to_all":
         src, _, routes = fabric.all_pairs
         share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]
-        return Traffic(Flows(routes, share, np.zeros(len(src))), len(src))
+        return Traffic(Flows(routes, share, np.zeros(len(src))), len(src), at_once=True)
     first = first_samples(variant.batching, iteration)
     partner = partners(variant.pattern, len(first), fabric, rng, importance)
     ranks = np.flatnonzero(partner[0] != np.arange(fabric.world_size)).astype(np.int32)

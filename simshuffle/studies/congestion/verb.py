@@ -68,6 +68,9 @@ class CongestionOptions(CellOptions):
             high=0.99,
         ),
     ] = 0.1
+    wire_only: Annotated[
+        bool, Option("", "Leave out what messages cost: host time, trips, barriers' own messages.")
+    ] = False
     world_size: Annotated[
         tuple[int, ...],
         Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True),
@@ -88,6 +91,8 @@ def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     from simshuffle.studies.congestion import study  # noqa: PLC0415
 
     path, kept = folder / "scenario.yaml", meta["settings"]
+    # results of earlier versions have the wire alone
+    kept = {"wire_only": True, **kept}
     values = {name: kept[stored_as] for name, stored_as in study.SETTINGS.items()}
     return study.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
 

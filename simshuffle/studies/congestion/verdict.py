@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 from math import factorial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from simshuffle.studies.congestion.tables import (
     VARIANT,
     WORLD_SIZE,
     groups,
+    messages_cost,
 )
 from simshuffle.study.schema import Schema, amount, count, flag, share, text
 
@@ -74,12 +76,20 @@ JUDGES = ("fluid", "packet")
 """Models whose times count; the analytic one knows no contention."""
 
 _WINNERS = ("a", "b", "equal")
+COUNTED = {"messages": "time_s", "wire": "wire_s"}
+"""What is counted, and the column of ``times`` that has it."""
 _PAIR = {
     "world_size": WORLD_SIZE,
     "routing": ROUTING,
     "a": text("variant"),
     "b": text("variant"),
+    "counted": text(
+        "'messages': with what messages cost; 'wire': on the wire alone, where they cost nothing",
+        *COUNTED,
+    ),
 }
+FACTORS = ("links", "steps", "messages")
+"""Columns of `COMPARISONS` into which a ratio is divided."""
 COMPARISONS = Schema(
     {
         **_PAIR,
@@ -94,6 +104,12 @@ COMPARISONS = Schema(
         "shared": text(
             "winner over those seeds alone that every model of this set has run", *_WINNERS
         ),
+        "links": amount(
+            "bound_s of a / bound_s of b: what the busiest link takes; geometric mean over seeds,"
+            " as in the next two, which multiply with it to that of the ratio"
+        ),
+        "steps": amount("slowdown of a / slowdown of b: what order, collisions and barriers do"),
+        "messages": amount("what messages cost: of time_s / wire_s that of a / that of b"),
     }
 )
 VERDICTS = Schema(
@@ -146,6 +162,11 @@ ABLATION = Schema(
             head="any order",
             look=".2f",
         ),
+        "wire": amount(
+            "mean, or alone of other partners, on the wire, where messages cost nothing",
+            head="on the wire",
+            look=".2f",
+        ),
     }
 )
 
@@ -157,42 +178,52 @@ def compared(variants: Iterable[Variant]) -> set[Variant]:
     return {variant for group in groups if there.issuperset(group) for variant in group}
 
 
-def seconds(times: pd.DataFrame, variant: Variant) -> pd.Series:
-    """Times (s) of a variant by seed."""
+def of_variant(times: pd.DataFrame, variant: Variant) -> pd.DataFrame:
+    """Numbers of a variant by seed."""
     rows = times[np.logical_and.reduce([times[name] == getattr(variant, name) for name in VARIANT])]
-    return rows.set_index("seed")["time_s"]
+    return rows.set_index("seed")[[*COUNTED.values(), "bound_s"]]
 
 
 def comparisons(times: pd.DataFrame) -> pd.DataFrame:
-    """Every question in every case, by every model: columns `COMPARISONS`."""
+    """Every question in every case, by every model, with what messages cost if they cost anything,
+    and on the wire: columns `COMPARISONS`."""
     rows = []
     judged = times[times["model"].isin(JUDGES)]
+    ways = [*COUNTED] if messages_cost(times) else ["wire"]
     for (world_size, routing, bytes_set), case in groups(judged, *SIZE):
         of_model = {model: rows for (model,), rows in groups(case, "model")}
-        for a, b in QUESTIONS:
+        for (a, b), counted in product(QUESTIONS, ways):
             ratios = {
-                model: (seconds(rows, a) / seconds(rows, b)).dropna()
+                model: (of_variant(rows, a) / of_variant(rows, b)).dropna()
                 for model, rows in of_model.items()
             }
             ratios = {model: ratio for model, ratio in ratios.items() if len(ratio)}
             common = set.intersection(*(set(of.index) for of in ratios.values())) if ratios else ()
-            pair = {"world_size": world_size, "routing": routing, "a": str(a), "b": str(b)}
+            pair = (world_size, routing, str(a), str(b), counted)
             for model, ratio in ratios.items():
-                median = float(ratio.median())
-                winner = _winner(median)
-                found = {
-                    "bytes_set": bytes_set,
-                    "model": model,
-                    "seeds": len(ratio),
-                    "winner": winner,
-                    "ratio_median": median,
-                    "ratio_min": float(ratio.min()),
-                    "ratio_max": float(ratio.max()),
-                    "share": float(np.mean([_winner(value) == winner for value in ratio])),
-                    "shared": _winner(float(ratio[sorted(common)].median())),
-                }
-                rows.append(pair | found)
+                found = _compared(ratio, counted, sorted(common))
+                key = dict(zip(_PAIR, pair, strict=True))
+                rows.append({**key, "bytes_set": bytes_set, "model": model, **found})
     return COMPARISONS.framed(rows)
+
+
+def _compared(ratios: pd.DataFrame, counted: str, common: list[int]) -> dict[str, object]:
+    """What is said of the ratios by seed; ``common`` are the seeds of every model."""
+    ratio = ratios[COUNTED[counted]]
+    median = float(ratio.median())
+    winner = _winner(median)
+    factors = (ratios["bound_s"], ratios["wire_s"] / ratios["bound_s"], ratio / ratios["wire_s"])
+    means = (float(np.exp(np.log(of).mean())) for of in factors)
+    return {
+        "seeds": len(ratio),
+        "winner": winner,
+        "ratio_median": median,
+        "ratio_min": float(ratio.min()),
+        "ratio_max": float(ratio.max()),
+        "share": float(np.mean([_winner(value) == winner for value in ratio])),
+        "shared": _winner(float(ratio[common].median())),
+        **dict(zip(FACTORS, means, strict=True)),
+    }
 
 
 def _winner(ratio: float) -> str:
@@ -239,7 +270,7 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
 def over_routings(judged: pd.DataFrame) -> pd.DataFrame:
     """Of the table of `verdicts`, what holds whatever the routing: columns `ROUTINGS`."""
     rows = []
-    for pair, case in groups(judged, "world_size", "a", "b"):
+    for pair, case in groups(judged, "world_size", "a", "b", "counted"):
         winners, unstable = set(case["winner"]), int((case["verdict"] == "unstable").sum())
         winner = winners.pop() if len(winners) == 1 else "differs"
         said = "; ".join(
@@ -255,18 +286,25 @@ def ablation(times: pd.DataFrame) -> pd.DataFrame:
     """Factors on the time, in every case that has all of `CORNERS`: columns `ABLATION`."""
     rows: list[dict[str, object]] = []
     for values, case in groups(times, *SIZE, "model"):
-        wide = case.pivot(index="seed", columns=VARIANT, values="time_s")
-        logs = {
-            Variant(*column): np.log(seconds)
-            for column, seconds in zip(wide.columns, wide.to_numpy().T, strict=True)
-        }
+        logs, wire = (_logs(case, column) for column in COUNTED.values())
         if all(corner in logs for corner in CORNERS):
             key = dict(zip((*SIZE, "model"), values, strict=True))
-            rows += [{**key, **row} for row in _factors(logs)]
+            for row, bare in zip(_factors(logs), _factors(wire), strict=True):
+                own = bare["alone"] if np.isnan(bare["mean"]) else bare["mean"]
+                rows.append({**key, **row, "wire": own})
     return ABLATION.framed(rows)
 
 
-def _factors(logs: dict[Variant, Floats]) -> list[dict[str, object]]:
+def _logs(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
+    """Logarithms of a column (seeds,) by variant."""
+    wide = case.pivot(index="seed", columns=VARIANT, values=column)
+    return {
+        Variant(*of): np.log(seconds)
+        for of, seconds in zip(wide.columns, wide.to_numpy().T, strict=True)
+    }
+
+
+def _factors(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
     """Rows of one case; ``logs`` are the logarithms of the times (seeds,) of each variant."""
     at = {state: logs[corner] for state, corner in zip(STATES, CORNERS, strict=True)}
     rows = []
@@ -296,7 +334,7 @@ def _weight(others: int) -> float:
 
 def _row(
     switch: str, alone: Floats, last: Floats | None = None, mean: Floats | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     factors = np.exp(alone)
     return {
         "switch": switch,

@@ -56,11 +56,19 @@ def ranks(row: Any) -> float:
 
 
 def intervals(results: pd.DataFrame) -> pd.DataFrame:
-    """`COLUMNS` for rows of the table of the validation, in
-    the unit of each; nan where nothing was predicted. A row's own set is left out."""
+    """`COLUMNS` for rows of the table of the validation, in the unit of each; nan where nothing was
+    predicted. A row's own set is left out.
+
+    What the model misses and what nobody knows of a row (`spread`) are independent, so that the
+    logarithms of their ends add up in squares.
+    """
     known, ends = residuals(), []
     for _, row in results.iterrows():
         of = known.quantiles(mechanism(row), ranks(row), np.array(ENDS), str(row["set"]))
+        if isinstance(row["spread"], str) and row["spread"]:
+            reach = np.log([row["predicted_low"], row["predicted_high"]]) - np.log(row["predicted"])
+            sides = np.array([-1.0, 1.0])
+            of = sides * np.hypot(np.maximum(sides * of, 0.0), np.maximum(sides * reach, 0.0))
         ends.append(float(row["predicted"]) * np.exp(of))
     shaped = np.array(ends, float).reshape(-1, 2)
     return pd.DataFrame(shaped, results.index, list(COLUMNS))

@@ -1,0 +1,122 @@
+"""The comparison of exchange patterns with what messages cost, and on the wire alone: tables,
+verdicts, what is said, and results of versions that had the wire alone."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.congestion import verb
+from simshuffle.studies.congestion.study import STUDY, request
+from simshuffle.studies.congestion.verb import CongestionOptions
+from simshuffle.study import engine
+from simshuffle.study.registry import read_folder
+from tests.units.test_congestion import VALUES
+
+FREE = {"latency": "0 s", "overhead": "0 s", "copy_limit": "0 B", "eager_limit": "1 TB"}
+PATTERNS = ("all_to_all", "random_permutations", "pairing_random")
+
+
+def result(costs=None, **settings):
+    values = VALUES | ({"cluster.message_passing": costs} if costs else {})
+    scenario = load_scenario("quickstart", values)
+    few = {"pattern": PATTERNS, "network": ("fluid",), "seeds": 2} | settings
+    return engine.run(STUDY, request(CongestionOptions(scenario="quickstart", **few), [scenario]))
+
+
+def said(of):
+    return "\n".join(part for part in STUDY.parts(of) if isinstance(part, str))
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return result()
+
+
+def test_without_messages_all_numbers_are_those_of_the_wire_to_the_last_bit(counted):
+    free, alone = result(FREE), result(wire_only=True)
+    times = counted.tables["times"]
+    assert (times["time_s"] > times["wire_s"]).all()
+    wire = {**counted.tables, "times": times.assign(time_s=times["wire_s"])}
+    for name, table in wire.items():
+        assert table.equals(alone.tables[name]), name
+        assert table.equals(free.tables[name]), name
+    assert set(free.derived["verdicts"]["counted"]) == {"wire"}
+    assert "Messages cost nothing here" in said(free)
+    assert "What messages cost is left out: all times are those of the wire." in said(alone)
+    assert "barriers cost nothing here but waiting" in said(alone)
+    assert "barriers cost nothing here" not in said(counted)
+
+
+def test_what_a_message_costs_is_said_with_its_source(counted):
+    sourced = result({"latency": "2 us", "source": {"latency": "measured by hand"}}, seeds=1)
+    assert "A message of 197 kB (a sample) costs its hosts 1.5 us, and 3 trips of 2 us" in said(
+        sourced
+    )
+    assert "latency 2 us (measured by hand); overhead 500 ns (default: estimate," in said(sourced)
+    # one text for all
+    assert "eager_limit 8.192 kB (example value" in said(counted)
+    assert said(counted).count("example value") == 1
+
+
+def test_links_steps_and_messages_multiply_to_the_ratio(counted):
+    rows = counted.derived["comparisons"]
+    times = counted.tables["times"]
+    assert set(rows["counted"]) == {"messages", "wire"}
+    assert (rows.loc[rows["counted"] == "wire", "messages"] == 1.0).all()
+    row = rows[rows["b"] == "random_permutations sample barrier"].iloc[0]
+    a = times[times["pattern"] == "all_to_all"]["time_s"].to_numpy()
+    b = times[
+        (times["pattern"] == "random_permutations")
+        & (times["batching"] == "sample")
+        & times["barrier"]
+    ]["time_s"].to_numpy()
+    product = row["links"] * row["steps"] * row["messages"]
+    assert product == pytest.approx(np.exp(np.log(a / b).mean()))
+
+
+def test_a_verdict_says_how_much_with_messages_and_on_the_wire(counted):
+    first = list(STUDY.verdict(counted))[2]
+    found = counted.derived["comparisons"]
+    found = found[found["b"] == "random_permutations sample barrier"]
+    ratios = (1 / found["ratio_median"]).tolist()
+    assert ratios[0] > 1.05 * ratios[1]
+    assert first == (
+        "all_to_all or random_permutations sample barrier on 8 ranks: all_to_all is faster,"
+        f" {ratios[0]:.2f} times (unchecked); on the wire alone {ratios[1]:.2f} times (unchecked)."
+    )
+
+
+def test_results_of_versions_that_had_the_wire_alone_are_read_and_asked_for_again(tmp_path):
+    folder = tmp_path / "old"
+    arguments = ["quickstart", "--wire-only", "--seeds", "1", "--network", "analytic"]
+    values = (part for key, value in VALUES.items() for part in ("--set", f"{key}={value}"))
+    assert main(["study", "congestion", *arguments, *values, "--out", str(folder)]) == 0
+    new = read_folder(folder)
+    times = pd.read_csv(folder / "times.csv").drop(columns="wire_s")
+    times.to_csv(folder / "times.csv", index=False)
+    meta = json.loads((folder / "meta.json").read_text())
+    del meta["settings"]["wire_only"]
+    (folder / "meta.json").write_text(json.dumps(meta))
+    old = read_folder(folder)
+    assert old.tables["times"].equals(new.tables["times"])
+    assert said(old) == said(new)
+    assert all(job.wire_only for job in verb.again(folder, old.meta).values)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("overhead=-1 us", ("cluster.message_passing.overhead", "-1 us")),
+        ("copy_bandwidth=0 GB/s", ("cluster.message_passing.copy_bandwidth", "0 GB/s")),
+        ("latency=1", ("cluster.message_passing.latency", "unit")),
+    ],
+)
+def test_costs_that_cannot_be_are_refused(value, words, capsys):
+    given = f"cluster.message_passing.{value}"
+    assert main(["study", "congestion", "quickstart", "--set", given]) == 2
+    message = capsys.readouterr().err
+    assert all(word in message for word in words)
