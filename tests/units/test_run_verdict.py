@@ -66,8 +66,8 @@ def test_the_fastest_the_difference_and_what_binds_are_named():
         "On 64 ranks local is fastest, 5 s an epoch; global-pfs takes 4.4 times as long.",
         "What global-pfs takes longer is reading, bound by file opens of the file system, in use"
         " for 97 % of the epoch.",
-        "Rests on one epoch, one seed (--seeds gives intervals) and routing d_mod_k; errors of the"
-        " inputs are in no interval.",
+        "Rests on one epoch, one seed (--seeds gives intervals) and routing d_mod_k; errors of"
+        " inputs and model are in no interval (--interval adds them).",
     ]
 
 

@@ -25,11 +25,13 @@ from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import model_error
 from simshuffle.studies.oracle.tables import STORED
 from simshuffle.studies.simulation import sweep
+from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
 from simshuffle.uncertainty.residuals import residuals
 from tests.drawn import faults, legend, rows_of
 from tests.small import small
+from tests.units.test_run_names import tables
 
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
 LEGEND = "90 % interval\n(inputs, model, chance)"
@@ -146,6 +148,15 @@ def test_another_measure_has_no_whiskers(swept):
     asked = SweepOptions(scenario=scenario(), over=options, interval=True, measure="samples_per_s")
     chart = sweep.STUDY.figures(engine.run(sweep.STUDY, sweep.request(asked)))["sweep"]
     assert LEGEND not in legend(chart)
+
+
+def test_a_short_bar_with_a_long_whisker_shares_the_axis_of_the_long_one():
+    parts, epochs = tables("a", "b", seconds=[30.0, 2.0])
+    apart = breakdown_chart(parts, epochs, ends={"b": (1.8, 3.0)})
+    assert len(apart.panels) == 2 and not [*faults(apart)]
+    together = breakdown_chart(parts, epochs, ends={"b": (1.8, 40.0)})
+    assert len(together.panels) == 1
+    assert rows_of(together, "interval")["x2"].tolist() == [40.0]
 
 
 def test_figures_of_several_results_have_the_whiskers_of_each(result, swept):

@@ -102,8 +102,8 @@ def _off(error: Row) -> str:
     )
     if not error.get("second"):
         return said
-    one, two = "one error, as both are of one mechanism", "independent errors of two mechanisms"
-    how = one if error["shared"] else two
+    one = "one error for both, as they are of one mechanism; what each misses alone is not known"
+    how = one if error["shared"] else "independent errors of two mechanisms"
     return (
         f"{said} It is faster than {error['second']} with a probability of {error['faster']:.0%}"
         f" ({how})."

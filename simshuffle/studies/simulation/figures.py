@@ -141,10 +141,11 @@ def _panels(panels: list[Panel]) -> list[Panel]:
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Bars that can share an axis: those over `LONG` times as long stand before the others."""
-    ordered = sorted(rows["end"])
+    reach = rows[["end", HIGH]].max(axis=1)
+    ordered = sorted(reach)
     for cut in range(len(ordered) - 1, 0, -1):
         if ordered[cut] > LONG * ordered[cut - 1]:
-            long = rows["end"] >= ordered[cut]
+            long = reach >= ordered[cut]
             return [rows[long], rows[~long]]
     return [rows]
 
