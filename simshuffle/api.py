@@ -7,7 +7,7 @@ Every run is a cell of a study (`study`), so that runs go side by side, and a st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from simshuffle import comparison
@@ -32,6 +32,8 @@ def run(
     *,
     seeds: int = 1,
     timeline: Kept | None = None,
+    interval: bool = False,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> SimulationResult:
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
 
@@ -41,6 +43,8 @@ def run(
         seeds: of each run, from that of its scenario on.
         timeline: the ranks of which the timeline is kept: 'full' for all, 'ranks' for a sample,
             'none'; if None all, but a sample where that would take more than some 3 million rows.
+        interval: with the 90 % interval of each run's last epoch, in ``meta['intervals']``.
+        ranges: of inputs, by dotted key, lowest and highest value (SI units); others have defaults.
 
     Returns:
         All tables; call `save` to write them to a folder. Of several seeds they have a column
@@ -50,7 +54,8 @@ def run(
         ScenarioError: two runs have the same name, a value of a sweep is not valid, or a run has
             too many packets.
         InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
-            no such ``timeline``.
+            no such ``timeline``, or ``ranges`` are given without ``interval``, of no input of a
+            scenario, or without its value.
     """
 
     def tell(standing: Standing) -> None:
@@ -58,7 +63,10 @@ def run(
             if progress:
                 progress(name, share)
 
-    study, asked = request(RunOptions(scenario=scenario, seeds=seeds, timeline=timeline))
+    given = RunOptions(
+        scenario=scenario, seeds=seeds, timeline=timeline, interval=interval, ranges=ranges or {}
+    )
+    study, asked = request(given)
     result = engine.run(study, asked, progress=tell if progress else None)
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result

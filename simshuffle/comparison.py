@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simshuffle.errors import SimshuffleError, refuse
-from simshuffle.results import report, side_by_side
+from simshuffle.results import intervals, report, side_by_side
 from simshuffle.results.console import html, terminal_text
 from simshuffle.results.table_io import rows as rows_of
 from simshuffle.scenario.reading import by_content
@@ -32,8 +32,10 @@ MOST_RUNS = 200
 RATES = "rates"
 """The table of samples, iterations and samples/s; shown where the first two differ."""
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
-_OF_THE_RESULT |= {"runs", "study", "scenario", "description"}
+_OF_THE_RESULT |= {"runs", "study", "scenario", "description", "intervals", "model_error"}
 """Keys of ``meta.json`` that do not say what was asked."""
+_WITH_INTERVALS = {"run", "sweep"}
+"""Verbs whose results may have 90 % intervals."""
 _ABOUT = ("kind", "fingerprint")
 """Those by which a result is known."""
 
@@ -68,6 +70,8 @@ class Comparison:
     # what else is to be said: how runs are matched, rows without a counterpart, other lengths
     notes: Sequence[str]
     runs: Mapping[str, str]  # of B, by those of A matched with them
+    # as of `simshuffle.results.intervals.beside`; None unless both have intervals
+    intervals: pd.DataFrame | None = None
 
     def __str__(self) -> str:
         """What a terminal shows of it."""
@@ -88,6 +92,9 @@ class Comparison:
         else:
             yield from side_by_side.asked(self.asked)
         yield from self.notes
+        if self.intervals is not None:
+            yield intervals.beside_table(self.intervals)
+            yield intervals.OVERLAP
         for name, table in self.tables.items():
             yield from side_by_side.values(name, table)
             if "label" in table and (said := report.about(map(str, table["label"].unique()))):
@@ -111,6 +118,7 @@ class Comparison:
             "asked": rows_of(self.asked),
             "runs": [{"a": a, "b": b} for a, b in self.runs.items()],
             "notes": [*self.notes],
+            "intervals": None if self.intervals is None else rows_of(self.intervals),
             **{name: rows_of(table) for name, table in self.tables.items()},
             "versions": rows_of(self.versions),
         }
@@ -169,6 +177,7 @@ def compare(a: Side, b: Side) -> Comparison:
     notes = matching(a.asked, b.asked, pairs)
     tables: dict[str, pd.DataFrame] = {}
     versions: list[tuple[str, Any, Any]] = []
+    bounded: pd.DataFrame | None = None
     if a.result is not None and b.result is not None:
         one, other = a.result.study, b.result.study
         # those of one seed and of several are compared by the same function
@@ -178,10 +187,12 @@ def compare(a: Side, b: Side) -> Comparison:
             refuse("", rule, f"{one.kind} and {other.kind}", remedy, "compare")
         versions = list(_computed_by(a.result, b.result))
         tables = _tables(a.result, b.result, pairs, notes)
+        if one.verb in _WITH_INTERVALS:
+            bounded = _intervals(a.meta, b.meta, pairs, notes)
     else:
         notes.append("A scenario has no results: what was asked is all that is compared.")
     made_by = pd.DataFrame(versions, columns=["key", "a", "b"], dtype=object)
-    return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)), pairs)
+    return Comparison(a, b, asked, made_by, tables, list(dict.fromkeys(notes)), pairs, bounded)
 
 
 def _computed_by(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
@@ -219,6 +230,19 @@ def _tables(
     if not _of_other_lengths(out, notes):
         out.pop(RATES, None)
     return out
+
+
+def _intervals(
+    a: Mapping[str, Any], b: Mapping[str, Any], pairs: Mapping[str, str], notes: list[str]
+) -> pd.DataFrame | None:
+    """Epochs of both with their intervals, from ``meta``; None where one has none, and a note says
+    so."""
+    none = [letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta]
+    if none:
+        notes.append(f"{' and '.join(none)}: {intervals.NONE_COMPARED}.")
+        return None
+    left, right = (intervals.frame(meta["intervals"]) for meta in (a, b))
+    return intervals.beside(left, _renamed(left, right, pairs)[0])
 
 
 def _of_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) -> bool:

@@ -13,8 +13,9 @@ from typing import Any
 import pandas as pd
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.results import report
+from simshuffle.results import intervals, report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
+from simshuffle.results.intervals import Ends
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS, Booking, lasting
 from simshuffle.results.style import COLOURS, line_height
 from simshuffle.results.timeline import Timeline
@@ -136,7 +137,17 @@ def shown(given: Sequence[Given]) -> Means:
         there = pd.MultiIndex.from_frame(epochs[["run", "epoch"]])
         half = half.reindex(there).fillna(0.0)
     breakdown = pd.concat([of.breakdown for of in each], ignore_index=True)
-    return Means(epochs, breakdown, half, max(of.seeds for of in each))
+    return Means(epochs, breakdown, half, max(of.seeds for of in each), ends(given))
+
+
+def ends(given: Sequence[Given]) -> Ends:
+    """The ends of the 90 % intervals of all results, by the names of `renamed`."""
+    return {
+        names[run]: of_run
+        for of, names, _ in renamed(given)
+        for run, of_run in intervals.ends(of.result.meta.get("intervals")).items()
+        if run in names
+    }
 
 
 def last_epochs(given: Sequence[Given]) -> pd.DataFrame:
@@ -207,7 +218,8 @@ def _of_sweep(result: Result) -> Pair:
 def breakdown(given: Sequence[Given]) -> Chart:
     """A bar for each run's last epoch."""
     of = shown(given)
-    return breakdown_chart(of.breakdown, of.epochs, _booking(given), of.epoch_half, of.about)
+    booking, half = _booking(given), of.epoch_half
+    return breakdown_chart(of.breakdown, of.epochs, booking, half, of.about, ends=of.ends)
 
 
 def _booking(given: Sequence[Given]) -> Booking:
@@ -253,7 +265,8 @@ def over(given: Sequence[Given], across: str, measure: str, ideal: bool = False)
 
 def table_over(given: Sequence[Given], across: str, measure: str) -> pd.DataFrame:
     """Mean and interval of ``measure`` in the last epochs: columns line, ``across``, the measure,
-    low, high and seeds. Lines with one value, or none of the measure, are left out.
+    low, high and seeds; of epochs also low_90 and high_90, where a result has these. Lines with one
+    value, or none of the measure, are left out.
 
     Raises:
         InputError: no line is left, there are more than can be told apart, or two runs lie on one
@@ -261,7 +274,10 @@ def table_over(given: Sequence[Given], across: str, measure: str) -> pd.DataFram
     """
     found = last_epochs(given)
     found = found[found["measure"] == measure]
-    rows = wide(found.assign(line=lines_of(found, across)), measure, ["line", across])
+    rows = wide(found.assign(line=lines_of(found, across)), measure, ["run", "line", across])
+    if measure == "epoch_s" and (known := ends(given)):
+        rows = intervals.with_ends(rows, known)
+    rows = rows.drop(columns="run")
     rows = rows[rows[across].notna()]
     several = rows.groupby("line")[across].transform("nunique") > 1
     some = rows.groupby("line")[measure].transform("max") > 0

@@ -14,7 +14,7 @@ from simshuffle.presentation.page_charts import EXCHANGE
 from simshuffle.presentation.page_network import MOST_ROWS, drawing, loads
 from simshuffle.presentation.page_parts import Section, bullets, details, paragraph, tables
 from simshuffle.presentation.page_vega import figure
-from simshuffle.results import report
+from simshuffle.results import intervals, report
 from simshuffle.results.console import new_table
 from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
@@ -65,6 +65,7 @@ def _scaling(of: Means) -> Iterator[Section]:
     places = pd.MultiIndex.from_frame(rows[["run", "epoch"]])
     half = np.nan if of.half is None else of.half["epoch_s"].loc[places].to_numpy(float)
     rows = rows.assign(low=rows["mean"] - half, high=rows["mean"] + half, seeds=of.seeds)
+    rows = intervals.with_ends(rows, of.ends)
     chart_of = sweep_chart(rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs))
     yield Section("Scaling", figure(chart_of, "Time per epoch by ranks."))
 
@@ -72,13 +73,16 @@ def _scaling(of: Means) -> Iterator[Section]:
 def _breakdown(result: Result, of: Means) -> Section:
     bars, labels = charts.shown_epochs(of.epochs), labels_of(result.meta)
     whole = len(of.epochs)
-    chart_of = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about, bars)
+    half, about = of.epoch_half, of.about
+    chart_of = breakdown_chart(of.breakdown, of.epochs, labels, half, about, bars, of.ends)
     left_out = f" {len(bars)} of {whole} epochs are drawn; the table has all."
     drawn = figure(chart_of, "Seconds of an epoch.", left_out * (len(bars) < whole))
     booked = labels if labels == "paper" else None
     notes = [report.legend(of.breakdown, labels)]
     notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
     body = drawn + tables([text.seconds_table(of, booked), *notes])
+    if found := result.meta.get("intervals"):
+        body += tables([intervals.table(found), *intervals.sentences(found)])
     if booked is None:
         body += details("By label and cause", tables([text.labels_table(of)]))
     return Section("Where the time goes", body)

@@ -1,13 +1,15 @@
-"""90 % intervals of runs in words and as a table, from the plain values that a result keeps
-(`simshuffle.uncertainty.report.plain`)."""
+"""90 % intervals of runs in words, as a table and in figures, from the plain values that a result
+keeps (`simshuffle.uncertainty.report.plain`); and what is said where there are none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pandas as pd
 from rich.table import Table
 
+from simshuffle.results.chart import Look
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 
@@ -20,6 +22,77 @@ LITTLE = 0.01
 """Share of a prediction by which an interval must shrink for it to be said."""
 NONE = "errors of inputs and model are in no interval (--interval adds them)"
 """What is said of numbers that have none."""
+NONE_COMPARED = "no interval: run with --interval"
+"""The same of results that are compared."""
+NONE_OF_TIMES = (
+    "Errors of inputs and model are in no interval of these times: run --interval of the same"
+    " scenario gives that of an epoch."
+)
+"""The same of times beside those of a run's epochs."""
+OVER_SEEDS = "ranges are over seeds alone, without errors of inputs and model"
+"""The same of what is compared on the same bytes and machine."""
+OVERLAP = (
+    "Intervals that overlap are no tie: errors that A and B share are in both. How sure an order is"
+    " says one run of both with --interval."
+)
+"""What is said beside intervals of two results."""
+WHISKER = Look("90 % interval\n(inputs, model, chance)", "#555555", size=7.0, width=0.9)
+"""How figures show them, and what the legend says of them."""
+LOW, HIGH = "low_90", "high_90"
+"""Columns of a table that has their ends."""
+Ends = Mapping[str, tuple[float, float]]
+"""The ends of the last epoch's interval (s), by run."""
+
+
+def ends(found: Plain | None) -> dict[str, tuple[float, float]]:
+    """The ends of the interval of the last epoch of every run (s); {} where there are none."""
+    runs = {} if found is None else found["runs"]
+    return {run: (of["low"], of["high"]) for run, of in runs.items()}
+
+
+def with_ends(rows: pd.DataFrame, known: Ends, run: str = "run") -> pd.DataFrame:
+    """Rows of last epochs with the columns `LOW` and `HIGH` (s), by the name in the column
+    ``run``; nan where there is no interval, or where several rows have one name."""
+    alone = ~rows[run].duplicated(keep=False)
+    names = rows[run].astype(str).where(alone)
+    low, high = (names.map({each: of[n] for each, of in known.items()}) for n in (0, 1))
+    return rows.assign(**{LOW: low.astype(float), HIGH: high.astype(float)})
+
+
+def frame(found: Plain) -> pd.DataFrame:
+    """Epoch and ends of its interval (s), with runs as index."""
+    kept = ("seconds", "low", "high")
+    rows = {run: [of[name] for name in kept] for run, of in found["runs"].items()}
+    return pd.DataFrame.from_dict(rows, "index", columns=kept).rename_axis("run")
+
+
+def beside(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Runs that both have, from `frame`: columns run, a, a_low, a_high, b, b_low, b_high (s), and
+    whether the two overlap."""
+    shared = a.index[a.index.isin(b.index)]
+    both = {"a": a.loc[shared], "b": b.loc[shared]}
+    names = {"seconds": "{}", "low": "{}_low", "high": "{}_high"}
+    out = pd.DataFrame(
+        {text.format(of): both[of][name] for of in "ab" for name, text in names.items()},
+        shared,
+    )
+    overlap = (out["a_low"] <= out["b_high"]) & (out["b_low"] <= out["a_high"])
+    return out.assign(overlap=overlap).reset_index()
+
+
+def beside_table(rows: pd.DataFrame) -> Table:
+    """The rows of `beside` for people."""
+    heads = ["A", "90 % of A", "B", "90 % of B"]
+    out = new_table("Epochs and their 90 % intervals", ["run"], numbers=heads)
+    out.add_column("overlap")
+    for row in rows.to_dict("records"):
+        cells = [
+            text
+            for of in "ab"
+            for text in (_seconds(row[of]), _range(row[f"{of}_low"], row[f"{of}_high"]))
+        ]
+        out.add_row(row["run"], *cells, "yes" if row["overlap"] else "no")
+    return out
 
 
 def table(found: Plain) -> Table:
@@ -27,9 +100,8 @@ def table(found: Plain) -> Table:
     heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
     out = new_table("90 % intervals", ["run"], numbers=heads)
     for run, of in found["runs"].items():
-        ends = f"{_seconds(of['low'])} – {_seconds(of['high'])}"
         parts = (_part(of[name]) for name in ("inputs", "model", "chance"))
-        out.add_row(run, _seconds(of["seconds"]), ends, *parts)
+        out.add_row(run, _seconds(of["seconds"]), _range(of["low"], of["high"]), *parts)
     return out
 
 
@@ -80,8 +152,12 @@ def _order(odds: Plain) -> str:
     return f"{said}; at a {odds['key']} of {odds['flips_at']} ({odds['value']} now) it is not."
 
 
-def _part(ends: Any) -> str:
-    low, high = (100 * (end - 1) for end in ends)
+def _range(low: float, high: float) -> str:
+    return f"{_seconds(low)} – {_seconds(high)}"
+
+
+def _part(factors: Any) -> str:
+    low, high = (100 * (end - 1) for end in factors)
     return f"{low:+.0f} … {high:+.0f} %"
 
 

@@ -22,7 +22,7 @@ RELATED, WIDTH = 0.1, 2.0
 factor e; chosen among nine pairs by the score over all sets, each set left out in its turn."""
 MECHANISMS = {
     "step": "compute and gradients of data-parallel training",
-    "divided": "the same, divided otherwise than by data",
+    "divided": "compute and communication of training divided otherwise than by data",
     "communication": "a collective alone",
     "messages": "an all-to-all alone",
     "files": "opening files of a shared file system",

@@ -25,6 +25,7 @@ from simshuffle.study.registry import kinds
 from tests.small import small
 
 SIZE = {"workload__dataset__num_samples": 160, "world_size": 4, "epochs": 2}
+NONE = "A and B: no interval: run with --interval."
 BOTH = ("local_shuffle", "partial_local_shuffle:exchange_fraction=0.3")
 
 
@@ -53,7 +54,7 @@ def test_keys_that_differ_are_named_once_where_all_runs_share_them(
     assert row["run"] == ""
     assert row["key"] == "cluster.topology.link_bandwidth"
     assert row["b"] == "1 GB/s" != row["a"]
-    assert list(found.notes) == []
+    assert list(found.notes) == [NONE]
 
 
 def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(
         " (local @4, epoch 1); they have the same samples.",
         "Compared as most alike: 'local @4' with 'local @2', 'partial-0.3 streamlined @4' with"
         " 'partial-0.3 streamlined @2'. They differ in world_size.",
+        NONE,
     ]
     b = side(folders["half"]).result
     assert b is not None

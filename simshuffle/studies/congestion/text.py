@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.results import intervals
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.tables import (
@@ -159,7 +160,7 @@ def verdict(tables: Tables) -> Iterator[str]:
     seeds = tables["times"]["seed"].nunique()
     yield (
         f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
-        f" {', '.join(names)}; accuracy is not in it."
+        f" {', '.join(names)}; accuracy is not in it, and {intervals.OVER_SEEDS}."
     )
 
 

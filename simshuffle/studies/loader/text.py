@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.results import intervals
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.loader.tables import (
     ANSWERS,
@@ -153,7 +154,10 @@ def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[st
     """What each run needs, and what that rests on."""
     for row in answers.to_dict("records"):
         yield from _answer(row, settings[settings["run"] == row["run"]])
-    yield "Rests on one seed, and on decode and step times as the scenario gives them."
+    yield (
+        "Rests on one seed, and on decode and step times as the scenario gives them."
+        f" {intervals.NONE_OF_TIMES}"
+    )
 
 
 def _answer(row: Row, of: pd.DataFrame) -> Iterator[str]:

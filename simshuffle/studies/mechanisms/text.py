@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.results import intervals
 from simshuffle.results.report import WHOLE
 from simshuffle.studies.mechanisms.tables import ALONE, ENDS, NAMES, REMOVALS, SIZES, STEPS
 from simshuffle.study.study import Tables
@@ -78,7 +79,10 @@ def hidden(tables: Tables) -> Iterator[str]:
             f"On {row['world_size']:,} ranks other work hides the exchange of {share} of the"
             f" samples ({row['way']}){ends}."
         )
-    yield "Rests on one seed and the routing of the scenario; accuracy is not in it."
+    yield (
+        "Rests on one seed and the routing of the scenario; accuracy is not in it."
+        f" {intervals.NONE_OF_TIMES}"
+    )
 
 
 def of_hiding(tables: Tables) -> Iterator[str | Table]:

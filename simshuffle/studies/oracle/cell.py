@@ -8,22 +8,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.parallelism import Data
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import from_dict
+from simshuffle.spec.arrays import Floats
 from simshuffle.studies.oracle.machine import Machine, Point, assumptions
 from simshuffle.studies.oracle.request import Oracle, alone, strategy_of
-from simshuffle.studies.oracle.tables import KEY, STORED, gib
+from simshuffle.studies.oracle.tables import KEY, STORED, gib, usable
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
 from simshuffle.study.study import Outcomes, Tables
+from simshuffle.uncertainty.residuals import MECHANISMS, residuals
 
 SWEEP = "all closed forms"
 _STEP_S = 2e-3
 """s that a rank of a simulated step takes, roughly."""
 _STEP_NBYTES = 1e6
 """Bytes of memory of it."""
+SHARES: Floats = (np.arange(200) + 0.5) / 200
+"""Quantiles of an error at which two strategies are compared."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,47 @@ def facts_of(of: Oracle) -> dict[str, Any]:
     if of.budget is not None:
         says |= {"budget_nbytes": of.budget, "budget_from": of.budget_from}
     return says
+
+
+def model_error(tables: Tables) -> dict[str, Any]:
+    """How far an iteration of the best point may be off, by what laws like its own missed where
+    machines were measured (90 %, s); and how sure it is that it is faster than the next one on as
+    many ranks: one error for both where one mechanism is behind them, else two that are
+    independent. {} where nothing fits. Inputs are taken as they are given."""
+    fitting = usable(tables["points"])
+    if fitting.empty:
+        return {}
+    size = fitting["world_size"].iloc[0]
+    first, *others = fitting[fitting["world_size"] == size].to_dict("records")
+    law = _mechanism(first)
+    seconds = first["loop_s"] / first["iterations"]
+    low, high = np.exp(residuals().quantiles(law, size, np.array([0.05, 0.95]))).tolist()
+    out = {
+        "strategy": first["strategy"],
+        "law": MECHANISMS[law],
+        "iteration_s": seconds,
+        "low_s": seconds * low,
+        "high_s": seconds * high,
+    }
+    if not others:
+        return out
+    a, b = (_epochs(row, size) for row in (first, others[0]))
+    shared = law == _mechanism(others[0])
+    a = a if shared else a[:, None]
+    faster = float((a < b).mean() + (a == b).mean() / 2)
+    return {**out, "second": others[0]["strategy"], "shared": shared, "faster": faster}
+
+
+def _mechanism(row: Mapping[Any, Any]) -> str:
+    """The one of `simshuffle.uncertainty.residuals` behind a point."""
+    return "step" if row["kind"] == Data().kind else "divided"
+
+
+def _epochs(row: Mapping[Any, Any], size: int) -> Floats:
+    """(len(SHARES),) s of the epoch of a point, its loop off by each of the errors; reading is as
+    it is, and a step follows it."""
+    loops = row["loop_s"] * np.exp(residuals().quantiles(_mechanism(row), size, SHARES))
+    return np.asarray(np.maximum(loops, row["io_s"] + loops / row["iterations"]))
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ memory."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem
 from simshuffle.results.chart import Chart
 from simshuffle.studies.oracle import text
-from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, simulations
+from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, model_error, simulations
 from simshuffle.studies.oracle.figures import memory_chart, times_chart
 from simshuffle.studies.oracle.request import Oracle
 from simshuffle.studies.oracle.tables import KEY, RECOMMENDED, STORED, recommended
@@ -47,6 +47,7 @@ class _Says(TypedDict):
 
     says: _Oracle
     asked: _Asked
+    model_error: NotRequired[dict[str, Any]]  # of `simshuffle.studies.oracle.cell.model_error`
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -82,9 +83,14 @@ STUDY: Study[Oracle] = Study(
         "recommended": Derived(RECOMMENDED, lambda result: recommended(result.tables["points"])),
     },
     figures=_figures,
-    verdict=lambda result: text.verdict(result.derived["recommended"], result.meta["says"]),
+    verdict=lambda result: text.verdict(
+        result.derived["recommended"], result.meta["says"], result.meta.get("model_error")
+    ),
     parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
-    facts=lambda of, outcomes, tables: {"says": facts_of(of)},
+    facts=lambda of, outcomes, tables: {
+        "says": facts_of(of),
+        "model_error": model_error(tables),
+    },
     says=_Says,
     faults=_faults,
     again="simshuffle.studies.oracle.verb:again",

@@ -8,7 +8,9 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.results import intervals
 from simshuffle.results.console import new_table
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.oracle.tables import ALL, KEY, STORED, gib, seconds, usable
 from simshuffle.study.study import Tables
 
@@ -61,12 +63,16 @@ def parts(tables: Tables, says: Mapping[str, Any]) -> Iterator[str | Table]:
     yield "Rests on:\n" + "\n".join(f"- {each}" for each in says["assumptions"])
 
 
-def verdict(best: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
-    """The best of all scales in words, what to do where nothing fits, and what that rests on."""
+def verdict(
+    best: pd.DataFrame, says: Mapping[str, Any], error: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """The best of all scales in words, how far its ``error`` may reach (from ``meta.json``), what
+    to do where nothing fits, and what that rests on."""
     whole, *others = best.to_dict("records")
     if whole["strategy"]:
         yield _fastest(whole)
         yield from (_none(row, says) for row in others if not row["strategy"])
+        yield _off(error) if error else intervals.NONE_OF_TIMES
     else:
         yield _none(whole, says)
     yield "Rests on closed forms and the assumptions that are listed; accuracy is not in it."
@@ -82,6 +88,26 @@ def _fastest(row: Row) -> str:
         return f"{said} No other fits."
     told = "" if row["clear"] else "; too close to tell"
     return f"{said} Next there: {row['second']}, {_percent(row['margin'])} longer{told}."
+
+
+def _off(error: Row) -> str:
+    """How far the fastest may be off, and how sure it is that it is the fastest."""
+    value, low, high = (
+        readable(error[f"{name}_s"], Dimension.SECONDS, 3) for name in ("iteration", "low", "high")
+    )
+    said = (
+        f"An iteration of {error['strategy']} takes {value} if samples are there; {low} to {high}"
+        f" is the 90 % interval by what laws of {error['law']} missed on machines that were"
+        " measured. Errors of inputs are not in it."
+    )
+    if not error.get("second"):
+        return said
+    one = "one error for both, as they are of one mechanism; what each misses alone is not known"
+    how = one if error["shared"] else "independent errors of two mechanisms"
+    return (
+        f"{said} It is faster than {error['second']} with a probability of {error['faster']:.0%}"
+        f" ({how})."
+    )
 
 
 def _none(row: Row, says: Mapping[str, Any]) -> str:

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from simshuffle.results import report
+from simshuffle.results import intervals, report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, rule, stacked
+from simshuffle.results.intervals import HIGH, LOW, Ends, with_ends
 from simshuffle.results.style import COLOURS, line_height
 from simshuffle.studies.simulation.text import number
 
@@ -44,18 +45,22 @@ def breakdown_chart(
     half: pd.Series[float] | None = None,
     about: str = "",
     bars: Sequence[tuple[str, int]] | None = None,
+    ends: Ends | None = None,
 ) -> Chart:
     """The breakdown of epochs of runs, from `simshuffle.results.report.breakdown`, and run, epoch,
     world_size, exchange_total_s, exchange_exposed_s of the same runs. ``labels`` are 'cause' for
     waiting in the colour of what is waited for, hatched, or 'paper' for the authors' booking, where
     waiting counts where it happens; ``half`` is half the 95 % interval of an epoch (s), by run and
     epoch, of what ``about`` says; ``bars`` are runs and their epochs, the last one of every run if
-    not given."""
+    not given; ``ends`` are those of the 90 % interval of a run's last epoch (s)."""
     parts = report.shown(table, labels)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
     rows = _bars(epochs, list(dict.fromkeys(parts["run"])), bars)
     places = list(zip(rows["run"], rows["epoch"], strict=True))
     rows["half"] = 0.0 if half is None else half.loc[places].to_numpy()
+    ended = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
+    names = rows["run"].where(rows["epoch"] == rows["run"].map(ended), "")
+    rows = with_ends(rows.assign(of=names), ends or {}, "of")
     pieces = _pieces(parts.merge(rows[["run", "epoch", "bar"]], on=["run", "epoch"]))
     rows["end"] = pieces.groupby("bar")["x2"].max().reindex(rows["bar"])
     panels = _panels([_panel(group, pieces) for group in _groups(rows)])
@@ -72,7 +77,7 @@ def breakdown_chart(
     return Chart(
         panels,
         ROW_INCHES * line_height() * lines + 0.32 * len(panels) + 0.2,
-        looks | {"half": interval},
+        looks | {"half": interval, "ends": intervals.WHISKER},
         "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
         f" {report.legend(table, labels)}",
         shares=True,
@@ -136,17 +141,20 @@ def _panels(panels: list[Panel]) -> list[Panel]:
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Bars that can share an axis: those over `LONG` times as long stand before the others."""
-    ordered = sorted(rows["end"])
+    reach = rows[["end", HIGH]].max(axis=1)
+    ordered = sorted(reach)
     for cut in range(len(ordered) - 1, 0, -1):
         if ordered[cut] > LONG * ordered[cut - 1]:
-            long = rows["end"] >= ordered[cut]
+            long = reach >= ordered[cut]
             return [rows[long], rows[~long]]
     return [rows]
 
 
 def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
     names, places = _in_groups(rows)
-    rows = rows.assign(y=places, x=rows["end"] + rows["half"], text=rows["end"].map(_seconds))
+    reach = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
+    texts = rows["end"].map(_seconds) + rows[[LOW, HIGH]].apply(_within, axis=1)
+    rows = rows.assign(y=places, x=reach, text=texts)
     longest = float(rows["x"].max())
     own = pieces[pieces["bar"].isin(rows["bar"])]
     own = own.assign(y=own["bar"].map(dict(zip(rows["bar"], places, strict=True))))
@@ -156,6 +164,8 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
         behind = rows.assign(x=0.0, x2=seconds, y=rows["y"] + side * (BAR + THIN), look=name)
         behind["tip"] = [f"{name} behind other work: {number(each)} s" for each in seconds]
         marks.append(Mark("bar", behind[seconds > VISIBLE * longest], thick=THIN))
+    known = rows.assign(x=rows[LOW], x2=rows[HIGH], look="ends")
+    marks.append(Mark("interval", known[known[HIGH].notna()]))
     ends = rows.assign(x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half")
     marks.append(Mark("interval", ends[ends["half"] > 0]))
     marks.append(Mark("text", rows, aside=(2, 0), small=False))
@@ -164,8 +174,9 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
     for name, labels in (("slowed", {report.SLOWING}), ("waiting", {*COLOURS} - {report.SLOWING})):
         if own.loc[own["waiting"].astype(bool), "label"].isin(labels).any():
             marks.append(key(name, "bar"))
+    room = 1.5 if len(known.dropna(subset=HIGH)) else 1.14  # for the text behind the longest bar
     lines = sum(max(1.0, 0.7 * (1 + text.count("\n"))) for text in names)
-    return Panel(marks, Axis(low=0.0, high=1.14 * longest or 1.0), in_rows(names), weight=lines)
+    return Panel(marks, Axis(low=0.0, high=room * longest or 1.0), in_rows(names), weight=lines)
 
 
 def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
@@ -194,6 +205,11 @@ def in_lines(run: str, whole: bool = False) -> str:
     )
     parts = [name, *spaced]
     return "\n".join(line for part in parts for line in textwrap.wrap(part, NAME))
+
+
+def _within(ends: pd.Series[float]) -> str:
+    """The ends of an interval behind the number of a bar; '' where there is none."""
+    return "" if ends.isna().any() else f" ({_seconds(ends[LOW])}–{_seconds(ends[HIGH])})"
 
 
 def _seconds(value: float) -> str:

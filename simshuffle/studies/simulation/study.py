@@ -158,7 +158,8 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 def _figures(result: Result) -> dict[str, Chart]:
     of, labels = means_of(result), labels_of(result.meta)
-    chart = breakdown_chart(of.breakdown, of.epochs, labels, of.epoch_half, of.about)
+    half, about = of.epoch_half, of.about
+    chart = breakdown_chart(of.breakdown, of.epochs, labels, half, about, ends=of.ends)
     return {"breakdown": chart}
 
 
@@ -190,7 +191,8 @@ def _notes(result: Result) -> list[str]:
 
 def means_of(result: Result) -> Means:
     """What is shown of a result: means over its seeds, if it has several."""
-    return means(result.tables["epochs"], result.tables["breakdown"])
+    of = means(result.tables["epochs"], result.tables["breakdown"])
+    return replace(of, ends=intervals.ends(result.meta.get("intervals")))
 
 
 def labels_of(meta: Meta) -> report.Booking:

@@ -26,6 +26,7 @@ from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.tables import (
     SUMMARY,
     SWEEP,
+    WHOLE_EPOCH,
     Axis,
     axis_columns,
     check_seeds,
@@ -287,7 +288,16 @@ def _summary(result: Result) -> pd.DataFrame:
 def _figures(result: Result) -> dict[str, Chart]:
     axes, measure = result.meta["axes"], result.meta["measure"]
     samples = samples_of(result.tables["sweep"])
-    return {"sweep": sweep_chart(_measured(result), axes, measure, samples=samples)}
+    rows, known = _last(result), intervals.ends(result.meta.get("intervals"))
+    if measure == WHOLE_EPOCH:
+        rows = intervals.with_ends(rows[rows["measure"] == measure], known, "label")
+    return {"sweep": sweep_chart(rows, axes, measure, samples=samples)}
+
+
+def _last(result: Result) -> pd.DataFrame:
+    """Of `_measured` the last epoch of every combination."""
+    of, keys = _measured(result), ["label", *(axis["name"] for axis in result.meta["axes"])]
+    return of[of["epoch"] == of.groupby(keys)["epoch"].transform("max")]
 
 
 def _measured(result: Result) -> pd.DataFrame:
@@ -307,9 +317,8 @@ def _measured(result: Result) -> pd.DataFrame:
 
 def _parts(result: Result) -> Iterable[str | Table]:
     """The last epoch of every combination, mean over seeds."""
-    of, measure = _measured(result), result.meta["measure"]
+    last, measure = _last(result), result.meta["measure"]
     keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
-    last = of[of["epoch"] == of.groupby(keys)["epoch"].transform("max")]
     wide = last.pivot(index=keys, columns="measure", values=["mean", "low", "high", "seeds"])
     order = last[keys].drop_duplicates()
     wide = wide.loc[pd.MultiIndex.from_frame(order) if len(keys) > 1 else order["label"]]

@@ -21,6 +21,8 @@ from simshuffle.results.chart import (
     key,
     log_axis,
 )
+from simshuffle.results.intervals import HIGH, LOW
+from simshuffle.results.intervals import WHISKER as OF_90
 from simshuffle.results.style import BRIGHT
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
@@ -47,10 +49,11 @@ def sweep_chart(
     ideal: bool = False,
 ) -> Chart:
     """A measure of the last epoch, mean and 95 % interval over seeds, from the summary of a sweep
-    and its axes in their order; ``samples`` of an epoch of each run, as far as known. With
-    ``ideal`` a dotted line from the first point of each, for half the time with twice the value;
-    both axes are logarithmic then."""
+    and its axes in their order; the 90 % interval where there are columns `LOW` and `HIGH`;
+    ``samples`` of an epoch of each run, as far as known. With ``ideal`` a dotted line from the
+    first point of each, for half the time with twice the value; both axes are logarithmic then."""
     table = summary[summary["measure"] == measure]
+    table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
@@ -72,19 +75,34 @@ def sweep_chart(
         )
         for n, name in enumerate(shown)
     }
+    whiskers, of_whiskers = _whiskers(rows, looks)
     points = [
+        *whiskers,
         Mark("interval", rows[rows["low"].notna()], y="low", y2="high"),
         Mark("line" if numbers else "point", rows),
     ]
     marks = [*_ideal(rows, looks), *points] if ideal else points
     title = f"{MOST_LINES} of {len(lines)} lines; sweep.parquet has all"
     panel = Panel(marks, _below(swept, values), y, title if len(lines) > MOST_LINES else "")
-    if ideal:
-        looks = {"ideal": IDEAL, **looks}
+    looks = {**({"ideal": IDEAL} if ideal else {}), **looks, **of_whiskers}
     about = f"{measure_name(measure).capitalize()} of the last epoch."
     cut = [] if y.log or y.low is not None else ["The axis leaves out 0."]
     note = " ".join([*_lengths(samples), _seeds(rows), *cut, *_on_each_other(rows, close)])
     return Chart([panel], 2.3, looks, about, note=note)
+
+
+def _whiskers(rows: pd.DataFrame, looks: dict[str, Look]) -> tuple[list[Mark], dict[str, Look]]:
+    """The 90 % intervals, in the colours of their lines, and how they look; nothing where there
+    are none."""
+    there = rows[rows[HIGH].notna()]
+    if there.empty:
+        return [], {}
+    own = {
+        name + OF_90.label: replace(OF_90, label="", colour=look.colour, alpha=0.6)
+        for name, look in looks.items()
+    }
+    drawn = Mark("interval", there.assign(look=there["look"] + OF_90.label), y=LOW, y2=HIGH)
+    return [drawn, key(OF_90.label, "interval")], {**own, OF_90.label: OF_90}
 
 
 def _lengths(samples: Iterable[float]) -> list[str]:
@@ -98,7 +116,7 @@ def _lengths(samples: Iterable[float]) -> list[str]:
 def _seeds(rows: pd.DataFrame) -> str:
     least, most = int(rows["seeds"].min()), int(rows["seeds"].max())
     if most == 1:
-        return "One seed, so no intervals."
+        return "One seed." if rows[HIGH].notna().any() else "One seed, so no intervals."
     some = f"{most}" if least == most else f"{least} to {most}"
     return f"Mean and 95 % interval of {some} seeds."
 
@@ -200,8 +218,9 @@ def _ideal(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
 
 
 def _upwards(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
-    top, least = float(rows["high"].fillna(rows["mean"]).max()), float(rows["mean"].min())
-    bottom = float(rows["low"].fillna(rows["mean"]).min())
+    top = float(np.nanmax(rows[["high", HIGH, "mean"]].to_numpy(float)))
+    bottom = float(np.nanmin(rows[["low", LOW, "mean"]].to_numpy(float)))
+    least = float(rows["mean"].min())
     if ideal:
         ends = rows.groupby("look")[["x", "mean"]].agg(["first", "last"])
         last = ends["mean", "first"] * ends["x", "first"] / ends["x", "last"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.results import report
+from simshuffle.results.intervals import Ends
 from simshuffle.results.report import EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
 from simshuffle.spec.late import special
@@ -225,6 +226,8 @@ class Means:
     # half the 95 % interval of each measure of ``epochs``, by run and epoch; None of one seed
     half: pd.DataFrame | None = None
     seeds: int = 1  # how many there are
+    # ends of the 90 % interval of the last epoch (s), by run; of inputs, model and chance
+    ends: Ends = field(default_factory=dict)
 
     @property
     def epoch_half(self) -> pd.Series[float] | None:

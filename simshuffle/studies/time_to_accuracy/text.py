@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
+from simshuffle.results import intervals
 from simshuffle.spec.units import Dimension, readable, readable_count
 from simshuffle.studies.time_to_accuracy.comparison import (
     CRITERIA,
@@ -164,7 +165,10 @@ def verdict(tables: Tables) -> Iterator[str]:
     rows = tables.targets[tables.targets["target"] == target]
     yield f"To {100 * target:.1f} % accuracy:"
     yield from _fastest(tables, rows)
-    yield f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
+    yield (
+        f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
+        f" {intervals.NONE_OF_TIMES}"
+    )
 
 
 def _of_target(tables: Tables, rows: pd.DataFrame) -> str:
