@@ -4,16 +4,78 @@ keeps (`simshuffle.uncertainty.report.plain`); and what is said where there are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import pandas as pd
+from pydantic import Field
 from rich.table import Table
+from typing_extensions import TypedDict
 
 from simshuffle.results.chart import Look
+from simshuffle.results.columns import LARGEST
 from simshuffle.results.console import new_table
 from simshuffle.spec.units import Dimension, readable
 
 Plain = Mapping[str, Any]
+_Positive = Annotated[float, Field(gt=0, le=LARGEST)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Factors = Annotated[list[_Positive], Field(min_length=2, max_length=2)]
+
+
+class _OfRun(TypedDict):
+    ranks: Annotated[int, Field(ge=1)]
+    seconds: _Positive
+    low: _Positive
+    high: _Positive
+    law: str
+    inputs: _Factors
+    model: _Factors
+    chance: _Factors
+
+
+class _Hang(TypedDict):
+    key: str
+    kind: str
+    value: str
+    low: _Positive
+    high: _Positive
+    first: _Share
+    total: _Share
+    width: _Share
+    measured_by: str
+
+
+class _Odds(TypedDict):
+    first: str
+    second: str
+    share: _Share
+    key: NotRequired[str]
+    value: NotRequired[str]
+    flips_at: NotRequired[str]
+
+
+class Intervals(TypedDict):
+    """What ``meta.json`` holds of them, as `simshuffle.uncertainty.report.plain` makes it."""
+
+    runs: Annotated[dict[str, _OfRun], Field(min_length=1)]
+    hangs: dict[str, list[_Hang]]
+    odds: list[_Odds]
+
+
+class ModelError(TypedDict):
+    """What ``meta.json`` holds of an oracle's best point, and how sure it is that it is faster than
+    the second one, if there is one."""
+
+    strategy: str
+    law: str
+    iteration_s: _Positive
+    low_s: _Positive
+    high_s: _Positive
+    second: NotRequired[str]
+    shared: NotRequired[bool]
+    faster: NotRequired[_Share]
+
+
 NOTABLE = 0.05
 """Share of the inputs' variance from which on an input is named."""
 SURE = 0.995
@@ -119,10 +181,9 @@ def sentences(found: Plain) -> Iterator[str]:
         f"The model's part of the interval of {fastest} is what laws of {of['law']} missed on"
         " machines that were measured, those of as many ranks most of all."
     )
-    told = [run for run in runs if run in found["hangs"]]
-    widest = max(told, key=lambda run: runs[run]["high"] / runs[run]["low"])
-    for run in dict.fromkeys((fastest, widest)):
-        yield _hanging(run, runs[run], found["hangs"][run])
+    told = {run: runs[run]["high"] / runs[run]["low"] for run in runs if run in found["hangs"]}
+    for run in dict.fromkeys((fastest, max(told, key=lambda each: told[each], default=fastest))):
+        yield _hanging(run, runs[run], found["hangs"].get(run, ()))
 
 
 def _hanging(run: str, of: Plain, hangs: Any) -> str:
@@ -147,7 +208,7 @@ def _order(odds: Plain) -> str:
     share = odds["share"]
     said = f"{odds['first']} is faster than {odds['second']} in "
     said += "all draws" if share > SURE else f"{share:.0%} of the draws"
-    if "flips_at" not in odds:
+    if not {"key", "value", "flips_at"} <= set(odds):
         return f"{said}; no input within 32 times its value changes that."
     return f"{said}; at a {odds['key']} of {odds['flips_at']} ({odds['value']} now) it is not."
 

@@ -85,6 +85,7 @@ def test_the_wheel_holds_nothing_else(unpacked):
         ".pyi",
         ".yaml",
         ".csv",
+        ".json",
         ".typed",
         ".c",
         ".css",

@@ -4,13 +4,14 @@ memory."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem
 from simshuffle.results.chart import Chart
+from simshuffle.results.intervals import ModelError
 from simshuffle.studies.oracle import text
 from simshuffle.studies.oracle.cell import closed_forms, collect, facts_of, model_error, simulations
 from simshuffle.studies.oracle.figures import memory_chart, times_chart
@@ -47,7 +48,7 @@ class _Says(TypedDict):
 
     says: _Oracle
     asked: _Asked
-    model_error: NotRequired[dict[str, Any]]  # of `simshuffle.studies.oracle.cell.model_error`
+    model_error: NotRequired[ModelError]  # of `simshuffle.studies.oracle.cell.model_error`
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -89,7 +90,7 @@ STUDY: Study[Oracle] = Study(
     parts=lambda result: text.parts(result.all_tables, result.meta["says"]),
     facts=lambda of, outcomes, tables: {
         "says": facts_of(of),
-        "model_error": model_error(tables),
+        **({"model_error": off} if (off := model_error(tables)) else {}),
     },
     says=_Says,
     faults=_faults,

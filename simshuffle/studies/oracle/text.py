@@ -100,7 +100,7 @@ def _off(error: Row) -> str:
         f" is the 90 % interval by what laws of {error['law']} missed on machines that were"
         " measured. Errors of inputs are not in it."
     )
-    if not error.get("second"):
+    if not {"second", "shared", "faster"} <= set(error):
         return said
     one = "one error for both, as they are of one mechanism; what each misses alone is not known"
     how = one if error["shared"] else "independent errors of two mechanisms"

@@ -288,7 +288,7 @@ class _Says(TypedDict):
     seeds: NotRequired[int]  # there, where there are several
     interval: NotRequired[bool]
     ranges: NotRequired[dict[str, list[float]]]
-    intervals: NotRequired[dict[str, Any]]  # `simshuffle.uncertainty.report.plain`
+    intervals: NotRequired[intervals.Intervals]
 
 
 def _summary(result: Result) -> pd.DataFrame:

@@ -374,7 +374,7 @@ class _Says(TypedDict):
     lost: dict[str, str]
     interval: NotRequired[bool]
     ranges: NotRequired[dict[str, list[float]]]
-    intervals: NotRequired[dict[str, Any]]
+    intervals: NotRequired[intervals.Intervals]
 
 
 STUDY: Study[Sweep] = Study(
