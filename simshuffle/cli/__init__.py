@@ -52,8 +52,9 @@ def _app(name: str, help_: str, epilog: str) -> typer.Typer:
 
 app = _app(
     "simshuffle",
-    "Simulate what shuffling the data costs in distributed deep learning.",
-    "Examples: simshuffle run --help. To begin: simshuffle run quickstart.",
+    "Simulate what shuffling the data costs in distributed deep learning. To begin: simshuffle run"
+    " quickstart. Examples: simshuffle run --help.",
+    "",
 )
 
 
