@@ -216,7 +216,6 @@ def _groups(
     """Operations of a pipeline that end together, each in one group, and whether those of other
     pipelines do, too."""
     receivers = {peer: (kind, -by) for kind, (peer, by) in PEERS.items()}
-    last = len(trace.stages) - 1
     for (stage, kind, index), of in number.items():
         if _passes(kind):
             peer, by = PEERS[kind] if kind in PEERS else receivers[kind]
@@ -228,11 +227,10 @@ def _groups(
             if kind in PEERS:
                 yield (of, other), False
         elif kind in (ENDS, ALL_RANKS):
-            among = sorted({0, last}) if kind == ENDS else range(last + 1)
-            keys = [(x, kind, index) for x in among if (x, kind, index) in number]
-            if (stage, kind, index) == keys[0] or stage not in among:
-                members = tuple(number[key] for key in keys) if stage in among else (of,)
-                yield members, kind == ALL_RANKS
+            stages = range(len(trace.stages))
+            members = [number[x, kind, index] for x in stages if (x, kind, index) in number]
+            if of == members[0]:
+                yield tuple(members), kind == ALL_RANKS
         else:
             yield (of,), kind.endswith(COLLECTIVES) and kind != UNSEEN
 

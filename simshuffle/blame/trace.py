@@ -25,6 +25,8 @@ COLUMNS = {
     "duration": ("duration",),
 }
 """Columns of a trace, and the names they go by: whole numbers, a word, and two times in s."""
+MOST = 1e12
+"""Above all numbers of a trace; times in ns since 1970 are above it, in s below."""
 NO_WORD = ("", "nan", "none")
 """What a kind reads as where it is missing."""
 
@@ -111,10 +113,10 @@ def trace_of(columns: Mapping[str, Any], source: str) -> Trace:
 def _numbers(values: Any, name: str, source: str) -> Floats:
     """A column as numbers, those of ranks, stages and steps whole, a duration not negative."""
     whole = name not in ("start", "duration")
-    numbers = pd.to_numeric(pd.Series(values), errors="coerce").to_numpy(
-        np.float64, na_value=np.nan
-    )
-    wrong = ~np.isfinite(numbers) | (whole & (numbers != np.rint(numbers)))
+    # dates are not read as the ns that they are kept in
+    plain = pd.Series(values, dtype=object if np.asarray(values).dtype.kind in "mM" else None)
+    numbers = pd.to_numeric(plain, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = ~(np.abs(numbers) < MOST) | (whole & (numbers != np.rint(numbers)))
     rule = "must be a whole number" if whole else "must be a number of seconds"
     if not wrong.any() and name == "duration":
         wrong, rule = numbers < 0, "must not be negative: an operation cannot end before it starts"

@@ -116,3 +116,37 @@ def test_a_gather_holds_up_the_computation_and_an_overlapped_scatter_does_not():
     assert found.step_s == pytest.approx(10.5)
     # the scatters alike, 1.5 s each: 0.5 s longer at the end
     assert saved(found, "kind")["grads-reduce-scatter"] == pytest.approx(-0.5)
+
+
+def test_typical_is_the_mean_of_computations_and_the_median_of_transfers():
+    """Three steps of one rank: 1, 1 and 4 s of forward, 2, 2 and 8 s of a reduce-scatter."""
+    rows = [
+        (step, kind, start, took)
+        for step, (first, second) in enumerate(((1, 2), (1, 2), (4, 8)))
+        for kind, start, took in (
+            ("forward-compute", 0, first),
+            ("grads-reduce-scatter", first, second),
+        )
+    ]
+    step, kind, start, duration = map(np.array, zip(*rows, strict=True))
+    none = np.zeros(len(rows))
+    columns = {"rank": none, "stage": none, "step": step, "kind": kind, "start": start}
+    found = blame(trace_of(columns | {"duration": duration}, "trace"), "trace")
+    assert found.step_s == pytest.approx((3 + 3 + 12) / 3)
+    assert found.ideal_s == pytest.approx(2 + 2)
+
+
+def test_a_receive_is_posted_after_the_computation_before():
+    """Two micro-batches: stage 0 computes 1 s each, stage 1 3 s each. The second transfer of 0.5 s
+    begins when stage 1 has computed the first (at 4.5 s) and ends at 5 s: 5 + 3 s."""
+    found = lone(
+        (0, 0, "forward-compute", 0, 1),
+        (0, 0, "forward-send", 1, 1.5),
+        (0, 0, "forward-compute", 1.5, 2.5),
+        (0, 0, "forward-send", 2.5, 5),
+        (1, 1, "forward-recv", 0, 1.5),
+        (1, 1, "forward-compute", 1.5, 4.5),
+        (1, 1, "forward-recv", 4.5, 5),
+        (1, 1, "forward-compute", 5, 8),
+    )
+    assert found.step_s == pytest.approx(8.0)

@@ -31,6 +31,13 @@ def test_it_prints_at_most_a_screen_and_json(capsys):
     assert "| 2.2500" in capsys.readouterr().out
 
 
+def test_dates_are_no_seconds(capsys, tmp_path):
+    path = tmp_path / "dates.parquet"
+    table = pd.read_csv(TRACE)
+    table.assign(start=pd.to_datetime(table.start, unit="s")).to_parquet(path)
+    assert "row 1: start: must be a number of seconds" in refused(capsys, path)
+
+
 def test_parquet_and_the_names_of_the_artifact_are_read(capsys, tmp_path):
     path = tmp_path / "trace.parquet"
     names = {"kind": "optype", "start": "start_ts"}
@@ -46,6 +53,7 @@ def test_parquet_and_the_names_of_the_artifact_are_read(capsys, tmp_path):
         (lambda table: table.head(0), "no rows"),
         (lambda table: table.assign(duration=-1.0), "row 1: duration: must not be negative"),
         (lambda table: table.assign(start="soon"), "row 1: start: must be a number of seconds"),
+        (lambda table: table.assign(start=1.7e18), "row 1: start: must be a number of seconds"),
         (lambda table: table.assign(rank=0.5), "row 1: rank: must be a whole number"),
         (lambda table: table.assign(kind=None), "row 1: kind: must be the kind"),
         (lambda table: table[(table["rank"] != 3) | (table.step != 2)], "0 of rank 3 in step 2"),
