@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import check, derived, machine, machine_import, new, results, study
+from simshuffle.cli import blame, check, derived, machine, machine_import, new, results, study
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume, warnings_said
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
@@ -31,7 +31,7 @@ GROUPS = {
 }
 """Groups of verbs that few need, and what their help says."""
 BY_HAND = {
-    "": (new, check, results),
+    "": (new, check, results, blame),
     "study": (study,),
     "machine": (machine, machine_import),
 }
@@ -52,8 +52,9 @@ def _app(name: str, help_: str, epilog: str) -> typer.Typer:
 
 app = _app(
     "simshuffle",
-    "Simulate what shuffling the data costs in distributed deep learning.",
-    "Examples: simshuffle run --help. To begin: simshuffle run quickstart.",
+    "Simulate what shuffling the data costs in distributed deep learning. To begin: simshuffle run"
+    " quickstart. Examples: simshuffle run --help.",
+    "",
 )
 
 

@@ -24,7 +24,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 GROUPS = {
     "Describe": ["new", "check", "list", "schema"],
     "Simulate": ["run", "sweep", "oracle", "loader", "train", "tta"],
-    "Results": ["compare", "export", "figure", "report"],
+    "Results": ["compare", "blame", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
 BELOW = {

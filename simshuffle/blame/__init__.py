@@ -1,0 +1,1 @@
+"""Who makes the steps of a real training job slow."""
