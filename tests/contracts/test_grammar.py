@@ -35,6 +35,7 @@ FIRST = {
     "NAME": "a machine, or what is made",
     "FILE": "a file of another tool",
     "CASE": "a file with flows",
+    "TRACE": "a table of operations of a training job",
     "FOLDER": "a folder of the file system that is measured",
     "KIND": "what a figure shows",
     "[scenario|study|topology|VERB]": "whose schema",
@@ -139,7 +140,7 @@ WRITTEN = {
     ),
     "machine show": (["machine", "show", "abci"], "abci.png"),
     "schema": (["schema", "study"], "study.schema.json"),
-    "study replay": (["study", "replay", "CASE"], "case.csv"),
+    "study replay": (["study", "replay", "CASE", "TRACE"], "case.csv"),
 }
 
 
@@ -155,7 +156,7 @@ def test_every_verb_writes_into_a_folder(verb: str, result: Path, tmp_path: Path
     case = tmp_path / "case.json"
     links, flows = {"capacity": [1e9], "latency": [0]}, {"size": [1e6], "route": [[0]]}
     case.write_text(json.dumps({"links": links, "flows": flows}), encoding="utf-8")
-    places = {"RESULT": str(result), "CASE": str(case)}
+    places = {"RESULT": str(result), "CASE", "TRACE": str(case)}
     out = tmp_path / "out"
     out.mkdir()
     assert main([*(places.get(word, word) for word in words), "--out", str(out)]) == 0

@@ -34,7 +34,7 @@ OPEN = {
         "RATE",
         "TIME",
     ),
-    *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE"),
+    *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE", "TRACE"),
     *("TEXT", "HOST HOST"),
     *(
         "KEY=VALUE",
