@@ -140,7 +140,7 @@ WRITTEN = {
     ),
     "machine show": (["machine", "show", "abci"], "abci.png"),
     "schema": (["schema", "study"], "study.schema.json"),
-    "study replay": (["study", "replay", "CASE", "TRACE"], "case.csv"),
+    "study replay": (["study", "replay", "CASE"], "case.csv"),
 }
 
 
@@ -156,7 +156,7 @@ def test_every_verb_writes_into_a_folder(verb: str, result: Path, tmp_path: Path
     case = tmp_path / "case.json"
     links, flows = {"capacity": [1e9], "latency": [0]}, {"size": [1e6], "route": [[0]]}
     case.write_text(json.dumps({"links": links, "flows": flows}), encoding="utf-8")
-    places = {"RESULT": str(result), "CASE", "TRACE": str(case)}
+    places = {"RESULT": str(result), "CASE": str(case)}
     out = tmp_path / "out"
     out.mkdir()
     assert main([*(places.get(word, word) for word in words), "--out", str(out)]) == 0
