@@ -80,11 +80,8 @@ def check(
         from simshuffle.results import intervals
         from simshuffle.uncertainty.report import plain, ranges_of
 
-        given = ranges_of(interval, ranges or {}, runs.values(), len(runs))
-        bounded = [
-            (single, row["epoch_s"]) for single, row in zip(runs.values(), rows, strict=True)
-        ]
-        found = plain(dict(zip(runs, bounded, strict=True)), given or {})
+        given = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
+        found = plain({row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, given)
         rows = [{**row, "interval": found["runs"][row["run"]]} for row in rows]
         parts += [intervals.table(found), *intervals.sentences(found)]
     if json:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -251,11 +251,18 @@ def warnings_said() -> Iterator[None]:
         warnings.simplefilter("default", SimshuffleWarning)
         shown = warnings.showwarning
 
-        def told(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        def told(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, SimshuffleWarning):
                 say(f"Warning: {message}")
             else:
-                shown(message, category, *where)
+                shown(message, category, filename, lineno, file, line)
 
-        warnings.showwarning = told  # type: ignore[assignment]
+        warnings.showwarning = told
         yield

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from simshuffle.collective import Measurement
     from simshuffle.network.replay import Replay
 
-KINDS = ("allreduce", "alltoall")
-"""Of collectives that are simulated alone."""
-
 app = typer.Typer()
 ALGORITHM = Option(
     "KIND[:KEY=VALUE,...]",
@@ -69,7 +66,7 @@ def collective(
         ),
     ],
     kind: Annotated[
-        str, Option("KIND", "allreduce or alltoall.", complete=words("allreduce", "alltoall"))
+        str, Option("KIND", "allreduce or alltoall.", choices=("allreduce", "alltoall"))
     ] = "allreduce",
     hosts: Annotated[
         int | None, Option("N", "Hosts. Default: the scenario's, or all of the machine.", low=1)
@@ -98,8 +95,6 @@ def collective(
     Printed as all_reduce_perf of nccl-tests or osu_alltoall does; `simshuffle machine calibrate`
     reads it."""
     check_format(json, to)
-    if kind not in KINDS:
-        refuse("--kind", f"must be {' or '.join(KINDS)}", repr(kind), "Choose one.", COMMAND_LINE)
     if kind == "alltoall" and allreduce:
         rule, remedy = "sets keys of an allreduce", "Leave it out, or --kind alltoall."
         refuse("--allreduce", rule, "--kind alltoall", remedy, COMMAND_LINE)

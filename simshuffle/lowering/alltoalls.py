@@ -85,25 +85,27 @@ class Alltoalls:
         if self.world_size < 2:
             return Parts(0.0, 0.0, 0.0)
         chosen = self.chosen(algorithm, nbytes)
-        law = self._linear
-        if chosen in ("pairwise", "bruck"):
-            law = self._pairwise if chosen == "pairwise" else self._bruck
+        if chosen not in ("pairwise", "bruck"):
+            return self._linear(nbytes)
+        law = self._pairwise if chosen == "pairwise" else self._bruck
         return Parts(law(nbytes, 1.0, 1.0), law(nbytes, 1.0, 0.0), law(nbytes, 0.0, 1.0))
 
     def seconds(self, algorithm: Algorithm, nbytes: float) -> float:
         """The whole of `parts`."""
         return self.parts(algorithm, nbytes).seconds
 
-    def _linear(self, nbytes: float, host: float, wire: float) -> float:
-        """All at once; ``host`` and ``wire`` 0 leave out that part."""
-        posting = (self.world_size - 1) * self._passing.host_seconds(nbytes) * host
-        links, latency = self.at_once
-        carrying = links * nbytes * wire
-        trips = self._passing.trips(nbytes)
-        both = max(posting, carrying) if trips == 1 else posting + carrying
-        return trips * latency * host + both
+    def _linear(self, nbytes: float) -> Parts:
+        """All at once."""
+        per_byte, latency = self.at_once
+        links, route = per_byte * nbytes, latency - self._passing.latency
+        whole, host = (
+            self._passing.all_at_once(self.world_size - 1, nbytes, carried + route, route)
+            for carried in (links, 0.0)
+        )
+        return Parts(whole, host, links)
 
     def _pairwise(self, nbytes: float, host: float, wire: float) -> float:
+        """In steps of one message; ``host`` and ``wire`` 0 leave out that part, as below."""
         shifts, count = self._every(), self.world_size - 1
         ends = np.zeros(self.world_size)
         for shift in shifts:

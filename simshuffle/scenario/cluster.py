@@ -95,6 +95,16 @@ class MessagePassing(Sourced):
         and the answer to it."""
         return 3 if nbytes >= self.eager_limit else 1
 
+    def all_at_once(self, count: int, nbytes: float, wire: float, route: float) -> float:
+        """Seconds until ``count`` messages of ``nbytes`` bytes, which every rank posts one after
+        the other, have ended; ``wire`` is what they take where they cost nothing, and ``route`` the
+        latency of their cables, which is in it. Eager ones travel while others are posted, so the
+        slower of both counts; those that are asked for travel when all are posted, so both do."""
+        posting, trips = count * self.host_seconds(nbytes), self.trips(nbytes)
+        if trips == 1:
+            return self.latency + max(posting + route, wire)
+        return trips * self.latency + (trips - 1) * route + posting + wire
+
 
 class Cluster(Spec):
     """A machine.

@@ -18,7 +18,7 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.late import stats
 from simshuffle.uncertainty.inputs import Z90, Input, inputs, keys_of, scaled
-from simshuffle.uncertainty.residuals import Residuals, residuals
+from simshuffle.uncertainty.residuals import ENDS, Residuals, residuals
 
 DRAWS = 512
 """A power of two, as Sobol' points want it: the ends of an interval are then known to some 3 % of
@@ -70,18 +70,14 @@ class Uncertain:
         return float((a < b).mean())
 
 
-def epoch(scenario: Scenario, model: Draw) -> float:
-    """The closed form of an epoch (s), each part of it longer by the factor of its mechanism in
-    ``model`` (1 where there is none)."""
-    return _epoch(bounds(scenario), model, loop_of(scenario))
-
-
 def loop_of(scenario: Scenario) -> str:
     """The mechanism of the training loop."""
     return "step" if scenario.workload.parallelism.by_data else "divided"
 
 
-def _epoch(found: Bounds, model: Draw, loop: str) -> float:
+def epoch(found: Bounds, model: Draw, loop: str) -> float:
+    """The closed form of an epoch (s), each part of it longer by the factor of its mechanism in
+    ``model`` (1 where there is none); ``loop`` is that of the training loop."""
     own, sent = model.get(loop, 1.0), model.get("messages", 1.0)
     passes = replace(
         found.passes,
@@ -149,16 +145,16 @@ def uncertain(
         # each run has a chance of its own: the same points, in another order
         turn = np.random.default_rng(number).permutation(DRAWS)
         chance = np.exp(spread * normal[turn, -1])
-        nominal, loop = bounds(scenario).epoch, loop_of(scenario)
-        own = [key for key in keys if key in keys_of(scenario)]
+        still, loop, there = bounds(scenario), loop_of(scenario), keys_of(scenario)
+        own = [key for key in keys if key in there]
         moved = [
             bounds(scaled(scenario, {key: factors[key][i] for key in own})) for i in range(DRAWS)
         ]
-        still = bounds(scenario)
+        nominal = still.epoch
         by_inputs = np.array([of.epoch for of in moved]) / nominal
         of_draw = [{name: e[i] for name, e in errors.items()} for i in range(DRAWS)]
-        by_model = np.array([_epoch(still, draw, loop) for draw in of_draw]) / nominal
-        both = [_epoch(of, draw, loop) for of, draw in zip(moved, of_draw, strict=True)]
+        by_model = np.array([epoch(still, draw, loop) for draw in of_draw]) / nominal
+        both = [epoch(of, draw, loop) for of, draw in zip(moved, of_draw, strict=True)]
         whole = np.array(both) / nominal * chance
         parts = {"inputs": by_inputs, "model": by_model, "chance": chance}
         low, high = _ends(whole)
@@ -179,7 +175,7 @@ def _errors(known: Residuals, name: str, scenario: Scenario, shares: Floats) -> 
 
 
 def _ends(factors: Floats) -> tuple[float, float]:
-    low, high = np.quantile(factors, (0.05, 0.95))
+    low, high = np.quantile(factors, ENDS)
     return float(low), float(high)
 
 

@@ -20,6 +20,8 @@ from simshuffle.spec.library import shipped
 RELATED, WIDTH = 0.1, 2.0
 """Weight of another mechanism, and the number of times that ranks double while weights fall by a
 factor e; chosen among nine pairs by the score over all sets, each set left out in its turn."""
+ENDS = (0.05, 0.95)
+"""Shares of what was measured that lie below the ends of a 90 % interval."""
 MECHANISMS = {
     "step": "compute and gradients of data-parallel training",
     "divided": "compute and communication of training divided otherwise than by data",
@@ -52,6 +54,10 @@ class Residuals:
         order = np.argsort(values, kind="stable")
         below = np.cumsum(weight[order]) - weight[order] / 2
         return np.asarray(np.interp(shares, below / weight.sum(), values[order]))
+
+    def ends(self, mechanism: str, ranks: float, without: str = "") -> Floats:
+        """(2,) the `quantiles` at the ends of a 90 % interval."""
+        return self.quantiles(mechanism, ranks, np.array(ENDS), without)
 
     def chance(self, mechanism: str) -> float:
         """Standard deviation of the logarithm from one time to the next: the median over rows of

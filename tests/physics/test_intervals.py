@@ -22,7 +22,8 @@ from simshuffle.uncertainty.inputs import (
     inputs,
     kind_of,
 )
-from simshuffle.uncertainty.interval import epoch, flip, hangs, uncertain
+from simshuffle.uncertainty.interval import epoch as epoch_of
+from simshuffle.uncertainty.interval import flip, hangs, loop_of, uncertain
 from simshuffle.uncertainty.report import plain, ranges_of
 from simshuffle.uncertainty.residuals import Residuals
 from tests.small import small
@@ -37,6 +38,10 @@ ALONE = {
     },
 }
 FORWARD = "workload.model.accelerators.v100-sxm2-16gb.forward"
+
+
+def epoch(scenario, model):
+    return epoch_of(bounds(scenario), model, loop_of(scenario))
 
 
 def of(scenario, ranges=None):

@@ -73,16 +73,10 @@ def waiting(links: Links, traffic: Traffic, cost: Floats, barrier: float) -> tup
 
 
 def _at_once(fabric: Fabric, traffic: Traffic, passing: MessagePassing, wire: float) -> float:
-    """An all-to-all: each rank posts its messages one after the other. Eager ones travel meanwhile,
-    so the slower of both counts; those that are asked for travel when all are posted, so both
-    do."""
-    ranks = fabric.world_size
-    host, trips = _costs(traffic.flows.nbytes.reshape(ranks, ranks - 1)[:, 0], passing)
-    posting = (ranks - 1) * float(host.max())
+    """An all-to-all, whose end the rank with the largest messages decides."""
+    nbytes = float(traffic.flows.nbytes.max())
     route = float(traffic.flows.latencies(fabric.links).max())
-    if trips.max() == 1:
-        return passing.latency + max(posting + route, wire)
-    return float(trips.max() * passing.latency + (trips.max() - 1) * route + posting + wire)
+    return passing.all_at_once(fabric.world_size - 1, nbytes, wire, route)
 
 
 def _costs(nbytes: Floats, passing: MessagePassing) -> tuple[Floats, Ints]:

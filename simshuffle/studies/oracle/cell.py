@@ -199,7 +199,7 @@ def model_error(tables: Tables) -> dict[str, Any]:
     first, *others = fitting[fitting["world_size"] == size].to_dict("records")
     law = _mechanism(first)
     seconds = first["loop_s"] / first["iterations"]
-    low, high = np.exp(residuals().quantiles(law, size, np.array([0.05, 0.95]))).tolist()
+    low, high = np.exp(residuals().ends(law, size)).tolist()
     out = {
         "strategy": first["strategy"],
         "law": MECHANISMS[law],

@@ -11,8 +11,6 @@ import pandas as pd
 from simshuffle.uncertainty.residuals import MECHANISMS, Residuals, residuals
 
 COLUMNS = ("interval_low", "interval_high")
-ENDS = (0.05, 0.95)
-"""Shares of what was measured that lie below the ends of an interval."""
 _OF_KIND = {
     "allreduce": "communication",
     "alltoall": "messages",
@@ -64,7 +62,7 @@ def intervals(results: pd.DataFrame) -> pd.DataFrame:
     """
     known, ends = residuals(), []
     for _, row in results.iterrows():
-        of = known.quantiles(mechanism(row), ranks(row), np.array(ENDS), str(row["set"]))
+        of = known.ends(mechanism(row), ranks(row), str(row["set"]))
         if isinstance(row["spread"], str) and row["spread"]:
             reach = np.log([row["predicted_low"], row["predicted_high"]]) - np.log(row["predicted"])
             sides = np.array([-1.0, 1.0])

@@ -95,12 +95,9 @@ def _sealed(result: Result, options: ValidationOptions) -> Iterable[str]:
         return
     from simshuffle.studies.validation import sealed  # noqa: PLC0415 - what computes
 
-    results, code = result.tables["validation"], result.meta["code"]
-    digest = sealed.seal(options.seal, results, code, replace=options.force)
+    code = result.meta["code"]
+    digest = sealed.seal(options.seal, result.tables["validation"], code, replace=options.force)
     yield f"Sealed: {options.seal}, sha-256 {digest}"
-    lacking = results["predicted"].notna() & results["interval_low"].isna()
-    if count := int((lacking & (results["use"] == "predict")).sum()):
-        yield f"Without a 90 % interval: {count}, as no errors of other sets are known here."
 
 
 VERBS = (
