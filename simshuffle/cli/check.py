@@ -82,7 +82,15 @@ def check(
 
         given = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
         found = plain({row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, given)
-        rows = [{**row, "interval": found["runs"][row["run"]]} for row in rows]
+        rows = [
+            {
+                **row,
+                "interval": found["runs"][row["run"]],
+                "hangs": found["hangs"].get(row["run"], []),
+                "odds": [odds for odds in found["odds"] if odds["first"] == row["run"]],
+            }
+            for row in rows
+        ]
         parts += [intervals.table(found), *intervals.sentences(found)]
     if json:
         print_json(rows)

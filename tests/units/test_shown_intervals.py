@@ -258,3 +258,18 @@ def test_nothing_that_fits_has_no_error_and_older_folders_say_so():
     said = " ".join(text.verdict(best, {}, error))
     assert "1.9 s to 2.4 s is the 90 % interval" in said
     assert "faster than b with a probability of 75% (independent errors" in said
+
+
+def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
+    words = ["check", "quickstart", "--interval"]
+    assert main([*words, "--json"]) == 0
+    rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}
+    assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for row in rows.values():
+        assert row["interval"]["low"] < row["epoch_s"] < row["interval"]["high"]
+        assert row["hangs"][0]["total"] >= row["hangs"][-1]["total"]
+    (fastest,) = (row for row in rows.values() if len(row["odds"]) == 2)
+    for odds in fastest["odds"]:
+        assert f"{odds['first']} is faster than {odds['second']} in " in said
+    assert f"hangs on {fastest['hangs'][0]['key']}" in said
