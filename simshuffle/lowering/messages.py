@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,23 @@ class ExchangeCosts:
     received: Floats  # (iterations, M) bytes that each rank stores
     received_work: Floats  # (iterations, M) s of its main thread for that
     remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
+
+    def until(self, iterations: int) -> ExchangeCosts:
+        """Those of what is sent after the first so many iterations; nothing is removed."""
+        low = int(np.searchsorted(self.plan.iteration, iterations))
+        plan = self.plan
+        sent = ExchangePlan(
+            plan.sample[:low], plan.target[:low], plan.iteration[:low], plan.message[:low]
+        )
+        return replace(
+            self,
+            plan=sent,
+            stored=self.stored[:low],
+            cached=self.cached[:low],
+            sent=self.sent[:iterations],
+            received=self.received[:iterations],
+            remove=np.zeros_like(self.remove),
+        )
 
     @property
     def read_memory(self) -> float:

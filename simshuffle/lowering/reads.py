@@ -275,6 +275,12 @@ def read_chains(
     )
 
 
+def read_sums(reads: Reads, workload: Workload) -> ReadSums:
+    """What all ranks read in a pass."""
+    hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
+    return _sums(_missed(reads, workload.dataset), workload.source, reads, hit_in)
+
+
 def _missed(reads: Reads, dataset: Dataset) -> _Requested:
     """What is not in memory, or in the cache of the node."""
     if reads.fetches is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,11 +130,24 @@ def sample_nbytes(scenario: Scenario) -> Floats:
     return scenario.workload.dataset.draw_nbytes(scenario.rng("sample_size"))
 
 
-def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
-    """The plans of epochs 1, 2, ... in order; ``nbytes`` is (N,), from `sample_nbytes`."""
+class Began(NamedTuple):
+    """Where a training stands that is planned from there on."""
+
+    epoch: int  # the next one
+    owner: Ints  # (N,) the rank of each sample
+
+
+def plan_epochs(
+    scenario: Scenario, nbytes: Floats, began: Began | None = None
+) -> Iterator[EpochPlan]:
+    """The plans of epochs 1, 2, ... in order, or from another one on, before which nothing is in a
+    cache; ``nbytes`` is (N,), from `sample_nbytes`."""
     workload, world_size = scenario.workload, scenario.world_size
     strategy = workload.exchange
-    owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
+    if began is None:
+        rng = scenario.rng("partition")
+        began = Began(1, strategy.first_owner(len(nbytes), world_size, rng))
+    owner = began.owner
     held = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
@@ -144,7 +157,7 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
     places = None
     if strategy.needs_places:
         places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
-    for epoch in range(1, scenario.epochs + 1):
+    for epoch in range(began.epoch, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
         importance = None

@@ -29,6 +29,8 @@ PHASES = (
     "wait_group",  # it waits for the batches of its model-parallel group
     "bubble",  # it has nothing to compute yet, in a pipeline
     "group_communication",  # its group sends what the passes need
+    "lost",  # what is done again, since the job was broken off after the last checkpoint
+    "restart",  # from when a host is lost until training goes on
     # messages in flight while the loop does something else: overlaps the phases above
     "exchange_hidden",
     # gradients in flight before the last rank has computed all of its own: the same

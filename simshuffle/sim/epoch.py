@@ -166,7 +166,8 @@ def _exchange(
 class Epoch:
     """One epoch of training by all ranks: ``nbytes`` are (N,) of every sample, ``progress`` is
     called after each iteration with the number of iterations done, ``thinning`` is that of the
-    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is."""
+    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is; `done` are the
+    iterations that it has, fewer than `planned` if it was broken off."""
 
     def __init__(
         self,
@@ -193,6 +194,7 @@ class Epoch:
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
         self._finish = Barrier(self._env, world_size, let_go)
         self._iterations_done = 0
+        self.planned = self.done = plan.iterations
         self._log = PhaseLog(MEASURING, world_size)
         self._iterations = PhaseLog(self._gradients.parts, world_size)
         self._final = PhaseLog(FINAL, world_size)
@@ -210,23 +212,31 @@ class Epoch:
 
     def rows(self) -> list[dict[str, Any]]:
         """Phase rows of the epoch that is over, see `simshuffle.results.timeline.phase_rows`."""
-        plan, epoch = self._plan, self._plan.epoch
+        plan, epoch, done = self._plan, self._plan.epoch, self.done
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
-        nbytes = {"read": plan.training.nbytes, "reduced": self._gradient_size}
+        nbytes = {"read": plan.training.nbytes[:done], "reduced": self._gradient_size}
         if self.exchange is not None:
-            nbytes["sent"] = self.exchange.costs.sent
+            nbytes["sent"] = self.exchange.costs.sent[:done]
         rows = [
             self._log.rows(epoch, {"measured": measured}, final=True),
             self._iterations.rows(epoch, nbytes),
             self._final.rows(epoch, final=True),
         ]
         if self.exchange is not None:
-            until = np.minimum(self._delivered_at, self._awaited_from)
-            hidden = np.stack([self._free_at, np.maximum(until, self._free_at)], axis=-1)
-            nothing = np.zeros((*self._free_at.shape, 1))
+            free_at = self._free_at[:done]
+            until = np.minimum(self._delivered_at, self._awaited_from)[:done]
+            hidden = np.stack([free_at, np.maximum(until, free_at)], axis=-1)
+            nothing = np.zeros((*free_at.shape, 1))
             rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
         rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
+
+    def break_off(self) -> None:
+        """Leave it as it is: its rows are those of the iterations that all ranks have done."""
+        self.done = self._iterations.complete
+        self._log.keep(self._log.complete)
+        self._iterations.keep(self.done)
+        self._final.keep(0)
 
     @property
     def measured_spread(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.lowering.reads import read_sums
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.models import shared_network
+from simshuffle.plan import remaining
 from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
@@ -25,7 +28,7 @@ from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
 from simshuffle.sim.simulation import Loaders, Simulation
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Flags, Floats
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
@@ -44,11 +47,15 @@ NOTHING = Staged(0.0, 0.0, 0.0)
 
 
 def stage(
-    workload: Workload, resources: Resources, shard_nbytes: Floats, tolerance: float = 0.0
+    workload: Workload,
+    resources: Resources,
+    shard_nbytes: Floats,
+    tolerance: float = 0.0,
+    only: Flags | None = None,
 ) -> Staged:
     """Copy what the workload keeps on the hosts, in a fluid network of its own, of that tolerance;
     see `simshuffle.lowering.staging.staging_traffic`."""
-    traffic = staging_traffic(workload, resources, shard_nbytes)
+    traffic = staging_traffic(workload, resources, shard_nbytes, only)
     if traffic is None:
         return NOTHING
     count, width = traffic.batch.routes.shape
@@ -66,14 +73,29 @@ STAGED = 0.1
 
 
 class Machine:
-    """A cluster with its network and its clock, for a scenario without sweep."""
+    """A cluster with its network and its clock, for a scenario without sweep, from ``begin`` (s)
+    on."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
+    def __init__(
+        self, scenario: Scenario, recorder: Recorder | None = None, begin: float = 0.0
+    ) -> None:
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, begin)
         clock = self._simulation.clock
         self._env = clock.env
-        self._links = LinkStatistics(self._simulation.resources, clock.network)
+        self._links = LinkStatistics(self._simulation.resources, clock.network, begin)
         self._stage: Staged | None = None
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of the hosts of the run, in the order of its ranks."""
+        return self._simulation.resources.hosts
+
+    def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
+        """The staging of what the hosts of some ``ranks``, (M,), keep; nothing else goes on."""
+        workload, resources = self.scenario.workload, self._simulation.resources
+        if not ranks.any():
+            return NOTHING
+        return stage(workload, resources, shard_nbytes, only=ranks)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Those of the training of an epoch."""
@@ -86,8 +108,10 @@ class Machine:
         thinning: Thinning,
         nbytes: Floats,
         progress: Callable[[int], None],
+        until: float = math.inf,
     ) -> SimulatedEpoch:
-        """Simulate an epoch; arguments as of `Epoch`."""
+        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s) if it is
+        not over by then; the machine is of no use afterwards."""
         env, recorder = self._env, self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
@@ -96,8 +120,16 @@ class Machine:
         begin = env.now
         if recorder is not None:
             recorder.begin(begin)
+        process = env.process(epoch.run())
         with without_cycle_collection():
-            env.run(until=env.process(epoch.run()))
+            if until == math.inf:
+                env.run(until=process)
+            elif until > begin:
+                env.run(until=process | env.timeout(until - begin))
+        over = process.processed or process.triggered
+        if not over:
+            epoch.break_off()
+            plan = remaining.until(plan, epoch.done, loaders.asked)
         if recorder is not None:
             recorder.end(env.now)
         return SimulatedEpoch(
@@ -108,6 +140,8 @@ class Machine:
             end=env.now,
             measured_spread=epoch.measured_spread,
             served=None if watch is None else watch.served(),
+            over=over,
+            done=epoch.done,
         )
 
     def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
@@ -146,6 +180,9 @@ class SimulatedEpoch:
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
     served: Served | None = None  # what the servers did, if iterations were left out
+    over: bool = True  # or broken off
+    done: int = 0  # iterations that all ranks have done
+    saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables, which use up the rows; ``earlier`` s before it belong to no epoch."""
@@ -188,17 +225,21 @@ def reporter(
 def _sources(
     scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
 ) -> dict[str, Any]:
-    """Where the bytes of an epoch come from: what was left out is like what was not."""
+    """Where the bytes of an epoch come from: what was left out is like what was not. Of one that was
+    broken off ``plan`` is what was done of it."""
     costs = None if epoch.exchange is None else epoch.exchange.costs
-    trained = int(plan.training.samples.sum())
+    training = epoch.loaders.chains.sums
+    if epoch.done < epoch.planned:
+        training = read_sums(plan.training, scenario.workload)
+        costs = None if costs is None else costs.until(epoch.done)
+    trained = int(plan.training.samples[: epoch.done].sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
-    passes = [(epoch.loaders, thinning.read_factor(trained))]
+    passes = [(training, thinning.read_factor(trained) if trained else 1.0)]
     if epoch.measuring is not None:
-        passes.append((epoch.measuring.loaders, factor))
-    for loaders, times in passes:
-        sums = loaders.chains.sums
+        passes.append((epoch.measuring.loaders.chains.sums, factor))
+    for sums, times in passes:
         for of, found in ((read, sums.nbytes), (requests, sums.requests)):
             for source in of:
                 of[source] += times * found[source]
@@ -214,8 +255,8 @@ def _sources(
         "world_size": scenario.world_size,
         "exchange_fraction": np.nan if fraction is None else fraction,
         "epoch": plan.epoch,
-        "iterations": plan.iterations + thinning.left_out,
-        "samples": round(trained * thinning.read_factor(trained)),
+        "iterations": epoch.done + thinning.left_out,
+        "samples": round(trained * passes[0][1]),
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
@@ -248,10 +289,10 @@ def _charge(
 class LinkStatistics:
     """Per-epoch differences of the network's link counters."""
 
-    def __init__(self, resources: Resources, network: FluidNetwork) -> None:
+    def __init__(self, resources: Resources, network: FluidNetwork, begin: float = 0.0) -> None:
         self._resources, self._network = resources, network
         self._before = network.links.copy()
-        self._since = 0.0
+        self._since = begin
 
     def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
         """What every link carried since the last call, as the links table of the epoch without

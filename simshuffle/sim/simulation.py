@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import simpy
 
 from simshuffle.allreduce import NoOverlap
@@ -160,6 +161,11 @@ class Loaders:
         self._next: Loaders | None = None
         self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
 
+    @property
+    def asked(self) -> Ints64:
+        """(M,) batches that each rank has asked for so far."""
+        return np.array(self._loaded)
+
     def followed_by(self, loaders: Loaders) -> None:
         """Let the workers go on with the next epoch when they have loaded all of this one."""
         self._next = loaders
@@ -199,14 +205,17 @@ class Loaders:
 
 class Simulation:
     """What all epochs of a run share: resources, the clock of their network, allreduces, and how
-    ranks divide a step (None if each goes through it by itself). The scenario is without sweep."""
+    ranks divide a step (None if each goes through it by itself). The scenario is without sweep, and
+    its time begins with ``begin`` (s)."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
+    def __init__(
+        self, scenario: Scenario, recorder: Recorder | None, begin: float = 0.0
+    ) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
         self.resources = Resources(cluster, scenario.world_size, rng("placement"))
         network = self.resources.network(scenario.network, accounts=scenario.world_size)
-        env = simpy.Environment()
+        env = simpy.Environment(begin)
         self.clock = NetworkClock(env, network)
         if recorder is not None:
             self.clock = recorder.clock(env, network, self.resources)
