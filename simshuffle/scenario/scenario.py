@@ -14,11 +14,13 @@ from pydantic import Field, PrivateAttr, field_validator
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
+from simshuffle.reliability import Failures
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.reading import by_content, files, resolve
+from simshuffle.scenario.recovery import Recovery, recovery_problems
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
@@ -59,6 +61,9 @@ class Scenario(Spec):
             fastest.
         models: profiles by name, which 'workload.model' may name before those of the catalog.
         calibrated: which of the values were measured, and how far they hold.
+        failures: how often hosts fail, or a name of the catalog; if left out, none does. An epoch
+            is simulated without them: `simshuffle month` has them.
+        recovery: what the job does when a host fails.
     """
 
     name: str
@@ -73,6 +78,8 @@ class Scenario(Spec):
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)
+    failures: Failures | None = None
+    recovery: Recovery | None = None
     # compared as equal: what is said of two scenarios makes them no different
     _notes: Keyed[list[Problem]] = PrivateAttr(default_factory=_no_notes)
 
@@ -279,6 +286,7 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
             scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
         )
         problems += sweep_problems(scenario.sweep)
+        problems += unreported(recovery_problems(scenario), problems)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)
