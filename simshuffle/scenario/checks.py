@@ -250,3 +250,6 @@ def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> 
         }.items():
             if source == "object_store":
                 yield Problem(key, rule, source, f"{remedy} pfs.")
+        if workload.checkpoint is not None and workload.checkpoint.needs_store:
+            remedy = "Add cluster.object_store, {} for Amazon S3 as it is by default, or use pfs."
+            yield Problem("workload.checkpoint", rule, "object_store", remedy)
