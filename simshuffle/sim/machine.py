@@ -66,10 +66,15 @@ STAGED = 0.1
 
 
 class Machine:
-    """A cluster with its network and its clock, for a scenario without sweep."""
+    """A cluster with its network and its clock; arguments as of `Simulation`."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None = None,
+        struck: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, struck)
         clock = self._simulation.clock
         self._env = clock.env
         self._links = LinkStatistics(self._simulation.resources, clock.network)
