@@ -112,14 +112,14 @@ def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None
 
 @command(app, "Describe", "simshuffle list", "simshuffle list --to markdown", name="list")
 def list_(to: To = None) -> None:
-    """List the scenarios, studies, machines, models and data sets.
+    """List the scenarios, studies, machines, models, data sets and failures.
 
     Those that come with simshuffle."""
     from simshuffle.results.console import new_table
     from simshuffle.spec.library import catalog_names, shipped_names
 
     names = {folder: shipped_names(folder) for folder in ("scenarios", "studies", "topologies")}
-    names |= {kind: catalog_names(kind) for kind in ("models", "datasets")}
+    names |= {kind: catalog_names(kind) for kind in ("models", "datasets", "failures")}
     if to is None:
         for kind, listed in names.items():
             typer.echo(f"{kind}: {', '.join(listed)}")

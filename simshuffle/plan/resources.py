@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
+DETOUR = 6
+"""Links by which a way round failed cables may be longer than the longest way else."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Resources:
     Args:
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
+        every_cable: whether all cables are links, as where messages may go round some of them.
 
     Attributes:
         host_of: (M,) number of each rank's host.
@@ -67,7 +70,14 @@ class Resources:
             message can cross are left out, where routes are known that well.
     """
 
-    def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        world_size: int,
+        rng: np.random.Generator,
+        *,
+        every_cable: bool = False,
+    ) -> None:
         wires = wiring(cluster)
         self.cluster = cluster
         self.world_size = world_size
@@ -91,8 +101,8 @@ class Resources:
         servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
-        self.links = self._number_links()
-        self.width = self.forwarding.diameter + 2
+        self.links = self._number_links(every_cable)
+        self.width = self.forwarding.diameter + 2 + every_cable * DETOUR
 
     @cached_property
     def places(self) -> Places:
@@ -116,11 +126,11 @@ class Resources:
         network.advance(math.inf)
         return network.close_group(group)[1]
 
-    def _number_links(self) -> LinkTable:
+    def _number_links(self, every_cable: bool) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
         every = self.forwarding.links
-        ports = np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
-        self.cables = cables = self.forwarding.crossed(ports)
+        crossed = self.forwarding.crossed(self.every_port)
+        self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
         self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
         self._place[cables] = np.arange(len(cables))
         names, tiers = every.named(cables), every.tiers_of(cables)
@@ -198,6 +208,16 @@ class Resources:
         """Routes between ports, over links of this machine, and the latency of these links."""
         routes = self.forwarding.routes(src, dst)
         return self._place[routes], self.forwarding.latencies(routes)
+
+    def numbers_of(self, cables: Ints) -> Ints32:
+        """(n,) the numbers of links of the network, padded with -1, among those of this run; -1
+        where it does not use them."""
+        return self._place[cables]
+
+    @property
+    def every_port(self) -> Ints32:
+        """The ports of the hosts with ranks, and of the file system, ascending."""
+        return np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
 
     @cached_property
     def rails(self) -> Ints32:

@@ -30,6 +30,7 @@ LABELS = {
     "IMPT": ("importance",),
     "GE+WU": ("allreduce", "update", "wait_allreduce"),
     "EXCHANGE": ("exchange", "wait_exchange"),
+    "LOST": ("lost", "restart"),
 }
 """The papers' labels and the phases in each. The authors' timers book waiting for other ranks where
 it happens; `breakdown` says what for."""
@@ -40,6 +41,7 @@ MEANINGS = {
     "IMPT": "measuring importance",
     "GE+WU": "gradient exchange (allreduce) and weight update",
     "EXCHANGE": "exchange of samples",
+    "LOST": "work of the time since the last checkpoint, and what passes until training goes on",
 }
 """What a label stands for."""
 

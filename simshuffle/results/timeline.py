@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,14 +149,21 @@ class Timeline:
     phases: pd.DataFrame
     links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
+    # what else is to be said of it: lists of plain values, by name
+    said: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
     """The tables of several timelines below one another; several may be of one run."""
+    said: dict[str, list[Any]] = {}
+    for of in timelines:
+        for name, values in of.said.items():
+            said[name] = [*said.get(name, []), *values]
     return Timeline(
         stacked([of.phases for of in timelines]),
         stacked([of.links for of in timelines]),
         stacked([of.sources for of in timelines]),
+        said,
     )
 
 

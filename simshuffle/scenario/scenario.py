@@ -14,11 +14,14 @@ from pydantic import Field, PrivateAttr, field_validator
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
+from simshuffle.reliability import Failures
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.faults import Fault, host_names
 from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.reading import by_content, files, resolve
+from simshuffle.scenario.recovery import Recovery, recovery_problems
 from simshuffle.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
 from simshuffle.spec.library import find, read_yaml
@@ -53,12 +56,17 @@ class Scenario(Spec):
         seed: of all that is drawn.
         workload: what every rank does.
         network: how cables are shared.
+        faults: what is slow, or fails, at a time in the run; 'cluster.faults' has what is so for
+            ever.
         time_tolerance: 0 simulates every iteration; with '1 %' a part of each epoch stands for the
             rest where it may.
         sweep: lists of values by dotted key; every combination is a run, and the last key varies
             fastest.
         models: profiles by name, which 'workload.model' may name before those of the catalog.
         calibrated: which of the values were measured, and how far they hold.
+        failures: how often hosts fail, or a name of the catalog; if left out, none does. An epoch
+            is simulated without them: `simshuffle month` has them.
+        recovery: what the job does when a host fails.
     """
 
     name: str
@@ -69,10 +77,13 @@ class Scenario(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
     workload: Workload
     network: Network = Fluid()
+    faults: list[Fault] | None = None
     time_tolerance: Share = 0.0
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)
+    failures: Failures | None = None
+    recovery: Recovery | None = None
     # compared as equal: what is said of two scenarios makes them no different
     _notes: Keyed[list[Problem]] = PrivateAttr(default_factory=_no_notes)
 
@@ -169,6 +180,12 @@ class Scenario(Spec):
     def to_yaml(self) -> str:
         """The resolved scenario as YAML that `load_scenario` reads back to an equal one."""
         return _written(self.to_dict())
+
+    @property
+    def lost_hosts(self) -> list[Fault]:
+        """The faults of whole hosts that have failed."""
+        failed = [fault for fault in self.faults or () if fault.rate == 0 and fault.every is None]
+        return [fault for fault in failed if fault.what in host_names(self.cluster)]
 
     @property
     def step_times(self) -> StepTimes:
@@ -279,6 +296,7 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
             scenario.cluster, scenario.workload, scenario.world_size, scenario.epochs, scenario.seed
         )
         problems += sweep_problems(scenario.sweep)
+        problems += unreported(recovery_problems(scenario), problems)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)

@@ -191,6 +191,7 @@ class Epoch:
         self._gathering = Barrier(self._env, world_size, self._gather)
         self.exchange = _exchange(simulation, plan, nbytes, thinning)
         jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
+        self._slower = simulation.slower
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
         self._finish = Barrier(self._env, world_size, let_go)
         self._iterations_done = 0
@@ -283,7 +284,7 @@ class Epoch:
             loaders.begin(rank)
             for batch, seconds in enumerate(measuring.seconds[rank]):
                 yield from loaders.next_batch(rank)
-                yield env.timeout(seconds)
+                yield env.timeout(seconds if self._slower is None else seconds * self._slower[rank])
                 measuring.rest.note(rank, batch)
             rest = measuring.rest.passes(rank)
             if rest is not None:

@@ -73,13 +73,16 @@ STAGED = 0.1
 
 
 class Machine:
-    """A cluster with its network and its clock, for a scenario without sweep, from ``begin`` (s)
-    on."""
+    """A cluster with its network and its clock; arguments as of `Simulation`."""
 
     def __init__(
-        self, scenario: Scenario, recorder: Recorder | None = None, begin: float = 0.0
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None = None,
+        struck: list[dict[str, Any]] | None = None,
+        begin: float = 0.0,
     ) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, begin)
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, struck, begin)
         clock = self._simulation.clock
         self._env = clock.env
         self._links = LinkStatistics(self._simulation.resources, clock.network, begin)

@@ -19,7 +19,7 @@ from simshuffle.network.batch import TransferBatch
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import phase_rows
 from simshuffle.sim.clock import NetworkClock
-from simshuffle.spec.arrays import Flags, Floats, Ints64
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
@@ -252,6 +252,16 @@ class SampledClock(NetworkClock):
         """See `NetworkClock.post`."""
         self._samples.until(self.env.now)
         super().post(batch)
+
+    def set_capacity(self, links: Ints32, values: Floats) -> None:
+        """See `NetworkClock.set_capacity`."""
+        self._samples.until(self.env.now)
+        super().set_capacity(links, values)
+
+    def reroute(self, slots: Ints32, routes: Ints32) -> None:
+        """See `NetworkClock.reroute`."""
+        self._samples.until(self.env.now)
+        super().reroute(slots, routes)
 
 
 class Recorder:
