@@ -166,7 +166,8 @@ def _exchange(
 class Epoch:
     """One epoch of training by all ranks: ``nbytes`` are (N,) of every sample, ``progress`` is
     called after each iteration with the number of iterations done, ``thinning`` is that of the
-    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is; `done` are the
+    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is;
+    `done` are the
     iterations that it has, fewer than `planned` if it was broken off."""
 
     def __init__(

@@ -69,11 +69,11 @@ class EpochParts:
         kept = simulated.done if simulated.over else max(simulated.saved, 0)
         seen = 0 if again else int(samples[:kept].sum())
         twice = int(samples[: simulated.done].sum()) - seen
-        if again or (kept == 0 and not simulated.over):
-            rows, kept_rows = list[Rows](), 0
-        else:
-            rows, kept_rows = [_first(part, kept) for part in simulated.rows], kept
+        rows: list[Rows] = []
+        if not again:
             self.kept = first + kept
+        if not again and (kept or simulated.over):
+            rows = [_first(part, kept) for part in simulated.rows]
         ends = _ends(rows, len(self._ranks), simulated.begin)
         rows = [{**part, "iteration": _moved(part["iteration"], first)} for part in rows]
         if simulated.over and not again:
@@ -83,7 +83,6 @@ class EpochParts:
             self._redone = (float((simulated.end - ends).mean()), twice)
         self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
         self._seen, self._twice = self._seen + seen, self._twice + twice
-        del kept_rows
 
     def lose(self, loss: Loss, gone: Flags, resumed: float) -> None:
         """Add a loss, after which training goes on at ``resumed`` (s) without the ranks that are
@@ -174,8 +173,8 @@ def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
         for part in parts
     ]
     both = pd.concat(tables, ignore_index=True)
-    of_link = {name: "first" for name in ("epoch", "tier", "capacity", "unit")}
     sums = {"nbytes": "sum", "used": "sum", "peak_utilisation": "max", "busy_s": "sum"}
-    table = both.groupby("link", sort=False).agg({**of_link, **sums}).reset_index()
+    how = {**dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"), **sums}
+    table = both.groupby("link", sort=False).agg(how).reset_index()
     table["mean_utilisation"] = table.pop("used") / max(seconds, np.finfo(float).tiny)
     return table[list(parts[0].links.columns)]

@@ -228,8 +228,8 @@ def reporter(
 def _sources(
     scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
 ) -> dict[str, Any]:
-    """Where the bytes of an epoch come from: what was left out is like what was not. Of one that was
-    broken off ``plan`` is what was done of it."""
+    """Where the bytes of an epoch come from: what was left out is like what was not. Of one that
+    was broken off ``plan`` is what was done of it."""
     costs = None if epoch.exchange is None else epoch.exchange.costs
     training = epoch.loaders.chains.sums
     if epoch.done < epoch.planned:

@@ -171,7 +171,7 @@ class Job:
         self._undone = [replace(of, plan=remaining.cold(of.plan, gone)) for of in self._undone]
         cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
         self.scenario = self.scenario.model_copy(update={"cluster": cluster})
-        shards = np.bincount(self._owner, self._nbytes, len(gone))
+        shards = np.bincount(self._owner, self._nbytes, len(gone)).astype(float)
         return Machine(self.scenario).read_again(shards, gone & self._recovery.reread)
 
     def _shrink(self, parts: EpochParts, gone: Flags) -> Staged:
