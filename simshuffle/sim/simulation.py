@@ -17,6 +17,7 @@ from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
+from simshuffle.sim.checkpoints import Checkpoints
 from simshuffle.sim.clock import Barrier, NetworkClock, Steps, let_go
 from simshuffle.sim.gradients import (
     GradientSum,
@@ -198,13 +199,17 @@ class Loaders:
 
 
 class Simulation:
-    """What all epochs of a run share: resources, the clock of their network, allreduces, and how
-    ranks divide a step (None if each goes through it by itself). The scenario is without sweep."""
+    """What all epochs of a run share: resources, the clock of their network, allreduces, how ranks
+    divide a step (None if each goes through it by itself), and checkpoints (None if there are
+    none). The scenario is without sweep."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
-        self.resources = Resources(cluster, scenario.world_size, rng("placement"))
+        saved = workload.checkpoint
+        writes = saved is not None and saved.writes_to_pfs
+        placed = cluster, scenario.world_size, rng("placement")
+        self.resources = Resources(*placed, writes=writes)
         network = self.resources.network(scenario.network, accounts=scenario.world_size)
         env = simpy.Environment()
         self.clock = NetworkClock(env, network)
@@ -214,6 +219,9 @@ class Simulation:
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
         by_data = workload.parallelism.by_data
         self.division = None if by_data else Division(scenario, self.resources)
+        self.checkpoints: Checkpoints | None = None
+        if saved is not None:
+            self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
