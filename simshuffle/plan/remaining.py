@@ -71,9 +71,7 @@ def with_fewer(plan: EpochPlan, left: Flags, batch_size: int, *, dealt: bool) ->
     )
 
 
-def owners(
-    exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags
-) -> tuple[Ints, Flags]:
+def owners(exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags) -> tuple[Ints, Flags]:
     """Whose every sample is once an epoch has been broken off: (N,) ranks, and (N,) whether nobody
     has it any more.
 
@@ -126,9 +124,7 @@ def _rows(reads: Reads, rows: slice) -> Reads:
 def _masked(reads: Reads, kept: Flags) -> Reads:
     fetches = reads.fetches
     if fetches is not None:
-        fetches = replace(
-            fetches, requests=fetches.requests * kept, nbytes=fetches.nbytes * kept
-        )
+        fetches = replace(fetches, requests=fetches.requests * kept, nbytes=fetches.nbytes * kept)
     return Reads(
         reads.samples * kept,
         reads.nbytes * kept,

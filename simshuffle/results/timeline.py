@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ PHASES = (
     "wait_group",  # it waits for the batches of its model-parallel group
     "bubble",  # it has nothing to compute yet, in a pipeline
     "group_communication",  # its group sends what the passes need
+    "checkpoint",  # the training loop waits until its state is saved, or copied to be saved
     "lost",  # what is done again, since the job was broken off after the last checkpoint
     "restart",  # from when a host is lost until training goes on
     # messages in flight while the loop does something else: overlaps the phases above
@@ -157,14 +158,20 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
     """The tables of several timelines below one another; several may be of one run."""
     said: dict[str, list[Any]] = {}
     for of in timelines:
-        for name, values in of.said.items():
-            said[name] = [*said.get(name, []), *values]
+        said = joined_lists(said, of.said)
     return Timeline(
         stacked([of.phases for of in timelines]),
         stacked([of.links for of in timelines]),
         stacked([of.sources for of in timelines]),
         said,
     )
+
+
+def joined_lists(
+    first: Mapping[str, list[Any]], second: Mapping[str, list[Any]]
+) -> dict[str, list[Any]]:
+    """The values of both by name."""
+    return {name: [*first.get(name, []), *second.get(name, [])] for name in {**first, **second}}
 
 
 def phase_rows(

@@ -22,7 +22,7 @@ from simshuffle.plan.wiring import routing
 from simshuffle.results import report
 from simshuffle.results.report import Kept
 from simshuffle.results.table_io import stacked
-from simshuffle.results.timeline import Timeline
+from simshuffle.results.timeline import Timeline, joined_lists
 from simshuffle.scenario.reading import by_content
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate, simulate_epochs
@@ -124,9 +124,11 @@ class RunCell(NetworkCell):
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         held, slow = 0.0, SlowCables(scenario.cluster)
+        said: dict[str, list[Any]] = {}
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             _give_back()  # before tables are made of it
             slow.carried(timeline.links)
+            said = joined_lists(said, timeline.said)
             seconds = report.phase_seconds(timeline)
             groups = in_groups(scenario, seconds)
             held = max(held, float(timeline.sources["nbytes_cached"].max()))
@@ -140,7 +142,12 @@ class RunCell(NetworkCell):
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {
             "label": scenario.label(),
-            "facts": {**facts(scenario, held), **groups, **slow.facts()},
+            "facts": {
+                **facts(scenario, held),
+                **groups,
+                **slow.facts(),
+                **{name: found[0] if name == "killed" else found for name, found in said.items()},
+            },
         }
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now

@@ -24,6 +24,7 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
+from simshuffle.sim.checkpoints import Killed
 from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
@@ -84,7 +85,7 @@ class Machine:
     ) -> None:
         self.scenario, self._simulation = scenario, Simulation(scenario, recorder, struck, begin)
         clock = self._simulation.clock
-        self._env = clock.env
+        self._env, self._begin = clock.env, begin
         self._links = LinkStatistics(self._simulation.resources, clock.network, begin)
         self._stage: Staged | None = None
 
@@ -112,10 +113,14 @@ class Machine:
         nbytes: Floats,
         progress: Callable[[int], None],
         until: float = math.inf,
+        first: int = 0,
     ) -> SimulatedEpoch:
         """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s) if it is
-        not over by then; the machine is of no use afterwards."""
+        not over by then; the machine is of no use afterwards. ``first`` of its iterations were done
+        before, and are not in the plan."""
         env, recorder = self._env, self._simulation.recorder
+        if self._simulation.checkpoints is not None:
+            self._simulation.checkpoints.first = first
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         told = progress if watch is None else watch.telling(progress)
@@ -129,9 +134,10 @@ class Machine:
                 env.run(until=process)
             elif until > begin:
                 env.run(until=process | env.timeout(until - begin))
-        over = process.processed or process.triggered
+        over = process.triggered
         if not over:
             epoch.break_off()
+        if epoch.done < epoch.planned:
             plan = remaining.until(plan, epoch.done, loaders.asked)
         if recorder is not None:
             recorder.end(env.now)
@@ -143,8 +149,10 @@ class Machine:
             end=env.now,
             measured_spread=epoch.measured_spread,
             served=None if watch is None else watch.served(),
+            killed=epoch.killed,
             over=over,
             done=epoch.done,
+            saved=epoch.saved,
         )
 
     def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
@@ -157,7 +165,7 @@ class Machine:
 
     def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
         """The staging before the first epoch."""
-        if plan.epoch > 1:
+        if plan.epoch > 1 or self._begin > 0:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
             shards = plan.shards.sums(nbytes)
@@ -183,6 +191,7 @@ class SimulatedEpoch:
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
     served: Served | None = None  # what the servers did, if iterations were left out
+    killed: Killed | None = None  # by what the job was ended in it, if it was
     over: bool = True  # or broken off
     done: int = 0  # iterations that all ranks have done
     saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
@@ -200,7 +209,8 @@ class SimulatedEpoch:
         sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
         for column in ("run", "strategy", "whole_because"):
             sources[column] = pd.Categorical(sources[column])
-        return Timeline(phase_table(run, self.rows), links, sources)
+        said = {} if self.killed is None else {"killed": [self.killed.plain()]}
+        return Timeline(phase_table(run, self.rows), links, sources, said)
 
 
 @contextmanager

@@ -71,6 +71,8 @@ FINAL = {
     "finished": "wait_allreduce",
 }
 """The parts of what follows the last iteration."""
+SAVING = {"saved": "checkpoint"}
+"""The last part of an iteration, where checkpoints are written."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class Times:
     updated: float = 0.0  # the weights are
     sent: float = 0.0  # the host work of the next exchange is done
     free: float = 0.0  # its barriers are
+    saved: float = 0.0  # what the loop waits for of a checkpoint
     removed: float = 0.0  # what was sent is
     finished: float = 0.0  # all ranks are through
 
@@ -109,6 +112,13 @@ class PhaseLog:
     def add(self, rank: int, times: Times) -> None:
         """Note the times of one more iteration of a rank."""
         self._times[rank].extend(self._values(times))
+
+    def cut(self, rank: int, times: Times, now: float) -> None:
+        """The same of an iteration in which the job ended at ``now`` (s): parts that had not ended
+        take no time, but for the last one."""
+        begin, *ends = self._values(times)
+        ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
+        self._times[rank].extend([begin, *ends])
 
     @property
     def complete(self) -> int:

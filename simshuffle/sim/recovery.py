@@ -111,7 +111,9 @@ class Job:
                 self._saved = True
                 place = self._undone.index(stretch)
                 self._undone[: place + 1] = [stretch.since(simulated.saved)]
-            if not simulated.over:
+            if simulated.killed is not None:
+                self.stopped = True
+            elif not simulated.over:
                 self._lose(parts)
                 todo = list(self._undone)
         if not self.stopped:
@@ -126,7 +128,8 @@ class Job:
         total = self._epochs * (stretch.first + plan.iterations)
         report = reporter(self._progress, before, total)
         whole = Thinning(self.scenario)
-        return machine.epoch(plan, machine.loaders(plan), whole, self._nbytes, report, until)
+        of = plan, machine.loaders(plan), whole, self._nbytes, report
+        return machine.epoch(*of, until, stretch.first)
 
     # ------------------------------------------------------------------------ when a host is lost
 

@@ -29,6 +29,7 @@ TOO_DIFFERENT = "they vary too much for a few to stand for all"
 IMPORTANCE_UNKNOWN = "the time to measure importance varies too much between ranks"
 LATE = "a rare late batch could be missed"
 FAULTS = "faults come at their times"
+CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 """Why all iterations are simulated, after 'All iterations were simulated, because'."""
 
 
@@ -36,6 +37,8 @@ def why_whole(scenario: Scenario) -> str:
     """Why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
     if scenario.time_tolerance == 0:
         return ""
+    if scenario.workload.checkpoint is not None:
+        return CHECKPOINTS
     if scenario.workload.loader.across_epochs:
         return "loaders go on into the next epoch"
     if scenario.faults:
@@ -209,8 +212,11 @@ def simulate_epochs(
         window = WindowRow(plan.iterations, whole_because=because)
         simulated = machine.epoch(plan, loaders, whole, nbytes, report)
         del plan, loaders, report  # the tables need their room, and then the next epoch
+        killed = simulated.killed
         yield simulated.timeline(name, window)
         del simulated
+        if killed is not None:
+            return
 
 
 def _with_loaders(

@@ -20,6 +20,7 @@ from simshuffle.plan.faults import RunFaults, needs_every_cable
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
+from simshuffle.sim.checkpoints import Checkpoints
 from simshuffle.sim.clock import Barrier, NetworkClock, Steps, let_go
 from simshuffle.sim.faults import Faults, Row
 from simshuffle.sim.gradients import (
@@ -230,10 +231,10 @@ class Loaders:
 
 
 class Simulation:
-    """What all epochs of a run share: resources, the clock of their network, allreduces, and how
-    ranks divide a step (None if each goes through it by itself). The scenario is without sweep;
-    ``struck`` is what its faults are added to when they begin (`simshuffle.sim.faults.Row`). Its
-    time begins with ``begin`` (s)."""
+    """What all epochs of a run share: resources, the clock of their network, allreduces, how ranks
+    divide a step (None if each goes through it by itself), and checkpoints (None if there are
+    none). The scenario is without sweep; ``struck`` is what its faults are added to when they begin
+    (`simshuffle.sim.faults.Row`). Its time begins with ``begin`` (s)."""
 
     def __init__(
         self,
@@ -244,11 +245,13 @@ class Simulation:
     ) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
+        saved = workload.checkpoint
         self.resources = Resources(
             cluster,
             scenario.world_size,
             rng("placement"),
             every_cable=needs_every_cable(scenario),
+            writes=saved is not None and saved.writes_to_pfs,
         )
         network = self.resources.network(scenario.network, accounts=scenario.world_size)
         env = simpy.Environment(begin)
@@ -263,6 +266,9 @@ class Simulation:
         if scenario.faults:
             found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
             self.slower = Faults(found, self.resources, self.clock, rows).slower
+        self.checkpoints: Checkpoints | None = None
+        if saved is not None:
+            self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
