@@ -46,10 +46,11 @@ class Loss:
 
 class EpochParts:
     """What was simulated of epoch ``epoch`` of a run of ``world_size`` ranks, stretch by stretch.
-    ``kept`` are its iterations that no loss has undone."""
+    ``kept`` are its iterations that no loss has undone, ``reached`` those done before the last
+    loss."""
 
     def __init__(self, run: str, epoch: int, world_size: int, scenario: Scenario) -> None:
-        self.epoch, self.kept = epoch, 0
+        self.epoch, self.kept, self.reached = epoch, 0, 0
         self._run, self._samples = run, scenario.workload.dataset.num_samples
         # of the ranks that go on their numbers as the epoch began
         self._ranks = np.arange(world_size)
@@ -71,7 +72,7 @@ class EpochParts:
         twice = int(samples[: simulated.done].sum()) - seen
         rows: list[Rows] = []
         if not again:
-            self.kept = first + kept
+            self.kept, self.reached = first + kept, first + simulated.done
         if not again and (kept or simulated.over):
             rows = [_first(part, kept) for part in simulated.rows]
         ends = _ends(rows, len(self._ranks), simulated.begin)

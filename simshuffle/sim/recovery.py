@@ -182,7 +182,7 @@ class Job:
         what the others read in their place."""
         workload = self.scenario.workload
         own = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
-        of_epoch = self._exchange, self._owner, parts.kept
+        of_epoch = self._exchange, self._owner, parts.reached  # files that were sent are there
         owner, missing = remaining.owners(*of_epoch, gone & own)
         dealt = self._recovery.reread or not own
         read = self._nbytes * missing
