@@ -124,7 +124,8 @@ class RunCell(NetworkCell):
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         held, slow = 0.0, SlowCables(scenario.cluster)
-        for timeline in simulate_epochs(scenario, NAMELESS, tell):
+        struck: list[dict[str, Any]] = []
+        for timeline in simulate_epochs(scenario, NAMELESS, tell, struck=struck):
             _give_back()  # before tables are made of it
             slow.carried(timeline.links)
             seconds = report.phase_seconds(timeline)
@@ -140,7 +141,12 @@ class RunCell(NetworkCell):
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {
             "label": scenario.label(),
-            "facts": {**facts(scenario, held), **groups, **slow.facts()},
+            "facts": {
+                **facts(scenario, held),
+                **groups,
+                **slow.facts(),
+                **({"faults": struck} if scenario.faults else {}),
+            },
         }
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now
