@@ -239,7 +239,7 @@ def test_what_goes_round_a_failed_cable_shares_what_is_there() -> None:
         cluster__placement=["h0000", "h0004", "h0001", "h0005"],
         workload__allreduce__order="as_given",
     )
-    begin, alone = when_summed(10, **values)
+    begin, alone = when_summed(20, **values)  # the last
     cable = used("leaf.0>", **values)
     found = fault(cable, 0, begin + 2e-3, reroute_after="1 ms")
     moved = 2 * 3 / 4 * GRADIENT / 10e9
