@@ -97,6 +97,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing(cluster).describe(),
+        **({"faults": [of.describe() for of in scenario.faults]} if scenario.faults else {}),
         **on_the_ways(scenario),
         "storage_nbytes": most_held(scenario),
         "storage_on": {"ssd": "SSD"}.get(where, where),
@@ -170,6 +171,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     parts += _sentences(rows, "Would not fit: ", lambda row: offered(row, False))
     parts += _sentences(rows, "Routing: ", lambda row: [row["routing"]])
     parts += _sentences(rows, "", _slow_cables)
+    parts += _sentences(rows, "Fault, of which the bounds know nothing: ", _faults)
     return parts + _sentences(rows, "Warning: ", _warnings, end="")
 
 
@@ -249,6 +251,10 @@ def _rests_on(row: Row) -> list[str]:
     """What the estimates of the simulation rest on, and by how much they may be off."""
     text = TIMED if row["simulation_timed"] else NOT_TIMED
     return [text.format(count=row["simulation_timed"], within=row["simulation_within"])]
+
+
+def _faults(row: Row) -> list[str]:
+    return list(row.get("faults", []))
 
 
 def _slow_cables(row: Row) -> list[str]:

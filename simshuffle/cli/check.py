@@ -57,6 +57,7 @@ def check(
 
     Simulates nothing."""
     from simshuffle.plan.effort import check_size
+    from simshuffle.plan.faults import check_faults
     from simshuffle.plan.wiring import check_machine
     from simshuffle.scenario.scenario import all_runs
 
@@ -69,6 +70,7 @@ def check(
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
+        check_faults(single)
     if full:
         _print_in_full(scenarios, runs)
         return

@@ -276,7 +276,9 @@ class FluidNetwork:
         state = self._state
         hops = state.hops["link"].reshape(-1, state.width)
         on_route = np.arange(state.width) < state.nodes["n_hops"][:, None]
-        found = (np.isin(hops, links) & on_route).any(axis=1)
+        wanted = np.zeros(len(state.links), bool)
+        wanted[links] = True
+        found = (wanted[hops] & on_route).any(axis=1)
         slots = np.flatnonzero(found & (state.nodes["state"] != records.UNUSED)).astype(np.int32)
         return slots, np.where(on_route & (hops < self._count), hops, -1)[slots]
 

@@ -124,8 +124,9 @@ class RunCell(NetworkCell):
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         held, slow = 0.0, SlowCables(scenario.cluster)
-        said: dict[str, list[Any]] = {}
-        for timeline in simulate_epochs(scenario, NAMELESS, tell):
+        said: dict[str, list[Any]] = {"faults": []} if scenario.faults else {}
+        struck = said.get("faults", [])
+        for timeline in simulate_epochs(scenario, NAMELESS, tell, struck=struck):
             _give_back()  # before tables are made of it
             slow.carried(timeline.links)
             said = joined_lists(said, timeline.said)

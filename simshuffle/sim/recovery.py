@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,14 +45,19 @@ class Stretch:
         return Stretch(remaining.since(self.plan, done), self.first + done)
 
 
-def with_losses(scenario: Scenario, run: str, progress: Progress | None) -> Iterator[Timeline]:
+def with_losses(
+    scenario: Scenario,
+    run: str,
+    progress: Progress | None,
+    struck: list[dict[str, Any]] | None = None,
+) -> Iterator[Timeline]:
     """As `simshuffle.sim.simulate.simulate_epochs`, for a scenario that loses hosts. Its timelines
     say what was lost, and what share of the data set each epoch has seen, and seen twice.
 
     Raises:
         ScenarioError: a lost host never returns, and no spare is left for it.
     """
-    job = Job(scenario, progress)
+    job = Job(scenario, progress, struck)
     for number in range(1, scenario.epochs + 1):
         parts = EpochParts(run, number, job.scenario.world_size, scenario)
         job.epoch(parts)
@@ -64,8 +70,13 @@ class Job:
     """A job from epoch to epoch: who takes part, what it has saved, and what is still to do.
     ``scenario`` is that of those who take part now."""
 
-    def __init__(self, scenario: Scenario, progress: Progress | None) -> None:
-        self.scenario, self.stopped = scenario, False
+    def __init__(
+        self,
+        scenario: Scenario,
+        progress: Progress | None,
+        struck: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.scenario, self.stopped, self._struck = scenario, False, struck
         self._progress, self._epochs = progress, scenario.epochs
         self._recovery = scenario.recovery or Recovery()
         self._nbytes = sample_nbytes(scenario)
@@ -74,7 +85,7 @@ class Job:
         # whose each sample is as the epoch begins, and what the epoch exchanges
         self._owner = strategy.first_owner(len(self._nbytes), scenario.world_size, rng)
         self._exchange: ExchangePlan
-        self._machine = Machine(scenario)
+        self._machine = Machine(scenario, struck=struck)
         self._hosts = list(self._machine.hosts)
         used, known = set(self._hosts), names_of(wiring(scenario.cluster).fabric, "host")
         self._spares = [name for name in known if name not in used][: self._recovery.spares]
@@ -166,7 +177,7 @@ class Job:
         )
         resumed = at + spent + told.waited_s
         parts.lose(told, gone & (recovery.policy == "elastic"), resumed)
-        self._machine = Machine(self.scenario, begin=resumed)
+        self._machine = Machine(self.scenario, None, self._struck, resumed)
 
     def _replaced(self, gone: Flags) -> Staged:
         """Let the ranks that are ``gone``, (M,), go on on the hosts that there are now; returns

@@ -194,7 +194,7 @@ def simulate_epochs(
         if first_epoch > 1:
             rule = "must have no lost host where not all epochs are simulated"
             refuse("faults", rule, scenario.lost_hosts[0].what, "Leave it out.", scenario.name)
-        yield from with_losses(scenario, name, progress)
+        yield from with_losses(scenario, name, progress, struck)
         return
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:

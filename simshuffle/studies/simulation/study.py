@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.plan.effort import check_size
+from simshuffle.plan.faults import check_faults
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
@@ -88,6 +89,7 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
+        check_faults(single)
     ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
     rows = seeds * sum(map(_rows, runs.values()))
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
@@ -280,6 +282,7 @@ class _Run(TypedDict):
     staging_s: float
     routing: NotRequired[str]
     slow_cables: NotRequired[dict[str, Any]]
+    faults: NotRequired[list[dict[str, Any]]]
     extrapolated: NotRequired[list[str]]
 
 
