@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,14 +21,14 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
+from simshuffle.sim.background import send
+from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
+from simshuffle.sim.links import LinkStatistics, Peaks
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
 from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
-
-if TYPE_CHECKING:
-    from simshuffle.network.fluid import FluidNetwork
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,37 @@ STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
 
 
-class Machine:
-    """A cluster with its network and its clock, for a scenario without sweep."""
+@dataclass(frozen=True)
+class Running:
+    """An epoch that has begun."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
+    plan: EpochPlan
+    thinning: Thinning
+    epoch: Epoch
+    staged: Staged
+    watch: ServerWatch | None
+    begin: float  # s of simulated time
+
+
+class Machine:
+    """A cluster with its network and its clock, for a scenario without sweep and jobs; ``on`` as
+    for `Simulation`, and then ``links`` tell what they carried."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None = None,
+        on: tuple[Resources, NetworkClock] | None = None,
+        links: LinkStatistics | None = None,
+    ) -> None:
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, on)
         clock = self._simulation.clock
         self._env = clock.env
-        self._links = LinkStatistics(self._simulation.resources, clock.network)
+        several = None if scenario.background is None else Peaks(clock)
+        self._links = links or LinkStatistics(self._simulation.resources, clock.network, several)
         self._stage: Staged | None = None
+        if on is None:
+            send(scenario, self._simulation.resources, clock)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Those of the training of an epoch."""
@@ -88,26 +110,44 @@ class Machine:
         progress: Callable[[int], None],
     ) -> SimulatedEpoch:
         """Simulate an epoch; arguments as of `Epoch`."""
-        env, recorder = self._env, self._simulation.recorder
+        running = self.begin(plan, loaders, thinning, nbytes, progress)
+        with without_cycle_collection():
+            self._env.run(until=self._env.process(running.epoch.run()))
+        return self.end(running)
+
+    def begin(
+        self,
+        plan: EpochPlan,
+        loaders: Loaders,
+        thinning: Thinning,
+        nbytes: Floats,
+        progress: Callable[[int], None],
+    ) -> Running:
+        """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
+        recorder = self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         told = progress if watch is None else watch.telling(progress)
         epoch = Epoch(self._simulation, plan, loaders, nbytes, told, thinning)
-        begin = env.now
+        self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
             recorder.begin(begin)
-        with without_cycle_collection():
-            env.run(until=env.process(epoch.run()))
+        return Running(plan, thinning, epoch, staged, watch, begin)
+
+    def end(self, running: Running) -> SimulatedEpoch:
+        """The epoch that has just run."""
+        recorder, now = self._simulation.recorder, self._env.now
         if recorder is not None:
-            recorder.end(env.now)
+            recorder.end(now)
+        plan, epoch = running.plan, running.epoch
         return SimulatedEpoch(
             rows=epoch.rows(),
-            links=self._links.close_epoch(plan.epoch, env.now),
-            sources=_sources(self.scenario, plan, thinning, epoch, staged),
-            begin=begin,
-            end=env.now,
+            links=self._links.close_epoch(plan.epoch, now),
+            sources=_sources(self.scenario, plan, running.thinning, epoch, running.staged),
+            begin=running.begin,
+            end=now,
             measured_spread=epoch.measured_spread,
-            served=None if watch is None else watch.served(),
+            served=None if running.watch is None else running.watch.served(),
         )
 
     def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
@@ -161,6 +201,24 @@ class SimulatedEpoch:
         for column in ("run", "strategy", "whole_because"):
             sources[column] = pd.Categorical(sources[column])
         return Timeline(phase_table(run, self.rows), links, sources)
+
+
+def with_loaders(
+    machine: Machine, plans: Iterator[EpochPlan]
+) -> Iterator[tuple[EpochPlan, Loaders]]:
+    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
+    if not machine.scenario.workload.loader.across_epochs:
+        # which holds none of them
+        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
+        return
+    plan = next(plans)
+    loaders = machine.loaders(plan)
+    for following in plans:
+        ahead = machine.loaders(following)
+        loaders.followed_by(ahead)
+        yield plan, loaders
+        plan, loaders = following, ahead
+    yield plan, loaders
 
 
 @contextmanager
@@ -243,46 +301,3 @@ def _charge(
     if scenario.workload.staging.source == "object_store":
         asked, nbytes = asked + staged.read_requests, nbytes + staged.nbytes
     return store.charge(asked, nbytes)
-
-
-class LinkStatistics:
-    """Per-epoch differences of the network's link counters."""
-
-    def __init__(self, resources: Resources, network: FluidNetwork) -> None:
-        self._resources, self._network = resources, network
-        self._before = network.links.copy()
-        self._since = 0.0
-
-    def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """What every link carried since the last call, as the links table of the epoch without
-        the name of the run; ``now`` in s."""
-        network, table = self._network, self._resources.links
-        network.settle()
-        after = network.links
-        work = after["work"] - self._before["work"]
-        used = np.flatnonzero(work > 0)
-        elapsed = max(now - self._since, np.finfo(float).tiny)
-        carried = pd.DataFrame(
-            {
-                "epoch": np.full(len(used), epoch, np.int16),
-                "link": np.array(table.names, object)[used],
-                "tier": _of_kinds(table.tiers, used),
-                "capacity": table.capacity[used],
-                "unit": _of_kinds(table.units, used),
-                "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
-                "mean_utilisation": work[used] / table.capacity[used] / elapsed,
-                "peak_utilisation": after["peak"][used],
-                "busy_s": (after["busy"] - self._before["busy"])[used],
-            }
-        )
-        network.restart_peaks()
-        self._before = after.copy()
-        self._since = now
-        return carried
-
-
-def _of_kinds(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """The names of the links ``used``; made of them, not of codes, pandas would copy all of them
-    into strings of Arrow."""
-    kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
-    return pd.Categorical.from_codes(codes, pd.Index(kinds))

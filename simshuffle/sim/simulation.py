@@ -14,6 +14,7 @@ from simshuffle.lowering.division import Division, Part
 from simshuffle.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
+from simshuffle.plan.jobs import hosts_beside
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
@@ -199,21 +200,32 @@ class Loaders:
 
 class Simulation:
     """What all epochs of a run share: resources, the clock of their network, allreduces, and how
-    ranks divide a step (None if each goes through it by itself). The scenario is without sweep."""
+    ranks divide a step (None if each goes through it by itself). The scenario is without sweep and
+    jobs; ``on`` is what it has of a machine that several jobs share, and its clock."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None,
+        on: tuple[Resources, NetworkClock] | None = None,
+    ) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
-        self.resources = Resources(cluster, scenario.world_size, rng("placement"))
-        network = self.resources.network(scenario.network, accounts=scenario.world_size)
-        env = simpy.Environment()
-        self.clock = NetworkClock(env, network)
-        if recorder is not None:
-            self.clock = recorder.clock(env, network, self.resources)
+        self.resources, self.clock = on or self._machine(scenario, recorder)
         allreduce = workload.allreduce_on(cluster)
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
         by_data = workload.parallelism.by_data
         self.division = None if by_data else Division(scenario, self.resources)
+
+    @staticmethod
+    def _machine(scenario: Scenario, recorder: Recorder | None) -> tuple[Resources, NetworkClock]:
+        rng, ranks = scenario.rng("placement"), scenario.world_size
+        resources = Resources(scenario.cluster, ranks, rng, hosts_beside(scenario))
+        network = resources.network(scenario.network, accounts=ranks)
+        env = simpy.Environment()
+        if recorder is not None:
+            return resources, recorder.clock(env, network, resources)
+        return resources, NetworkClock(env, network)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
