@@ -93,6 +93,18 @@ def alone(scenario: Scenario, name: str) -> Scenario:
     return scenario.model_copy(update={"jobs": {name: scenario.jobs[name]}})
 
 
+def each_alone(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
+    """The same runs by name, each with jobs as its jobs, which then stand alone on their hosts.
+    Raises as `settled`."""
+    out = dict[str, Scenario]()
+    for label, scenario in runs.items():
+        placed = settled(scenario)
+        behind = f" {label}" if len(runs) > 1 else ""
+        jobs = {f"{job}{behind}": one for job, one in placed.of_jobs().items()}
+        out |= {label: scenario} if scenario.jobs is None else jobs
+    return out
+
+
 @dataclass(frozen=True)
 class Shared:
     """What the jobs of a `settled` scenario share."""
