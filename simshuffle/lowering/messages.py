@@ -195,6 +195,7 @@ class MessageLowering:
         self._resources, self._barriers = resources, schedule.barriers
         self._serial_pairs = serial_pairs
         self._ranks = np.arange(resources.world_size)
+        self._accounts = resources.first_rank + self._ranks
 
     def graph(
         self,
@@ -271,12 +272,13 @@ class MessageLowering:
         records["delay"][reads] = message.files * cluster.ssd.latency
         routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
         records["delay"][works] = message.work
-        records["account"][reads] = records["account"][works] = ranks
+        records["account"][reads] = records["account"][works] = self._accounts
         routes[wires], latency = resources.message(ranks, message.target)
         records["work"][wires] = records["nbytes"][wires] = message.nbytes
         records["delay"][wires] = latency + cluster.message_passing.latency
         records["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
-        pair = ranks * len(ranks) + message.target  # a number for each ordered pair of ranks
+        # a number for each ordered pair of ranks
+        pair = self._accounts * resources.all_ranks + resources.first_rank + message.target
         records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
 
     def _fill_second_read(
@@ -286,7 +288,7 @@ class MessageLowering:
         hosts = self._resources.host_of
         part = np.where(message.mixed, message.cached, 0.0)
         records["work"][reads] = records["nbytes"][reads] = part
-        records["account"][reads] = self._ranks
+        records["account"][reads] = self._accounts
         routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
 
 

@@ -9,6 +9,7 @@ core-seconds for cores; operations for the opening of files and for requests to 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,11 @@ from simshuffle.spec.validation import validated
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
 
+OF_HOSTS = (
+    *("_endpoint", "pcie_out", "pcie_in", "nvlink", "scale_up_out", "scale_up_in"),
+    *("memory", "ssd", "cores", "pfs_client", "store_host"),
+)
+"""What `Resources` have a row of for each host: its ports, and links."""
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
 DETOUR = 6
@@ -58,6 +64,7 @@ class Resources:
     Args:
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
+        beside: more hosts that send over its cables.
         every_cable: whether all cables are links, as where messages may go round some of them.
         writes: whether anything is written to the file system.
 
@@ -69,6 +76,8 @@ class Resources:
         gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
             message can cross are left out, where routes are known that well.
+        first_rank, all_ranks: the number of its first rank among those of all jobs that share the
+            network, and how many these are.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class Resources:
         cluster: Cluster,
         world_size: int,
         rng: np.random.Generator,
+        beside: Sequence[str] = (),
         *,
         every_cable: bool = False,
         writes: bool = False,
@@ -83,23 +93,17 @@ class Resources:
         wires = wiring(cluster)
         self.cluster = cluster
         self.world_size = world_size
+        self.first_rank, self.all_ranks = 0, world_size
         host = cluster.host
         self.num_hosts = cluster.hosts_for(world_size)
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
-        self.host_of: Ints32 = cluster.host_of(world_size)
-        self._domains = Domains(
-            self.hosts, names_of(wires.fabric, "host"), cluster.hosts_per_domain
-        )
-        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
-        self.num_domains = self._domains.count
-        self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
-        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
-        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
+        self._fill(names_of(wires.fabric, "host"))
         endpoints = self.forwarding.endpoints
         own = [endpoints(name)[: host.hcas] for name in self.hosts]
         self._endpoint = np.array(own, np.int32)
+        self._beside = [port for name in beside for port in endpoints(name)[: host.hcas]]
         servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
@@ -190,6 +194,44 @@ class Resources:
         cable = np.arange(len(names)) < len(cables)
         return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
 
+    def part(self, first: int, world_size: int, first_rank: int) -> Resources:
+        """What a job of ``world_size`` ranks has of it, which fills its hosts from the one of
+        number ``first`` on; ``first_rank`` as the attribute. Links keep their numbers."""
+        out = copy(self)
+        for name in ("places", "rails"):
+            out.__dict__.pop(name, None)  # which are those of all
+        own = slice(first, first + self.cluster.hosts_for(world_size))
+        out.world_size, out.first_rank = world_size, first_rank
+        out.ranks_per_host = self.cluster.ranks_per_host(world_size)
+        out.hosts = self.hosts[own]
+        out.num_hosts = len(out.hosts)
+        for name in OF_HOSTS:
+            if (links := getattr(self, name, None)) is not None:
+                setattr(out, name, links[own])
+        known = names_of(wiring(self.cluster).fabric, "host")
+        out._fill(known)
+        return out
+
+    def _fill(self, known: Sequence[str]) -> None:
+        """Number the ranks by where they are; ``known`` are all hosts of the topology."""
+        cluster, host, ranks = self.cluster, self.cluster.host, self.world_size
+        self.host_of: Ints32 = cluster.host_of(ranks)
+        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
+        self.num_domains = self._domains.count
+        self.gpu_of: Ints32 = np.arange(ranks, dtype=np.int32) % host.gpus
+        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
+        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
+
+    def not_of(self, whole: Resources) -> Flags:
+        """(links,) the devices of hosts of the ``whole`` that are not among those of this part."""
+        out = np.zeros(len(self.links.names), bool)
+        for of, foreign in ((whole, True), (self, False)):
+            for name in OF_HOSTS[1:]:
+                if (links := getattr(of, name, None)) is not None:
+                    out[links] = foreign
+        return out
+
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
 
@@ -234,6 +276,40 @@ class Resources:
     def ports(self) -> Ints32:
         """The ports of all ranks, each once."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
+
+    def between(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+        """Routes between ports (n,) of any hosts, (n, width) links, and their latency, (n,) s."""
+        routes, latency = self._routes(src, dst)
+        out = np.full((len(src), self.width), -1, np.int32)
+        out[:, : routes.shape[1]] = routes
+        return out, latency
+
+    def ports_of(self, hosts: Sequence[str]) -> Ints32:
+        """(hosts, HCAs) ports of hosts by name."""
+        hcas = self.cluster.host.hcas
+        return np.array([self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32)
+
+    def writes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
+        """Routes of writes to the PFS, one from each HCA of hosts by name, host after host: the
+        links of reads the other way. Returns (n, width) links, (n,) s of latency, and (n,) bytes/s
+        that the client of a host leaves each of them, where it is no link of a job."""
+        ports = self.ports_of(hosts).ravel()
+        servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
+        routes, latency = self._routes(ports, servers)
+        out = np.full((len(ports), self.width), -1, np.int32)
+        out[:, 0] = self.pfs_bandwidth
+        out[:, 1 : 1 + routes.shape[1]] = routes
+        most = np.full(len(ports), np.inf)
+        client = self.cluster.parallel_file_system.client_bandwidth
+        if client is not None and self.pfs_client is not None:
+            hcas, own = self.cluster.host.hcas, {name: k for k, name in enumerate(self.hosts)}
+            ends = (out >= 0).sum(axis=1)
+            for k, name in enumerate(np.repeat(list(hosts), hcas).tolist()):
+                if name in own:
+                    out[k, ends[k]] = self.pfs_client[own[name]]
+                else:
+                    most[k] = client(self.num_hosts) / hcas
+        return out, latency, most
 
     @property
     def host_ports(self) -> Ints32:

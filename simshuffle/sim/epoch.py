@@ -183,7 +183,7 @@ class Epoch:
         scenario, clock, resources = simulation.scenario, simulation.clock, simulation.resources
         self._clock, self._env, self._plan, self._progress = clock, clock.env, plan, progress
         workload, world_size = scenario.workload, scenario.world_size
-        self._world_size = world_size
+        self._world_size, self._first_rank = world_size, resources.first_rank
         self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
         self.loaders = loaders
         self.measuring = _measuring(simulation, plan, thinning)
@@ -336,10 +336,10 @@ class Epoch:
     def _communicate(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
         """Host work and barriers of sending; the work is noted before the waiting, whatever their
         order was."""
-        begin = self._env.now
-        before = float(self._clock.network.accounts[rank])
+        begin, account = self._env.now, self._first_rank + rank
+        before = float(self._clock.network.accounts[account])
         yield from self._clock.ended(exchange.start(rank, iteration))
-        worked = float(self._clock.network.accounts[rank]) - before
+        worked = float(self._clock.network.accounts[account]) - before
         times.free = self._free_at[iteration, rank] = self._env.now
         times.sent = min(begin + worked, times.free)
 

@@ -6,8 +6,8 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,15 +24,15 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
+from simshuffle.sim.background import send
 from simshuffle.sim.checkpoints import Killed
+from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
+from simshuffle.sim.links import LinkStatistics, Peaks
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
 from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Flags, Floats
-
-if TYPE_CHECKING:
-    from simshuffle.network.fluid import FluidNetwork
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,21 @@ STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
 
 
+@dataclass(frozen=True)
+class Running:
+    """An epoch that has begun."""
+
+    plan: EpochPlan
+    thinning: Thinning
+    epoch: Epoch
+    staged: Staged
+    watch: ServerWatch | None
+    begin: float  # s of simulated time
+
+
 class Machine:
-    """A cluster with its network and its clock; arguments as of `Simulation`."""
+    """A cluster with its network and its clock; arguments as of `Simulation`. Where several jobs
+    share it, ``links`` tell what they carried."""
 
     def __init__(
         self,
@@ -82,12 +95,19 @@ class Machine:
         recorder: Recorder | None = None,
         struck: list[dict[str, Any]] | None = None,
         begin: float = 0.0,
+        on: tuple[Resources, NetworkClock] | None = None,
+        links: LinkStatistics | None = None,
     ) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, struck, begin)
+        self.scenario = scenario
+        self._simulation = Simulation(scenario, recorder, struck, begin, on)
         clock = self._simulation.clock
         self._env, self._begin = clock.env, begin
-        self._links = LinkStatistics(self._simulation.resources, clock.network, begin)
+        several = None if scenario.background is None else Peaks(clock)
+        resources = self._simulation.resources
+        self._links = links or LinkStatistics(resources, clock.network, several, since=begin)
         self._stage: Staged | None = None
+        if on is None:
+            send(scenario, self._simulation.resources, clock)
 
     @property
     def hosts(self) -> list[str]:
@@ -118,39 +138,55 @@ class Machine:
         """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s) if it is
         not over by then; the machine is of no use afterwards. ``first`` of its iterations were done
         before, and are not in the plan."""
-        env, recorder = self._env, self._simulation.recorder
         if self._simulation.checkpoints is not None:
             self._simulation.checkpoints.first = first
+        running, env = self.begin(plan, loaders, thinning, nbytes, progress), self._env
+        process = env.process(running.epoch.run())
+        with without_cycle_collection():
+            if until == math.inf:
+                env.run(until=process)
+            elif until > env.now:
+                env.run(until=process | env.timeout(until - env.now))
+        if not process.triggered:
+            running.epoch.break_off()
+        return replace(self.end(running), over=process.triggered)
+
+    def begin(
+        self,
+        plan: EpochPlan,
+        loaders: Loaders,
+        thinning: Thinning,
+        nbytes: Floats,
+        progress: Callable[[int], None],
+    ) -> Running:
+        """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
+        recorder = self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         told = progress if watch is None else watch.telling(progress)
         epoch = Epoch(self._simulation, plan, loaders, nbytes, told, thinning)
-        begin = env.now
+        self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
             recorder.begin(begin)
-        process = env.process(epoch.run())
-        with without_cycle_collection():
-            if until == math.inf:
-                env.run(until=process)
-            elif until > begin:
-                env.run(until=process | env.timeout(until - begin))
-        over = process.triggered
-        if not over:
-            epoch.break_off()
-        if epoch.done < epoch.planned:
-            plan = remaining.until(plan, epoch.done, loaders.asked)
+        return Running(plan, thinning, epoch, staged, watch, begin)
+
+    def end(self, running: Running) -> SimulatedEpoch:
+        """The epoch that has just run, as far as it did."""
+        recorder, now = self._simulation.recorder, self._env.now
         if recorder is not None:
-            recorder.end(env.now)
+            recorder.end(now)
+        plan, epoch = running.plan, running.epoch
+        if epoch.done < epoch.planned:
+            plan = remaining.until(plan, epoch.done, epoch.loaders.asked)
         return SimulatedEpoch(
             rows=epoch.rows(),
-            links=self._links.close_epoch(plan.epoch, env.now),
-            sources=_sources(self.scenario, plan, thinning, epoch, staged),
-            begin=begin,
-            end=env.now,
+            links=self._links.close_epoch(plan.epoch, now),
+            sources=_sources(self.scenario, plan, running.thinning, epoch, running.staged),
+            begin=running.begin,
+            end=now,
             measured_spread=epoch.measured_spread,
-            served=None if watch is None else watch.served(),
+            served=None if running.watch is None else running.watch.served(),
             killed=epoch.killed,
-            over=over,
             done=epoch.done,
             saved=epoch.saved,
         )
@@ -211,6 +247,24 @@ class SimulatedEpoch:
             sources[column] = pd.Categorical(sources[column])
         said = {} if self.killed is None else {"killed": [self.killed.plain()]}
         return Timeline(phase_table(run, self.rows), links, sources, said)
+
+
+def with_loaders(
+    machine: Machine, plans: Iterator[EpochPlan]
+) -> Iterator[tuple[EpochPlan, Loaders]]:
+    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
+    if not machine.scenario.workload.loader.across_epochs:
+        # which holds none of them
+        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
+        return
+    plan = next(plans)
+    loaders = machine.loaders(plan)
+    for following in plans:
+        ahead = machine.loaders(following)
+        loaders.followed_by(ahead)
+        yield plan, loaders
+        plan, loaders = following, ahead
+    yield plan, loaders
 
 
 @contextmanager
@@ -297,46 +351,3 @@ def _charge(
     if scenario.workload.staging.source == "object_store":
         asked, nbytes = asked + staged.read_requests, nbytes + staged.nbytes
     return store.charge(asked, nbytes)
-
-
-class LinkStatistics:
-    """Per-epoch differences of the network's link counters."""
-
-    def __init__(self, resources: Resources, network: FluidNetwork, begin: float = 0.0) -> None:
-        self._resources, self._network = resources, network
-        self._before = network.links.copy()
-        self._since = begin
-
-    def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """What every link carried since the last call, as the links table of the epoch without
-        the name of the run; ``now`` in s."""
-        network, table = self._network, self._resources.links
-        network.settle()
-        after = network.links
-        work = after["work"] - self._before["work"]
-        used = np.flatnonzero(work > 0)
-        elapsed = max(now - self._since, np.finfo(float).tiny)
-        carried = pd.DataFrame(
-            {
-                "epoch": np.full(len(used), epoch, np.int16),
-                "link": np.array(table.names, object)[used],
-                "tier": _of_kinds(table.tiers, used),
-                "capacity": table.capacity[used],
-                "unit": _of_kinds(table.units, used),
-                "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
-                "mean_utilisation": work[used] / table.capacity[used] / elapsed,
-                "peak_utilisation": after["peak"][used],
-                "busy_s": (after["busy"] - self._before["busy"])[used],
-            }
-        )
-        network.restart_peaks()
-        self._before = after.copy()
-        self._since = now
-        return carried
-
-
-def _of_kinds(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """The names of the links ``used``; made of them, not of codes, pandas would copy all of them
-    into strings of Arrow."""
-    kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
-    return pd.Categorical.from_codes(codes, pd.Index(kinds))

@@ -8,6 +8,7 @@ from typing import Any
 from simshuffle.errors import Problem, ScenarioError, refuse
 from simshuffle.plan.effort import WORTH_LEAVING_OUT, Thinning, check_size, first_window, thinned
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.jobs import settled
 from simshuffle.results.timeline import (
     Timeline,
     WindowRow,
@@ -15,11 +16,10 @@ from simshuffle.results.timeline import (
     seconds_by_iteration,
     seconds_in,
 )
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
+from simshuffle.scenario.scenario import Scenario, refuse_jobs
+from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter, with_loaders
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.recovery import with_losses
-from simshuffle.sim.simulation import Loaders
 from simshuffle.sim.steady import Seen, Window, window_of
 from simshuffle.spec.arrays import Floats
 
@@ -180,11 +180,13 @@ def simulate_epochs(
         The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: there are too many packets; or epochs are left out whose loaders read ahead
-            for the next one (``loader.across_epochs``).
+        ScenarioError: it has jobs; there are too many packets; or epochs are left out whose loaders
+            read ahead for the next one (``loader.across_epochs``).
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
+    refuse_jobs(scenario)
+    scenario = settled(scenario)
     if first_epoch > 1 and scenario.workload.loader.across_epochs:
         rule = f"must be false where epoch {first_epoch} is simulated alone"
         problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")
@@ -206,7 +208,7 @@ def simulate_epochs(
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     done = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
-    for plan, loaders in _with_loaders(machine, plans):
+    for plan, loaders in with_loaders(machine, plans):
         report = reporter(progress, done, total)
         done += plan.iterations
         window = WindowRow(plan.iterations, whole_because=because)
@@ -217,21 +219,3 @@ def simulate_epochs(
         del simulated
         if killed is not None:
             return
-
-
-def _with_loaders(
-    machine: Machine, plans: Iterator[EpochPlan]
-) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
-    if not machine.scenario.workload.loader.across_epochs:
-        # which holds none of them
-        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
-        return
-    plan = next(plans)
-    loaders = machine.loaders(plan)
-    for following in plans:
-        ahead = machine.loaders(following)
-        loaders.followed_by(ahead)
-        yield plan, loaders
-        plan, loaders = following, ahead
-    yield plan, loaders
