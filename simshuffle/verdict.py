@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
 from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
+from simshuffle.plan.checkpoint_findings import checkpoint_facts, checkpoint_sentence
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.findings import (
     exchange_nbytes,
@@ -69,7 +70,8 @@ def verdict(scenario: Scenario, run: str) -> Row:
     resource, and ``epoch_s``, a lower bound. ``warnings`` have key, rule, value and remedy.
     ``offers`` are strategies to compare this one with; ``holds`` is the kind of its own, if hosts
     hold samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of 10 runs,
-    as the ``simulation_timed`` ones on this machine say."""
+    as the ``simulation_timed`` ones on this machine say. With checkpoints ``checkpoint`` are the
+    `simshuffle.plan.checkpoint_findings.checkpoint_facts`."""
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
     calibration = calibrations().get(work.kind, Calibration())
     where, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
@@ -86,6 +88,11 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "exchange_s": bound.exchange.seconds / bound.iterations,
         "exchange": _exchange(scenario, bound),
         "importance_s": bound.importance,
+        **(
+            {}
+            if scenario.workload.checkpoint is None
+            else {"checkpoint": checkpoint_facts(scenario)}
+        ),
         "resources_s": dict(bound.resources),
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
@@ -148,6 +155,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     exchanging = [row for row in rows if row["exchange"]]
     if exchanging:
         parts.append(_exchange_table(exchanging))
+    parts += _sentences(rows, "Checkpoints: ", _checkpoints)
     parts.append(_needs_table(rows))
     held = {row["holds"] for row in rows}
 
@@ -231,6 +239,10 @@ def _compute(row: Row) -> list[str]:
         if (seconds := row["compute"][f"{name}_s"])
     ]
     return [", ".join(parts)] if parts else []
+
+
+def _checkpoints(row: Row) -> list[str]:
+    return [checkpoint_sentence(row["checkpoint"])] if "checkpoint" in row else []
 
 
 def _rests_on(row: Row) -> list[str]:

@@ -334,7 +334,8 @@ def expected_iterations(scenario: Scenario) -> float:
     with one those of the first window, if that is worth it and likely to do."""
     workload, epochs = scenario.workload, scenario.epochs
     whole, first = workload.iterations(scenario.world_size), first_window(scenario)
-    never = workload.loader.across_epochs or workload.exchange.whole_because
+    never = workload.loader.across_epochs or workload.checkpoint is not None
+    never = never or bool(workload.exchange.whole_because)
     if scenario.time_tolerance == 0 or never or first >= WORTH_LEAVING_OUT * whole:
         return whole
     computing = compute_seconds(scenario)

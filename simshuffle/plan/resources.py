@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
+DETOUR = 6
+"""Links by which a way round failed cables may be longer than the longest way else."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Resources:
     Args:
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
+        every_cable: whether all cables are links, as where messages may go round some of them.
+        writes: whether anything is written to the file system.
 
     Attributes:
         host_of: (M,) number of each rank's host.
@@ -67,7 +71,15 @@ class Resources:
             message can cross are left out, where routes are known that well.
     """
 
-    def __init__(self, cluster: Cluster, world_size: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        world_size: int,
+        rng: np.random.Generator,
+        *,
+        every_cable: bool = False,
+        writes: bool = False,
+    ) -> None:
         wires = wiring(cluster)
         self.cluster = cluster
         self.world_size = world_size
@@ -91,8 +103,11 @@ class Resources:
         servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
-        self.links = self._number_links()
-        self.width = self.forwarding.diameter + 2
+        # the link of what is written, if the servers write at another speed than they read
+        self.pfs_write: int | None = None
+        self.links = self._number_links(every_cable, writes)
+        more = 2 + (self.pfs_write is not None) + every_cable * DETOUR
+        self.width = self.forwarding.diameter + more
 
     @cached_property
     def places(self) -> Places:
@@ -116,11 +131,11 @@ class Resources:
         network.advance(math.inf)
         return network.close_group(group)[1]
 
-    def _number_links(self) -> LinkTable:
+    def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
         cluster, host = self.cluster, self.cluster.host
         every = self.forwarding.links
-        ports = np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
-        self.cables = cables = self.forwarding.crossed(ports)
+        crossed = self.forwarding.crossed(self.every_port)
+        self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
         self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
         self._place[cables] = np.arange(len(cables))
         names, tiers = every.named(cables), every.tiers_of(cables)
@@ -167,8 +182,9 @@ class Resources:
             self.store_bandwidth = add_shared("object_store.bandwidth", "B", shared)
             self.store_requests = add_shared("object_store.requests", "ops", rate)
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
-        latency = np.zeros(len(names))
-        latency[: len(cables)] = every.latency[cables]
+        if writes and pfs.free_write_bandwidth != pfs.free_bandwidth:
+            self.pfs_write = add_shared("pfs.write", "B", pfs.free_write_bandwidth)
+        latency = np.append(every.latency[cables], np.zeros(len(names) - len(cables)))
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         cable = np.arange(len(names)) < len(cables)
@@ -198,6 +214,16 @@ class Resources:
         """Routes between ports, over links of this machine, and the latency of these links."""
         routes = self.forwarding.routes(src, dst)
         return self._place[routes], self.forwarding.latencies(routes)
+
+    def numbers_of(self, cables: Ints) -> Ints32:
+        """(n,) the numbers of links of the network, padded with -1, among those of this run; -1
+        where it does not use them."""
+        return self._place[cables]
+
+    @property
+    def every_port(self) -> Ints32:
+        """The ports of the hosts with ranks, and of the file system, ascending."""
+        return np.unique(np.append(self._endpoint, self._pfs_endpoint)).astype(np.int32)
 
     @cached_property
     def rails(self) -> Ints32:
@@ -265,16 +291,37 @@ class Resources:
     def pfs_read(self) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
         links on them, (M,) s."""
+        servers, ports = self._pfs_ports()
+        return self._pfs_routes([self.pfs_bandwidth], *self._routes(servers, ports))
+
+    def pfs_written(self) -> tuple[Ints32, Floats]:
+        """The same of what every rank writes to the PFS, over cables the other way. It shares the
+        servers' bandwidth with reads, unless they write faster than they read."""
+        servers, ports = self._pfs_ports()
+        shared = [self.pfs_bandwidth]
+        if self.pfs_write is not None:
+            capacity = self.links.capacity
+            faster = capacity[self.pfs_write] > capacity[self.pfs_bandwidth]
+            shared = [self.pfs_write] if faster else [self.pfs_write, *shared]
+        return self._pfs_routes(shared, *self._routes(ports, servers))
+
+    def _pfs_ports(self) -> tuple[Ints32, Ints32]:
+        """(M,) each rank's port of the servers, and its own."""
         ranks = np.arange(self.world_size)
-        port = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
-        routes, latency = self._routes(port, self._endpoint[self.host_of, self.rail_of])
+        servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
+        return servers, self._endpoint[self.host_of, self.rail_of]
+
+    def _pfs_routes(
+        self, shared: list[int], cables: Ints32, latency: Floats
+    ) -> tuple[Ints32, Floats]:
+        """Those of all ranks: what all share, the client of a host, the cables."""
         out = np.full((self.world_size, self.width), -1, np.int32)
-        out[:, 0] = self.pfs_bandwidth
-        first = 1
+        first = len(shared)
+        out[:, :first] = shared
         if self.pfs_client is not None:
-            out[:, 1] = self.pfs_client[self.host_of]
-            first = 2
-        out[:, first : first + routes.shape[1]] = routes
+            out[:, first] = self.pfs_client[self.host_of]
+            first += 1
+        out[:, first : first + cables.shape[1]] = cables
         return out, latency
 
     def store_read(self) -> Ints32:

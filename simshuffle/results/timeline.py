@@ -29,6 +29,7 @@ PHASES = (
     "wait_group",  # it waits for the batches of its model-parallel group
     "bubble",  # it has nothing to compute yet, in a pipeline
     "group_communication",  # its group sends what the passes need
+    "checkpoint",  # the training loop waits until its state is saved, or copied to be saved
     # messages in flight while the loop does something else: overlaps the phases above
     "exchange_hidden",
     # gradients in flight before the last rank has computed all of its own: the same
@@ -147,6 +148,8 @@ class Timeline:
     phases: pd.DataFrame
     links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
+    # what ended the job before its last epoch did, as plain values; None if nothing did
+    killed: dict[str, Any] | None = None
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
@@ -155,6 +158,7 @@ def concatenate(timelines: list[Timeline]) -> Timeline:
         stacked([of.phases for of in timelines]),
         stacked([of.links for of in timelines]),
         stacked([of.sources for of in timelines]),
+        next((of.killed for of in timelines if of.killed is not None), None),
     )
 
 

@@ -120,7 +120,7 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
     # an epoch of thousands of ranks has a million rows: half as wide where all places fit
     step = step.astype(np.int32 if steps * ranks * len(names) < 2**31 else np.int64)
     label = _label_of_phase(labels)
-    exchange = label[PHASES.index("exchange")]
+    exchange, saving = (label[PHASES.index(name)] for name in ("exchange", "checkpoint"))
     place = step * ranks + rank
     reduced = np.full(steps * ranks, np.inf)
     at = phase == PHASES.index("allreduce")
@@ -136,12 +136,17 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
         return seconds.reshape(steps, ranks, len(names))
 
     own = total(~later & ~idle & (label[phase] >= 0))
-    # a rank that is late when a step begins is so by the exchange after the allreduce before it
+    # a rank that is late when a step begins is so by the checkpoint and the exchange after the
+    # allreduce before it
     ended = np.full(steps * ranks, -np.inf)
     exclusive = label[phase] >= 0
     np.maximum.at(ended, place[exclusive], end[exclusive])
     ended = ended.reshape(steps, ranks)[1:-1]
-    own[2:, :, exchange] += ended - ended.min(axis=1, keepdims=True)
+    late = ended - ended.min(axis=1, keepdims=True)
+    saved = total(label[phase] == saving)[1:-1, :, saving] if saving >= 0 else np.zeros(late.shape)
+    saved = np.minimum(saved - saved.min(axis=1, keepdims=True), late)
+    own[2:, :, exchange] += late - saved
+    own[2:, :, max(saving, 0)] += saved
     waited = total(~later & idle)
     last = waited.sum(axis=2).argmin(axis=1)
     excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)

@@ -18,6 +18,7 @@ from simshuffle.reliability import Failures
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
+from simshuffle.scenario.faults import Fault, host_names
 from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.reading import by_content, files, resolve
 from simshuffle.scenario.recovery import Recovery, recovery_problems
@@ -55,6 +56,8 @@ class Scenario(Spec):
         seed: of all that is drawn.
         workload: what every rank does.
         network: how cables are shared.
+        faults: what is slow, or fails, at a time in the run; 'cluster.faults' has what is so for
+            ever.
         time_tolerance: 0 simulates every iteration; with '1 %' a part of each epoch stands for the
             rest where it may.
         sweep: lists of values by dotted key; every combination is a run, and the last key varies
@@ -74,6 +77,7 @@ class Scenario(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
     workload: Workload
     network: Network = Fluid()
+    faults: list[Fault] | None = None
     time_tolerance: Share = 0.0
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
@@ -176,6 +180,12 @@ class Scenario(Spec):
     def to_yaml(self) -> str:
         """The resolved scenario as YAML that `load_scenario` reads back to an equal one."""
         return _written(self.to_dict())
+
+    @property
+    def lost_hosts(self) -> list[Fault]:
+        """The faults of whole hosts that have failed."""
+        failed = [fault for fault in self.faults or () if fault.rate == 0 and fault.every is None]
+        return [fault for fault in failed if fault.what in host_names(self.cluster)]
 
     @property
     def step_times(self) -> StepTimes:

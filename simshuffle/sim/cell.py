@@ -123,10 +123,11 @@ class RunCell(NetworkCell):
         self._hold_little()
         tables = _Tables(self.timeline) if self.with_tables else None
         reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
-        held, slow = 0.0, SlowCables(scenario.cluster)
+        held, slow, killed = 0.0, SlowCables(scenario.cluster), None
         for timeline in simulate_epochs(scenario, NAMELESS, tell):
             _give_back()  # before tables are made of it
             slow.carried(timeline.links)
+            killed = timeline.killed
             seconds = report.phase_seconds(timeline)
             groups = in_groups(scenario, seconds)
             held = max(held, float(timeline.sources["nbytes_cached"].max()))
@@ -140,7 +141,12 @@ class RunCell(NetworkCell):
         values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
         about = {
             "label": scenario.label(),
-            "facts": {**facts(scenario, held), **groups, **slow.facts()},
+            "facts": {
+                **facts(scenario, held),
+                **groups,
+                **slow.facts(),
+                **({} if killed is None else {"killed": killed}),
+            },
         }
         outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
         _give_back()  # the machine is gone only now

@@ -25,8 +25,9 @@ from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.results.timeline import hidden_rows, phase_rows
 from simshuffle.scenario.host_work import barrier_seconds
+from simshuffle.sim.checkpoints import Checkpoints, Killed
 from simshuffle.sim.clock import Barrier, Steps, let_go, succeed_after
-from simshuffle.sim.recorder import FINAL, MEASURING, PhaseLog, Times
+from simshuffle.sim.recorder import FINAL, MEASURING, SAVING, PhaseLog, Times
 from simshuffle.sim.served import RestOfPass
 from simshuffle.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Floats
@@ -190,11 +191,17 @@ class Epoch:
         self._gathering = Barrier(self._env, world_size, self._gather)
         self.exchange = _exchange(simulation, plan, nbytes, thinning)
         jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
+        self._slower = simulation.slower
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
         self._finish = Barrier(self._env, world_size, let_go)
         self._iterations_done = 0
         self._log = PhaseLog(MEASURING, world_size)
-        self._iterations = PhaseLog(self._gradients.parts, world_size)
+        self._checkpoints = simulation.checkpoints
+        parts = {**self._gradients.parts, **(SAVING if self._checkpoints is not None else {})}
+        self._iterations = PhaseLog(parts, world_size)
+        self._current = [Times(0.0)] * world_size  # of the iteration in which each rank is
+        self.done = plan.iterations  # perhaps fewer if the job was killed
+        self.killed: Killed | None = None
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
         # and when they were there
@@ -205,25 +212,39 @@ class Epoch:
     def run(self) -> Steps:
         """The epoch as a process: starts all ranks and ends when the last one does."""
         ranks = range(self._world_size)
-        yield self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
+        through = self._env.all_of([self._env.process(self._rank(rank)) for rank in ranks])
+        if self._checkpoints is None:
+            yield through
+        else:
+            yield through | self._checkpoints.kill
+            self.killed = self._checkpoints.killed
+            if self.killed is not None:
+                self.done = self.killed.iteration
+                for rank in ranks:  # none has come through this save
+                    self._iterations.cut(rank, self._current[rank], self._env.now)
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
         """Phase rows of the epoch that is over, see `simshuffle.results.timeline.phase_rows`."""
         plan, epoch = self._plan, self._plan.epoch
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
-        nbytes = {"read": plan.training.nbytes, "reduced": self._gradient_size}
+        nbytes: dict[str, Any] = {"read": plan.training.nbytes[: self.done]}
+        nbytes["reduced"] = self._gradient_size
         if self.exchange is not None:
-            nbytes["sent"] = self.exchange.costs.sent
+            nbytes["sent"] = self.exchange.costs.sent[: self.done]
+        if self._checkpoints is not None:
+            nbytes["saved"] = np.array(self._checkpoints.nbytes)
         rows = [
             self._log.rows(epoch, {"measured": measured}, final=True),
             self._iterations.rows(epoch, nbytes),
-            self._final.rows(epoch, final=True),
         ]
+        if self.killed is None:
+            rows.append(self._final.rows(epoch, final=True))
         if self.exchange is not None:
             until = np.minimum(self._delivered_at, self._awaited_from)
             hidden = np.stack([self._free_at, np.maximum(until, self._free_at)], axis=-1)
-            nothing = np.zeros((*self._free_at.shape, 1))
+            hidden = hidden[: self.done]
+            nothing = np.zeros((*hidden.shape[:-1], 1))
             rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
         rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
@@ -241,7 +262,7 @@ class Epoch:
         loaders.begin(rank)
         pending = -1  # iteration whose messages have not been waited for
         for iteration in range(self._plan.iterations):
-            times = Times(begin=env.now)
+            times = self._current[rank] = Times(begin=env.now)
             read_at = yield from loaders.next_batch(rank)
             times.loaded = env.now
             times.read = min(max(read_at, times.begin), times.loaded)
@@ -258,11 +279,19 @@ class Epoch:
                 if not exchange.schedule.overlap:
                     yield from self._finish_exchange(exchange, rank, iteration, times)
                     pending = -1
+            if self._checkpoints is not None:
+                yield from self._save(self._checkpoints, rank, iteration, times)
             self._iterations.add(rank, times)
             if rank == 0:
                 self._iterations_done += 1
                 self._progress(self._iterations_done)
         yield from self._wind_up(rank, pending)
+
+    def _save(self, checkpoints: Checkpoints, rank: int, iteration: int, times: Times) -> Steps:
+        """What the loop waits for of a checkpoint, if one is due."""
+        if checkpoints.due(self._plan.epoch, iteration):
+            yield from checkpoints.save(rank)
+        times.saved = self._env.now
 
     def _measure_importance(self, rank: int) -> Steps:
         """The inference pass, if importance is measured; the gathering of what pairing needs."""
@@ -273,7 +302,7 @@ class Epoch:
             loaders.begin(rank)
             for batch, seconds in enumerate(measuring.seconds[rank]):
                 yield from loaders.next_batch(rank)
-                yield env.timeout(seconds)
+                yield env.timeout(seconds if self._slower is None else seconds * self._slower[rank])
                 measuring.rest.note(rank, batch)
             rest = measuring.rest.passes(rank)
             if rest is not None:

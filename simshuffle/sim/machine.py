@@ -21,6 +21,7 @@ from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
+from simshuffle.sim.checkpoints import Killed
 from simshuffle.sim.epoch import Epoch
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
@@ -66,10 +67,15 @@ STAGED = 0.1
 
 
 class Machine:
-    """A cluster with its network and its clock, for a scenario without sweep."""
+    """A cluster with its network and its clock; arguments as of `Simulation`."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None = None) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder)
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None = None,
+        struck: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, struck)
         clock = self._simulation.clock
         self._env = clock.env
         self._links = LinkStatistics(self._simulation.resources, clock.network)
@@ -103,11 +109,12 @@ class Machine:
         return SimulatedEpoch(
             rows=epoch.rows(),
             links=self._links.close_epoch(plan.epoch, env.now),
-            sources=_sources(self.scenario, plan, thinning, epoch, staged),
+            sources=_sources(self.scenario, plan, _until(thinning, plan, epoch), epoch, staged),
             begin=begin,
             end=env.now,
             measured_spread=epoch.measured_spread,
             served=None if watch is None else watch.served(),
+            killed=epoch.killed,
         )
 
     def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
@@ -146,6 +153,7 @@ class SimulatedEpoch:
     end: float
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
     served: Served | None = None  # what the servers did, if iterations were left out
+    killed: Killed | None = None  # by what the job was ended in it, if it was
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables, which use up the rows; ``earlier`` s before it belong to no epoch."""
@@ -160,7 +168,8 @@ class SimulatedEpoch:
         sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
         for column in ("run", "strategy", "whole_because"):
             sources[column] = pd.Categorical(sources[column])
-        return Timeline(phase_table(run, self.rows), links, sources)
+        killed = None if self.killed is None else self.killed.plain()
+        return Timeline(phase_table(run, self.rows), links, sources, killed)
 
 
 @contextmanager
@@ -183,6 +192,15 @@ def reporter(
     if progress is None:
         return lambda _: None
     return lambda done: progress((before + done) / total)
+
+
+def _until(thinning: Thinning, plan: EpochPlan, epoch: Epoch) -> Thinning:
+    """As if iterations after the end of a job had been left out of the plan."""
+    if epoch.killed is None:
+        return thinning
+    lost, samples = plan.iterations - epoch.done, thinning.scenario.workload.dataset.num_samples
+    share = epoch.done / plan.iterations
+    return Thinning(thinning.scenario, -lost, share, round(share * samples))
 
 
 def _sources(

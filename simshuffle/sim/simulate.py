@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.plan.effort import WORTH_LEAVING_OUT, Thinning, check_size, first_window, thinned
@@ -26,6 +27,8 @@ NOT_ALIKE = "they keep changing in the course of the epoch"
 TOO_DIFFERENT = "they vary too much for a few to stand for all"
 IMPORTANCE_UNKNOWN = "the time to measure importance varies too much between ranks"
 LATE = "a rare late batch could be missed"
+FAULTS = "faults come at their times"
+CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 """Why all iterations are simulated, after 'All iterations were simulated, because'."""
 
 
@@ -33,8 +36,12 @@ def why_whole(scenario: Scenario) -> str:
     """Why no epoch of a scenario can do with fewer iterations; '' if it may, or need not."""
     if scenario.time_tolerance == 0:
         return ""
+    if scenario.workload.checkpoint is not None:
+        return CHECKPOINTS
     if scenario.workload.loader.across_epochs:
         return "loaders go on into the next epoch"
+    if scenario.faults:
+        return FAULTS
     return scenario.workload.exchange.whole_because
 
 
@@ -155,6 +162,7 @@ def simulate_epochs(
     progress: Progress | None = None,
     first_epoch: int = 1,
     recorder: Recorder | None = None,
+    struck: list[dict[str, Any]] | None = None,
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario, one after the other.
 
@@ -165,6 +173,7 @@ def simulate_epochs(
         first_epoch: the epochs before it are planned only, so those from it on are as if all had
             been simulated.
         recorder: whose ``record`` is of the epoch yielded last. It changes no phase.
+        struck: to which a row is added for every fault of the scenario that has begun.
 
     Yields:
         The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
@@ -184,7 +193,7 @@ def simulate_epochs(
     if scenario.time_tolerance > 0 and not because:
         yield from windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes = Machine(scenario, recorder), sample_nbytes(scenario)
+    machine, nbytes = Machine(scenario, recorder, struck), sample_nbytes(scenario)
     whole = Thinning(scenario)
     epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
@@ -196,8 +205,11 @@ def simulate_epochs(
         window = WindowRow(plan.iterations, whole_because=because)
         simulated = machine.epoch(plan, loaders, whole, nbytes, report)
         del plan, loaders, report  # the tables need their room, and then the next epoch
+        killed = simulated.killed
         yield simulated.timeline(name, window)
         del simulated
+        if killed is not None:
+            return
 
 
 def _with_loaders(

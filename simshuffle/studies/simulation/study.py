@@ -221,6 +221,8 @@ def _as_json(result: Result) -> Any:
         for row in rows(result.tables["epochs"])
     ]
     kept = {name: result.meta[name] for name in ("intervals",) if name in result.meta}
+    ended = {run: of["killed"] for run, of in result.meta["runs"].items() if "killed" in of}
+    kept |= {"killed": ended} if ended else {}
     return {
         "epochs": epochs,
         **{name: rows(table) for name, table in result.derived.items()},
