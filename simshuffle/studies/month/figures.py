@@ -1,5 +1,5 @@
 """The figure of a month, from tables alone: goodput over the period of checkpoints, and what the
-days are spent on."""
+days are spent on beside training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def month_chart(tables: Tables) -> Chart:
     panels = [_over_periods(tables["periods"]), _of_days(tables["parts"], runs)]
     caption = (
         "Goodput over the training between two checkpoints, the band 90 % of the seeds; and what"
-        " the days are spent on."
+        " the days are spent on beside training."
     )
     return Chart(panels, 2.3 + 0.28 * len(runs), looks | points | shares, caption)
 
@@ -58,7 +58,8 @@ def _over_periods(periods: pd.DataFrame) -> Panel:
 
 
 def _of_days(parts: pd.DataFrame, runs: list[str]) -> Panel:
-    rows = parts[parts["share"] > 0]
+    rows = parts[(parts["share"] > 0) & (parts["part"] != MEANINGS["training"])]
     rows = rows.assign(percent=100 * rows["share"], look=rows["part"])
     rows = stacked(rows.assign(y=rows["run"].map(runs.index)), "run", "percent", ("x", "x2"))
-    return Panel([Mark("bar", rows)], Axis("share of all days (%)", low=0.0), in_rows(runs))
+    x = Axis("share of all days that is no training (%)", low=0.0)
+    return Panel([Mark("bar", rows)], x, in_rows(runs))

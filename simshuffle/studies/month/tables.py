@@ -9,6 +9,17 @@ from simshuffle.reliability.goodput import CATEGORIES
 from simshuffle.reliability.hosts import PHASES
 from simshuffle.study.schema import Schema, amount, count, share, text
 
+LONG = 120.0  # s from which on a time is told in minutes, and so on
+
+
+def in_words(seconds: float) -> str:
+    """A time for people: '42 s', '12 min', '5.2 h', '3.1 d'."""
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= max(LONG, 2 * size):
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 MEANINGS = {
     "training": "training that counts",
     "slower": "slower by fewer hosts",
@@ -73,17 +84,26 @@ INPUTS = Schema(
         "hosts": count("that the ranks fill"),
         "spares": count("hosts beside them"),
         "policy": text("what is done when a host fails"),
-        "between_s": amount("s between two failures of the job's hosts", empty=True),
-        "period_s": amount("s of training between two checkpoints"),
-        "save_s": amount("s from the begin of a save until no failure can undo it"),
-        "stall_s": amount("s that training stands at each save"),
+        "between_s": amount(
+            "s between two failures of the job's hosts; empty where none fails",
+            empty=True,
+            head="between failures",
+            look=in_words,
+        ),
+        "period_s": amount("s of training between two checkpoints", head="period", look=in_words),
+        "save_s": amount(
+            "s from the begin of a save until no failure can undo it", head="save", look=in_words
+        ),
+        "stall_s": amount("s that training stands at each save", head="stall", look=in_words),
         "detect_s": amount("s until a failure is noticed"),
         "restart_s": amount("s to start all processes"),
-        "restore_s": amount("s to read the last checkpoint"),
-        "reread_s": amount("s for a new host to read its shard"),
+        "restore_s": amount("s to read the last checkpoint", head="restore", look=in_words),
+        "reread_s": amount("s for a new host to read its shard", head="shard again", look=in_words),
         "first_s": amount("s of the first epoch and the staging before it"),
-        "steady_s": amount("s of the epoch that repeats"),
-        "reads_share": share("of the epoch that repeats, waiting for samples"),
+        "steady_s": amount("s of the epoch that repeats", head="epoch", look=in_words),
+        "reads_share": share(
+            "of the epoch that repeats, waiting for samples", head="waits for samples", look=".1%"
+        ),
         "simulated": count("epochs that were simulated until two agreed"),
     },
     key=("run",),

@@ -7,26 +7,21 @@ from typing import Any
 
 from simshuffle.studies.month.tables import (
     CAUSES,
+    INPUTS,
     MEANINGS,
     PARTS,
     PERIODS,
     WHICH,
+    in_words,
 )
 from simshuffle.study.study import Result
 
 HAIR = 0.001
 """Shares of useful time that differ by less than this are equal."""
+FEW_WAITS = 0.05
+"""The share of an epoch from which on waiting for samples is worth a word."""
 NEAR = 0.1
 """Periods that differ by less than this share agree."""
-LONG = 120.0  # s from which on a time is told in minutes, and so on
-
-
-def in_words(seconds: float) -> str:
-    """A time for people: '42 s', '12 min', '5.2 h', '3.1 d'."""
-    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= (LONG if unit == "min" else 2 * size):
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def verdict(result: Result) -> Iterator[str]:
@@ -39,8 +34,10 @@ def verdict(result: Result) -> Iterator[str]:
     yield _period(result, run)
     inputs = result.tables["inputs"].to_dict("records")
     of = next(row for row in inputs if row["run"] == run)
+    waits = of["reads_share"]
+    reads = f", {waits:.0%} of it waiting for samples," if waits > FEW_WAITS else ""
     yield (
-        f"Rests on {own['seed'].nunique()} drawn months, an epoch of {in_words(of['steady_s'])}"
+        f"Rests on {own['seed'].nunique()} drawn months, an epoch of {in_words(of['steady_s'])}{reads}"
         f" simulated until it repeated (epoch {of['simulated']:.0f}), and closed forms of what a"
         f" save ({in_words(of['save_s'])}), a restore ({in_words(of['restore_s'])}) and a restart"
         f" ({in_words(of['restart_s'])}) take."
@@ -102,6 +99,9 @@ def parts_shown(result: Result) -> Iterator[Any]:
     columns = (*names, "which", "period_s", "goodput", "low", "high", "formula")
     title = "Training between two checkpoints"
     yield PERIODS.listing(periods, title, columns, names=len(names) + 1)
+    columns = ("run", "hosts", "between_s", "period_s", "save_s", "stall_s", "restore_s")
+    columns = (*columns, "reread_s", "steady_s", "reads_share")
+    yield INPUTS.listing(result.tables["inputs"], "What the months rest on", columns)
     causes = result.tables["causes"]
     if len(causes):
         columns = (*names, "cause", "interruptions", "days")
