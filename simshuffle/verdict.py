@@ -19,6 +19,7 @@ from simshuffle.plan.findings import (
 )
 from simshuffle.plan.holding import held_in, most_held, offers, staging_seconds
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
+from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.plan.wiring import routing
 from simshuffle.results.console import new_table
 from simshuffle.results.slow_cables import slow_cables_on_the_ways
@@ -91,6 +92,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "bottleneck": bound.bottleneck,
         "routing": routing(cluster).describe(),
         **on_the_ways(scenario),
+        **tier_gain(scenario),
         "storage_nbytes": most_held(scenario),
         "storage_on": {"ssd": "SSD"}.get(where, where),
         "capacity_nbytes": cluster.capacity(where),
@@ -114,7 +116,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "extrapolated": extrapolated(scenario),
         "warnings": [
             {"key": w.path, "rule": w.rule, "value": w.value, "remedy": w.remedy}
-            for w in warnings(scenario)
+            for w in [*warnings(scenario), *tier_warnings(scenario)]
         ],
     }
 
@@ -162,6 +164,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     parts += _sentences(rows, "Would not fit: ", lambda row: offered(row, False))
     parts += _sentences(rows, "Routing: ", lambda row: [row["routing"]])
     parts += _sentences(rows, "", _slow_cables)
+    parts += _sentences(rows, "", _tier)
     return parts + _sentences(rows, "Warning: ", _warnings, end="")
 
 
@@ -242,6 +245,11 @@ def _rests_on(row: Row) -> list[str]:
 def _slow_cables(row: Row) -> list[str]:
     about = row.get("slow_cables")
     return [] if about is None else [slow_cables_on_the_ways(about)]
+
+
+def _tier(row: Row) -> list[str]:
+    about = row.get("cache_tier")
+    return [] if about is None else [told(about)]
 
 
 def _warnings(row: Row) -> list[str]:

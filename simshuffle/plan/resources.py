@@ -9,6 +9,7 @@ core-seconds for cores; operations for the opening of files and for requests to 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,7 +93,8 @@ class Resources:
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
         self.links = self._number_links()
-        self.width = self.forwarding.diameter + 2
+        # the most devices before the cables of a read
+        self.width = self.forwarding.diameter + (2 if cluster.cache_tier is None else 3)
 
     @cached_property
     def places(self) -> Places:
@@ -167,12 +169,27 @@ class Resources:
             self.store_bandwidth = add_shared("object_store.bandwidth", "B", shared)
             self.store_requests = add_shared("object_store.requests", "ops", rate)
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
+        self._number_tier(add, add_shared)
         latency = np.zeros(len(names))
         latency[: len(cables)] = every.latency[cables]
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         cable = np.arange(len(names)) < len(cables)
         return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
+
+    def _number_tier(
+        self,
+        add: Callable[[int, str, str, float], Ints32],
+        add_shared: Callable[[str, str, float], int],
+    ) -> None:
+        tier = self.cluster.cache_tier
+        if tier is None:
+            return
+        curve = tier.host_bandwidth
+        own = UNBOUND if curve is None else curve(self.num_hosts)
+        self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
+        self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
+        self.tier_host = add(1, "cache_tier.host", "B", own)[:, 0]
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
@@ -262,34 +279,50 @@ class Resources:
             out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
-    def pfs_read(self) -> tuple[Ints32, Floats]:
+    def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
-        links on them, (M,) s."""
-        ranks = np.arange(self.world_size)
+        links on them, (M,) s; with ``stored`` by way of the cache tier."""
+        devices: list[Any] = [self.pfs_bandwidth]
+        if self.pfs_client is not None:
+            devices.append(self.pfs_client[self.host_of])
+        return self._from_servers([*devices, self.tier_bandwidth] if stored else devices)
+
+    def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
+        """The same from the cache tier, which stands beside the servers of the PFS; without
+        ``cables`` hosts reach it as an object store."""
+        devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
+        return self._from_servers(devices, cables)
+
+    def store_read(self, stored: bool = False) -> Ints32:
+        """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
+        cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
+        devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
+        devices += [self.tier_bandwidth] * stored
+        return self._from_servers(devices, cables=False)[0]
+
+    def _from_servers(self, devices: list[Any], cables: bool = True) -> tuple[Ints32, Floats]:
+        """Routes to every rank over ``devices``, each a link or (M,) links, and ``cables``."""
+        ranks, first = np.arange(self.world_size), len(devices)
+        out = np.full((self.world_size, self.width), -1, np.int32)
+        for place, link in enumerate(devices):
+            out[:, place] = link
+        if not cables:
+            return out[:, :first], np.zeros(self.world_size)
         port = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
         routes, latency = self._routes(port, self._endpoint[self.host_of, self.rail_of])
-        out = np.full((self.world_size, self.width), -1, np.int32)
-        out[:, 0] = self.pfs_bandwidth
-        first = 1
-        if self.pfs_client is not None:
-            out[:, 1] = self.pfs_client[self.host_of]
-            first = 2
         out[:, first : first + routes.shape[1]] = routes
         return out, latency
 
-    def store_read(self) -> Ints32:
-        """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
-        since the hosts reach it by a network of their own."""
-        shared = np.full(self.world_size, self.store_bandwidth, np.int32)
-        return np.stack([shared, self.store_host[self.host_of]], axis=1)
-
     @property
     def servers(self) -> list[int]:
-        """The links of the servers of file system and object store, which all ranks share."""
-        pfs = [self.pfs_bandwidth, self.pfs_open]
-        if self.cluster.object_store is None:
-            return pfs
-        return [*pfs, self.store_bandwidth, self.store_requests]
+        """The links of the servers of file system, object store and cache tier, which all ranks
+        share."""
+        found = [self.pfs_bandwidth, self.pfs_open]
+        if self.cluster.object_store is not None:
+            found += [self.store_bandwidth, self.store_requests]
+        if self.cluster.cache_tier is not None:
+            found += [self.tier_bandwidth, self.tier_open]
+        return found
 
 
 def places_on(machine: str, world_size: int) -> Places:

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
+from simshuffle.scenario.cache_tier import CacheTier
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
@@ -179,6 +180,13 @@ class Scenario(Spec):
     def hosts(self) -> int:
         """Hosts that the ranks fill."""
         return self.cluster.hosts_for(self.world_size)
+
+    @property
+    def used_tier(self) -> CacheTier | None:
+        """The cluster's cache tier, if samples are read through it; None where they come from the
+        hosts."""
+        behind = self.workload.source in {"pfs", "object_store"}
+        return self.cluster.cache_tier if behind else None
 
     @property
     def storage_per_host(self) -> float:
