@@ -9,7 +9,7 @@ core-seconds for cores; operations for the opening of files and for requests to 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OF_HOSTS = (
     *("_endpoint", "pcie_out", "pcie_in", "nvlink", "scale_up_out", "scale_up_in"),
-    *("memory", "ssd", "cores", "pfs_client", "store_host"),
+    *("memory", "ssd", "cores", "pfs_client", "store_host", "tier_host"),
 )
 """What `Resources` have a row of for each host: its ports, and links."""
 UNBOUND = 1e15
@@ -110,8 +110,9 @@ class Resources:
         # the link of what is written, if the servers write at another speed than they read
         self.pfs_write: int | None = None
         self.links = self._number_links(every_cable, writes)
-        more = 2 + (self.pfs_write is not None) + every_cable * DETOUR
-        self.width = self.forwarding.diameter + more
+        # the most devices before the cables of a read or a write
+        devices = 2 + (self.pfs_write is not None or cluster.cache_tier is not None)
+        self.width = self.forwarding.diameter + devices + every_cable * DETOUR
 
     @cached_property
     def places(self) -> Places:
@@ -188,11 +189,26 @@ class Resources:
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         if writes and pfs.free_write_bandwidth != pfs.free_bandwidth:
             self.pfs_write = add_shared("pfs.write", "B", pfs.free_write_bandwidth)
+        self._number_tier(add, add_shared)
         latency = np.append(every.latency[cables], np.zeros(len(names) - len(cables)))
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         cable = np.arange(len(names)) < len(cables)
         return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
+
+    def _number_tier(
+        self,
+        add: Callable[[int, str, str, float], Ints32],
+        add_shared: Callable[[str, str, float], int],
+    ) -> None:
+        tier = self.cluster.cache_tier
+        if tier is None:
+            return
+        curve = tier.host_bandwidth
+        own = UNBOUND if curve is None else curve(self.num_hosts)
+        self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
+        self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
+        self.tier_host = add(1, "cache_tier.host", "B", own)[:, 0]
 
     def part(self, first: int, world_size: int, first_rank: int) -> Resources:
         """What a job of ``world_size`` ranks has of it, which fills its hosts from the one of
@@ -364,22 +380,40 @@ class Resources:
             out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
-    def pfs_read(self) -> tuple[Ints32, Floats]:
+    def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
-        links on them, (M,) s."""
-        servers, ports = self._pfs_ports()
-        return self._pfs_routes([self.pfs_bandwidth], *self._routes(servers, ports))
+        links on them, (M,) s; with ``stored`` by way of the cache tier."""
+        devices: list[Any] = [self.pfs_bandwidth, *self._clients]
+        return self._from_servers([*devices, self.tier_bandwidth] if stored else devices)
+
+    def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
+        """The same from the cache tier, which stands beside the servers of the PFS; without
+        ``cables`` hosts reach it as an object store."""
+        devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
+        return self._from_servers(devices, cables)
+
+    def store_read(self, stored: bool = False) -> Ints32:
+        """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
+        cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
+        devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
+        devices += [self.tier_bandwidth] * stored
+        return self._from_servers(devices, cables=False)[0]
 
     def pfs_written(self) -> tuple[Ints32, Floats]:
-        """The same of what every rank writes to the PFS, over cables the other way. It shares the
-        servers' bandwidth with reads, unless they write faster than they read."""
+        """The same as `pfs_read` of what every rank writes to the PFS, over cables the other way.
+        It shares the servers' bandwidth with reads, unless they write faster than they read."""
         servers, ports = self._pfs_ports()
         shared = [self.pfs_bandwidth]
         if self.pfs_write is not None:
             capacity = self.links.capacity
             faster = capacity[self.pfs_write] > capacity[self.pfs_bandwidth]
             shared = [self.pfs_write] if faster else [self.pfs_write, *shared]
-        return self._pfs_routes(shared, *self._routes(ports, servers))
+        return self._over([*shared, *self._clients], *self._routes(ports, servers))
+
+    @property
+    def _clients(self) -> list[Ints32]:
+        """(M,) the link by which the host of each reaches the PFS, if there are any."""
+        return [] if self.pfs_client is None else [self.pfs_client[self.host_of]]
 
     def _pfs_ports(self) -> tuple[Ints32, Ints32]:
         """(M,) each rank's port of the servers, and its own."""
@@ -387,32 +421,34 @@ class Resources:
         servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
         return servers, self._endpoint[self.host_of, self.rail_of]
 
-    def _pfs_routes(
-        self, shared: list[int], cables: Ints32, latency: Floats
-    ) -> tuple[Ints32, Floats]:
-        """Those of all ranks: what all share, the client of a host, the cables."""
-        out = np.full((self.world_size, self.width), -1, np.int32)
-        first = len(shared)
-        out[:, :first] = shared
-        if self.pfs_client is not None:
-            out[:, first] = self.pfs_client[self.host_of]
-            first += 1
-        out[:, first : first + cables.shape[1]] = cables
-        return out, latency
+    def _from_servers(self, devices: list[Any], cables: bool = True) -> tuple[Ints32, Floats]:
+        """Routes to every rank over ``devices``, each a link or (M,) links, and ``cables``."""
+        if cables:
+            return self._over(devices, *self._routes(*self._pfs_ports()))
+        out, latency = self._over(devices, np.empty((self.world_size, 0), np.int32))
+        return out[:, : len(devices)], latency
 
-    def store_read(self) -> Ints32:
-        """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
-        since the hosts reach it by a network of their own."""
-        shared = np.full(self.world_size, self.store_bandwidth, np.int32)
-        return np.stack([shared, self.store_host[self.host_of]], axis=1)
+    def _over(
+        self, devices: list[Any], cables: Ints32, latency: Floats | None = None
+    ) -> tuple[Ints32, Floats]:
+        """Routes over ``devices``, then over ``cables``, (M, hops), of this latency, (M,) s."""
+        out, first = np.full((self.world_size, self.width), -1, np.int32), len(devices)
+        for place, link in enumerate(devices):
+            out[:, place] = link
+        out[:, first : first + cables.shape[1]] = cables
+        latency = np.zeros(self.world_size) if latency is None else latency
+        return out, latency
 
     @property
     def servers(self) -> list[int]:
-        """The links of the servers of file system and object store, which all ranks share."""
-        pfs = [self.pfs_bandwidth, self.pfs_open]
-        if self.cluster.object_store is None:
-            return pfs
-        return [*pfs, self.store_bandwidth, self.store_requests]
+        """The links of the servers of file system, object store and cache tier, which all ranks
+        share."""
+        found = [self.pfs_bandwidth, self.pfs_open]
+        if self.cluster.object_store is not None:
+            found += [self.store_bandwidth, self.store_requests]
+        if self.cluster.cache_tier is not None:
+            found += [self.tier_bandwidth, self.tier_open]
+        return found
 
 
 def places_on(machine: str, world_size: int) -> Places:

@@ -16,6 +16,7 @@ from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
 from simshuffle.reliability import Failures
 from simshuffle.scenario.background import Background, background_problems
+from simshuffle.scenario.cache_tier import CacheTier
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
@@ -216,6 +217,13 @@ class Scenario(Spec):
     def hosts(self) -> int:
         """Hosts that the ranks fill."""
         return self.cluster.hosts_for(self.world_size)
+
+    @property
+    def used_tier(self) -> CacheTier | None:
+        """The cluster's cache tier, if samples are read through it; None where they come from the
+        hosts."""
+        behind = self.workload.source in {"pfs", "object_store"}
+        return self.cluster.cache_tier if behind else None
 
     @property
     def storage_per_host(self) -> float:
