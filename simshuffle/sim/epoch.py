@@ -235,7 +235,9 @@ class Epoch:
         if self.exchange is not None:
             nbytes["sent"] = self.exchange.costs.sent[:done]
         if self._checkpoints is not None:
-            nbytes["saved"] = np.array(self._checkpoints.nbytes)
+            nbytes["saved"] = np.tile(self._checkpoints.nbytes, (self.done, 1))
+            if self.killed is not None:  # that one is not there
+                nbytes["saved"][-1] = 0.0
         rows = [
             self._log.rows(epoch, {"measured": measured}, final=True),
             self._iterations.rows(epoch, nbytes),

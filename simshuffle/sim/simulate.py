@@ -210,12 +210,13 @@ def simulate_epochs(
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
     for plan, loaders in with_loaders(machine, plans):
         report = reporter(progress, done, total)
-        done += plan.iterations
-        window = WindowRow(plan.iterations, whole_because=because)
+        planned = plan.iterations
+        done += planned
         simulated = machine.epoch(plan, loaders, whole, nbytes, report)
         del plan, loaders, report  # the tables need their room, and then the next epoch
         killed = simulated.killed
-        yield simulated.timeline(name, window)
+        simulated_iterations = planned if killed is None else killed.iteration
+        yield simulated.timeline(name, WindowRow(simulated_iterations, whole_because=because))
         del simulated
         if killed is not None:
             return
