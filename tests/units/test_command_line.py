@@ -23,7 +23,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list", "schema"],
-    "Simulate": ["run", "sweep", "oracle", "loader", "train", "tta"],
+    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta"],
     "Results": ["compare", "blame", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
@@ -189,6 +189,7 @@ OUT = {
     "study congestion": ["study", "congestion", "quickstart", "--world-size", "8"],
     "study policies": ["study", "policies", "quickstart"],
     "study sizes": ["study", "sizes", "quickstart"],
+    "plan": ["plan", "quickstart", *SMALL],
     "loader": ["loader", "--order", "own:shuffle=global"],
     "oracle": ["oracle", "paper/oracle", "--world-sizes", "4"],
     "train": ["train", "quick"],
