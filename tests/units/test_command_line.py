@@ -154,6 +154,7 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
         for verb in (
             "run",
             "sweep",
+            "plan",
             "study ablate",
             "study hiding",
             "study congestion",

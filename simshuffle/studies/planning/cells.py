@@ -87,8 +87,9 @@ class FileSystemCell(NetworkCell):
         return RunCell(self.document, "")
 
     def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: files_per_s, bytes_per_s, and the rows of all that was simulated; None for
-        both numbers if no file system does, and the share that I/O takes then."""
+        """As for `Cell`: files_per_s and bytes_per_s; alone, each of them where the other never
+        binds; the share that I/O takes, and the rows of all that was simulated. None for all four
+        numbers if no file system does."""
         return Outcome(_FileSystems(self._run.scenario, self.name, self.io_share, tell).found())
 
 
@@ -112,14 +113,28 @@ class _FileSystems:
         ample = (AMPLE * files, AMPLE * nbytes)
         unbound = self._io(*ample)
         if unbound > self._most:
-            return {"files_per_s": None, "bytes_per_s": None, "io": unbound, "points": self.rows}
-        opens = smallest(lambda of: self._io(of, ample[1]) <= self._most, files, ample[0])
-        bandwidth = smallest(lambda of: self._io(ample[0], of) <= self._most, nbytes, ample[1])
-        # both at once bind a little more than each alone
+            return {
+                "alone": None,
+                "files_per_s": None,
+                "bytes_per_s": None,
+                "io": unbound,
+                "points": self.rows,
+            }
+        opens = _rounded(smallest(lambda of: self._io(of, ample[1]) <= self._most, files, ample[0]))
+        bandwidth = _rounded(
+            smallest(lambda of: self._io(ample[0], of) <= self._most, nbytes, ample[1])
+        )
+        # a worker opens a file, then reads it: both at once bind more than each alone
         times = smallest(lambda of: self._io(of * opens, of * bandwidth) <= self._most, 1.0, AMPLE)
         best = _rounded(times * opens), _rounded(times * bandwidth)
         io = self._io(*best)
-        return {"files_per_s": best[0], "bytes_per_s": best[1], "io": io, "points": self.rows}
+        return {
+            "files_per_s": best[0],
+            "bytes_per_s": best[1],
+            "io": io,
+            "alone": [opens, bandwidth],
+            "points": self.rows,
+        }
 
     def _io(self, files: float, nbytes: float) -> float:
         """Share of the last epoch that I/O takes of a file system with that open rate and

@@ -226,7 +226,9 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             "hidden": limit,
             "largest_fraction": min(max(room, -1.0), 1.0),
             "io": {
-                of.name: outcomes[f"file system of {of.name}"].values["io"]
+                of.name: {
+                    k: outcomes[f"file system of {of.name}"].values[k] for k in ("io", "alone")
+                }
                 for of in asked.fitting
                 if f"file system of {of.name}" in outcomes
             },

@@ -52,10 +52,10 @@ def _do(row: Row, meta: Mapping[str, Any]) -> str:
     asked, plan = meta["asked"], meta["plan"]
     to = "" if asked["target"] is None else f" to an accuracy of {asked['target']:.3g}"
     within = "" if asked["budget"] is None else f", within the budget of {asked['budget']:,.6g}"
+    lasting = f"{row['epochs']:.0f} epochs of {row['epoch_s']:,.3g} s{to}"
     return (
         f"Train with {row['strategy']}: {row['hours']:,.3g} h on {plan['hosts']:,} hosts,"
-        f" {_cost(row['cost'], asked)}{within} ({row['epochs']} epochs of {row['epoch_s']:,.3g} s"
-        f"{to})."
+        f" {_cost(row['cost'], asked)}{within} ({lasting})."
     )
 
 
@@ -86,7 +86,7 @@ def _why(other: Row, row: Row) -> str:
     """What makes the difference to the row that is chosen."""
     found = []
     if other["epochs"] != row["epochs"]:
-        found.append(f"it needs {other['epochs']} epochs")
+        found.append(f"it needs {other['epochs']:.0f} epochs")
     for name, what in (("io_share", "I/O"), ("exchange_share", "the exchange")):
         if other[name] > row[name] + NOTABLE:
             found.append(f"{what} takes {100 * other[name]:.2g} % of its epoch")
@@ -171,18 +171,25 @@ def notes(result: Result) -> Iterator[str]:
     for row in table[table["strategy"].isin(plan["io"])].to_dict("records"):
         most = f"{100 * asked['io_share']:g} % of an epoch"
         if pd.isna(row["files_per_s"]):
-            io = plan["io"][row["strategy"]]
+            io = plan["io"][row["strategy"]]["io"]
             yield (
                 f"No file system keeps I/O of {row['strategy']} within {most}: of one that never"
                 f" binds it takes {100 * io:.2g} %."
             )
         else:
+            files, nbytes = plan["io"][row["strategy"]]["alone"]
             yield (
-                f"{row['strategy']} keeps I/O within {most} from {row['files_per_s']:,.4g} files/s"
-                f" and {row['bytes_per_s'] / 1e9:,.4g} GB/s on, both at once."
+                f"{row['strategy']} keeps I/O within {most} from {_rate(row['files_per_s'])}"
+                f" files/s and {_rate(row['bytes_per_s'] / 1e9)} GB/s on, both at once; from"
+                f" {_rate(files)} files/s where bandwidth never binds, and from"
+                f" {_rate(nbytes / 1e9)} GB/s where opening files never does."
             )
     if not asked["learned"]:
         yield LOST.format(f"{plan['samples_of_rank']:,.0f}")
+
+
+def _rate(value: float) -> str:
+    return f"{float(f'{value:.3g}'):,g}"
 
 
 def parts(result: Result) -> Iterator[str | Table]:
