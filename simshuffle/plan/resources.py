@@ -396,7 +396,7 @@ class Resources:
         """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
         cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
         devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
-        devices += [self.tier_bandwidth] * stored
+        devices += [self.tier_bandwidth] if stored else []
         return self._from_servers(devices, cables=False)[0]
 
     def pfs_written(self) -> tuple[Ints32, Floats]:
