@@ -322,6 +322,12 @@ def test_120_gb_for_143_67_gb_by_hand() -> None:
     assert shares("lru", 30 / 143.67) == pytest.approx(0.0236, abs=0.005)
 
 
+def test_the_other_shares_of_the_page() -> None:
+    """No closed form; libCacheSim counts the same (above, on fewer samples)."""
+    found = [shares(kind, of) for kind in ("fifo", "s3fifo") for of in (0.5, 0.835)]
+    assert found == pytest.approx([0.193, 0.717, 0.206, 0.610], abs=0.01)
+
+
 # ----------------------------------------------------------------------- before a run, and the rest
 
 
