@@ -38,8 +38,9 @@ def assert_fair(network, n_links, healthy=None):
     assert check.violations(state, healthy) == []
     view = check._View(state)
     level, fixed = state.links["level"], state.links["fixed"]
-    caps = {f: level[view.routes[f][-1]] if fixed[view.routes[f][-1]] else math.inf
-            for f in view.rates}
+    caps = {
+        f: level[view.routes[f][-1]] if fixed[view.routes[f][-1]] else math.inf for f in view.rates
+    }
     routes = {f: [k for k in view.routes[f] if k < n_links] for f in view.rates}
     expected = filled(state.load[check.CAPACITY, :n_links].tolist(), routes, caps)
     for flow, rate in view.rates.items():

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.report import Kept
 from simshuffle.results.faults import faults_told
+from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.tables import STORED, Means
