@@ -173,6 +173,10 @@ class FluidNetwork:
         self._watched[group] = 0
         return group
 
+    def is_complete(self, group: int) -> bool:
+        """Whether all transfers of a group have ended."""
+        return bool(self._remaining[group] == 0)
+
     def watch(self, group: int) -> bool:
         """Have `advance` report the completion of a group; False if it is complete already."""
         if self._remaining[group] == 0:
