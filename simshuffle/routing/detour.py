@@ -46,7 +46,7 @@ class Detours:
     def _first_link(self) -> Ints:
         """(ways + 1,) where the links that are left of each pair of switches begin in `_links`."""
         usable = np.append(0, np.cumsum(~self._failed[self._fabric.between]))
-        return usable[np.append(0, np.cumsum(self._fabric.parallel))]
+        return np.asarray(usable[np.append(0, np.cumsum(self._fabric.parallel))])
 
     @cached_property
     def _links(self) -> Ints32:
@@ -115,4 +115,3 @@ class Detours:
             if steps is None or end is None or steps[self._fabric.at[end]] == FAR:
                 return int(port)
         return None
-

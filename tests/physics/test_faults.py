@@ -232,8 +232,9 @@ def test_transfers_wait_for_a_failed_cable_that_returns() -> None:
 
 def test_what_goes_round_a_failed_cable_shares_what_is_there() -> None:
     """The ring of 4 ranks below two leaf switches sends two flows up each, over a spine switch
-    each, that take X s. One stands still from 2 to 3 ms, then they share: the other has X - 3 ms
-    left, which takes twice that, and then this one 1 ms more: 2 X - 2 ms in all."""
+    each, that take X s after latencies of d s. One stands still from 2 to 3 ms, then they share:
+    the other has X + d - 3 ms left, which takes twice that, and then this one 1 ms more: 2 X + 2 d
+    - 2 ms in all, where X + d would do."""
     values = across(
         world_size=4,
         cluster__placement=["h0000", "h0004", "h0001", "h0005"],
@@ -243,8 +244,8 @@ def test_what_goes_round_a_failed_cable_shares_what_is_there() -> None:
     cable = used("leaf.0>", **values)
     found = fault(cable, 0, begin + 2e-3, reroute_after="1 ms")
     moved = 2 * 3 / 4 * GRADIENT / 10e9
-    expected = epoch_s(**values) + moved - 2e-3
     assert moved == pytest.approx(alone, rel=1e-2)
+    expected = epoch_s(**values) + alone - 2e-3
     assert epoch_s(found, **values) == pytest.approx(expected, rel=1e-6)
 
 
