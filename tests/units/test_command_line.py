@@ -23,7 +23,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list", "schema"],
-    "Simulate": ["run", "sweep", "oracle", "loader", "train", "tta"],
+    "Simulate": ["run", "sweep", "oracle", "loader", "train", "tta", "month"],
     "Results": ["compare", "blame", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
@@ -190,6 +190,10 @@ OUT = {
     "study policies": ["study", "policies", "quickstart"],
     "study sizes": ["study", "sizes", "quickstart"],
     "loader": ["loader", "--order", "own:shuffle=global"],
+    "month": [
+        *("month", "quickstart", *SMALL, "--days", "2", "--seeds", "2"),
+        *("--set", "sweep={}", "--set", "workload.checkpoint.period=10 min"),
+    ],
     "oracle": ["oracle", "paper/oracle", "--world-sizes", "4"],
     "train": ["train", "quick"],
     "tta": ["tta", "quick", "quickstart", "--scale", "trained"],
