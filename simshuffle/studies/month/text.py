@@ -39,10 +39,11 @@ def verdict(result: Result) -> Iterator[str]:
     waits = of["reads_share"]
     reads = f", {waits:.0%} of it waiting for samples," if waits > FEW_WAITS else ""
     epoch = f"an epoch of {in_words(of['steady_s'])}{reads}"
+    save, restore, restart = (in_words(of[f"{name}_s"]) for name in ("save", "restore", "restart"))
     yield (
         f"Rests on {own['seed'].nunique()} drawn months, {epoch} simulated until it repeated"
-        f" (epoch {of['simulated']:.0f}), and closed forms of what a save ({in_words(of['save_s'])}), a restore ({in_words(of['restore_s'])}) and a restart"
-        f" ({in_words(of['restart_s'])}) take."
+        f" (epoch {of['simulated']:.0f}), and closed forms of what a save ({save}), a restore"
+        f" ({restore}) and a restart ({restart}) take."
     )
 
 
