@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
 from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
+from simshuffle.plan.checkpoint_findings import checkpoint_facts, checkpoint_sentence
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.findings import (
     exchange_nbytes,
@@ -19,6 +20,7 @@ from simshuffle.plan.findings import (
 )
 from simshuffle.plan.holding import held_in, most_held, offers, staging_seconds
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
+from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.plan.wiring import routing
 from simshuffle.results.console import new_table
 from simshuffle.results.slow_cables import slow_cables_on_the_ways
@@ -69,7 +71,8 @@ def verdict(scenario: Scenario, run: str) -> Row:
     resource, and ``epoch_s``, a lower bound. ``warnings`` have key, rule, value and remedy.
     ``offers`` are strategies to compare this one with; ``holds`` is the kind of its own, if hosts
     hold samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of 10 runs,
-    as the ``simulation_timed`` ones on this machine say."""
+    as the ``simulation_timed`` ones on this machine say. With checkpoints ``checkpoint`` are the
+    `simshuffle.plan.checkpoint_findings.checkpoint_facts`."""
     bound, work, cluster = bounds(scenario), effort(scenario), scenario.cluster
     calibration = calibrations().get(work.kind, Calibration())
     where, exchange = held_in(scenario) or "ssd", scenario.workload.exchange
@@ -86,11 +89,18 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "exchange_s": bound.exchange.seconds / bound.iterations,
         "exchange": _exchange(scenario, bound),
         "importance_s": bound.importance,
+        **(
+            {}
+            if scenario.workload.checkpoint is None
+            else {"checkpoint": checkpoint_facts(scenario)}
+        ),
         "resources_s": dict(bound.resources),
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing(cluster).describe(),
+        **({"faults": [of.describe() for of in scenario.faults]} if scenario.faults else {}),
         **on_the_ways(scenario),
+        **tier_gain(scenario),
         "storage_nbytes": most_held(scenario),
         "storage_on": {"ssd": "SSD"}.get(where, where),
         "capacity_nbytes": cluster.capacity(where),
@@ -114,7 +124,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "extrapolated": extrapolated(scenario),
         "warnings": [
             {"key": w.path, "rule": w.rule, "value": w.value, "remedy": w.remedy}
-            for w in warnings(scenario)
+            for w in [*warnings(scenario), *tier_warnings(scenario)]
         ],
     }
 
@@ -148,6 +158,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     exchanging = [row for row in rows if row["exchange"]]
     if exchanging:
         parts.append(_exchange_table(exchanging))
+    parts += _sentences(rows, "Checkpoints: ", _checkpoints)
     parts.append(_needs_table(rows))
     held = {row["holds"] for row in rows}
 
@@ -162,6 +173,8 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     parts += _sentences(rows, "Would not fit: ", lambda row: offered(row, False))
     parts += _sentences(rows, "Routing: ", lambda row: [row["routing"]])
     parts += _sentences(rows, "", _slow_cables)
+    parts += _sentences(rows, "Fault, of which the bounds know nothing: ", _faults)
+    parts += _sentences(rows, "", _tier)
     return parts + _sentences(rows, "Warning: ", _warnings, end="")
 
 
@@ -233,15 +246,28 @@ def _compute(row: Row) -> list[str]:
     return [", ".join(parts)] if parts else []
 
 
+def _checkpoints(row: Row) -> list[str]:
+    return [checkpoint_sentence(row["checkpoint"])] if "checkpoint" in row else []
+
+
 def _rests_on(row: Row) -> list[str]:
     """What the estimates of the simulation rest on, and by how much they may be off."""
     text = TIMED if row["simulation_timed"] else NOT_TIMED
     return [text.format(count=row["simulation_timed"], within=row["simulation_within"])]
 
 
+def _faults(row: Row) -> list[str]:
+    return list(row.get("faults", []))
+
+
 def _slow_cables(row: Row) -> list[str]:
     about = row.get("slow_cables")
     return [] if about is None else [slow_cables_on_the_ways(about)]
+
+
+def _tier(row: Row) -> list[str]:
+    about = row.get("cache_tier")
+    return [] if about is None else [told(about)]
 
 
 def _warnings(row: Row) -> list[str]:

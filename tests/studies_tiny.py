@@ -226,8 +226,15 @@ def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
     return testbed.STUDY, testbed.request(measured.tiny())
 
 
+def _of_jobs(place: Path) -> tuple[Study[Any], Request[Any]]:
+    jobs = {"a": {}, "b": {"world_size": 2, "start": "0.1 s"}}
+    scenario = small(**SIZE, workload__exchange="global_shuffle:source=pfs", jobs=jobs)
+    return simulation.request(RunOptions(scenario=scenario))
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
+    "simulation_of_jobs": _of_jobs,
     "simulation_over_seeds": _over_seeds,
     "sweep": _sweep,
     "toy": _toy,

@@ -28,14 +28,14 @@ from simshuffle.exports.traced import (
     simulated,
     stored,
 )
-from simshuffle.results.report import LABELS
+from simshuffle.results.report import ALL_LABELS
 from simshuffle.results.timeline import HIDDEN
 from simshuffle.results.waiting import wait_causes
 from simshuffle.sim.recorder import MessageTimes
 from simshuffle.spec.arrays import Ints64
 from simshuffle.version import __version__
 
-LABEL_OF = {phase: label for label, phases in LABELS.items() for phase in phases}
+LABEL_OF = {phase: label for label, phases in ALL_LABELS.items() for phase in phases}
 LABEL_OF |= dict(zip(HIDDEN, ("EXCHANGE", "GE+WU"), strict=True))
 OVERLAPPING = {
     "exchange_hidden": "exchange hidden: its messages are in flight",
@@ -177,7 +177,7 @@ class _Trace:
         cause: Sequence[str] = [""] * len(phases)
         last = np.full(len(phases), -1)
         if phases["rank"].nunique() == self._source.scenario.world_size:
-            cause, last = wait_causes(phases, LABELS)
+            cause, last = wait_causes(phases, ALL_LABELS)
         table = pd.DataFrame(
             {
                 "iteration": phases["iteration"].to_numpy(),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simshuffle.errors import Problem
+from simshuffle.plan.checkpoint_findings import checkpoint_warnings
 from simshuffle.plan.holding import held_in
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import wiring
@@ -166,7 +167,7 @@ def _odd(scenario: Scenario) -> list[Problem]:
         remedy = "Check its unit; 0 B makes all samples alike."
         path = "workload.dataset.sample_size.std"
         found.append(Problem(path, rule, readable(size.spread, _B), remedy))
-    return found
+    return [*found, *checkpoint_warnings(scenario)]
 
 
 def extrapolated(scenario: Scenario) -> list[str]:

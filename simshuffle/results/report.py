@@ -33,6 +33,12 @@ LABELS = {
 }
 """The papers' labels and the phases in each. The authors' timers book waiting for other ranks where
 it happens; `breakdown` says what for."""
+SAVING, LOST = "CHECKPOINT", "LOST"
+ALL_LABELS = {**LABELS, SAVING: ("checkpoint",), LOST: ("lost", "restart")}
+"""And what the papers do not have: with it, what a rank does adds up to the epoch. Sweeps,
+ablations and times to an accuracy have columns for the papers' alone."""
+SELDOM = ("IMPT", SAVING, LOST)
+"""Labels that are listed only where they occur."""
 
 MEANINGS = {
     "I/O": "waiting for the rank's own batch",
@@ -40,6 +46,8 @@ MEANINGS = {
     "IMPT": "measuring importance",
     "GE+WU": "gradient exchange (allreduce) and weight update",
     "EXCHANGE": "exchange of samples",
+    SAVING: "saving the state of the training, or waiting for it",
+    LOST: "work of the time since the last checkpoint, and what passes until training goes on",
 }
 """What a label stands for."""
 
@@ -135,6 +143,7 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     keys, seconds = keys_of(phases), lasting(timeline)
     each = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
     totals = seconds.groupby(each, observed=False).sum().unstack("phase")
+    totals = totals.reindex(columns=list(PHASES), fill_value=0.0)  # older results lack some
     ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
     table = totals.loc[ranks.index].div(ranks, axis=0)
     table.columns = table.columns.astype(str)
@@ -170,16 +179,18 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
-    """`all_labels`, with IMPT only where it occurs: see `listed`."""
+    """`all_labels`, with `SELDOM` only where they occur: see `listed`."""
     return listed(all_labels(timeline))
 
 
 def listed(table: pd.DataFrame) -> pd.DataFrame:
-    """Breakdowns from `all_labels`, below one another, without IMPT if no run has any."""
-    measures = table["label"] == "IMPT"
-    if table.loc[measures, "seconds"].any():
-        return table
-    return table[~measures].reset_index(drop=True)
+    """Breakdowns from `all_labels`, below one another, without those of `SELDOM` that no run
+    has."""
+    for label in SELDOM:
+        found = table["label"] == label
+        if found.any() and not table.loc[found, "seconds"].any():
+            table = table[~found].reset_index(drop=True)
+    return table
 
 
 def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -193,7 +204,7 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
     seconds = phase_seconds(timeline) if in_phases is None else in_phases
     worked = {
         label: [p for p in phases if not p.startswith("wait_") and p != SLOWDOWN]
-        for label, phases in LABELS.items()
+        for label, phases in ALL_LABELS.items()
     }
     # every step in pandas costs more than all the sums of an epoch
     own = seconds[keys].iloc[np.tile(np.arange(len(seconds)), len(worked))]
@@ -204,10 +215,10 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
     )
     slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
     slowed = slowed.set_axis([*keys, "seconds"], axis=1).assign(label="FW+BW", cause=SLOWING)
-    parts = [own, slowed, waiting(timeline.phases, LABELS, keys, weights(timeline))]
+    parts = [own, slowed, waiting(timeline.phases, ALL_LABELS, keys, weights(timeline))]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True)
     runs = {str(run): place for place, run in enumerate(timeline.sources["run"].unique())}
-    places = {label: place for place, label in enumerate(["", *LABELS])}
+    places = {label: place for place, label in enumerate(["", *ALL_LABELS])}
     by: list[Any] = [[runs[str(run)] for run in table["run"]], *(table[key] for key in keys[1:])]
     by += [[places[name] for name in table[column]] for column in ("label", "cause")]
     columns = [*keys, "label", "cause", "seconds"]

@@ -37,6 +37,10 @@ def cross_field_problems(
                 yield Problem(path, p.rule, p.value, p.remedy)
     yield from _order_problems(cluster, workload, world_size, seed)
     yield from _storage_problems(cluster, workload, world_size)
+    if cluster.cache_tier is not None and workload.exchange.fetches:
+        rule = f"cannot be used with {workload.exchange.kind}, whose loaders fetch pieces"
+        remedy = "Leave it out, or use global_shuffle or local_shuffle."
+        yield Problem("cluster.cache_tier", rule, "a cache", remedy)
 
 
 def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:
@@ -250,3 +254,6 @@ def _storage_problems(cluster: Cluster, workload: Workload, world_size: int) -> 
         }.items():
             if source == "object_store":
                 yield Problem(key, rule, source, f"{remedy} pfs.")
+        if workload.checkpoint is not None and workload.checkpoint.needs_store:
+            remedy = "Add cluster.object_store, {} for Amazon S3 as it is by default, or use pfs."
+            yield Problem("workload.checkpoint", rule, "object_store", remedy)

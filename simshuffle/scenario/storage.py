@@ -136,6 +136,8 @@ class ParallelFileSystem(Sourced):
         client_bandwidth: what one host gets at most; may be a curve over the hosts of the run. If
             left out there is no such limit.
         background_load: share of bandwidth and operations that other users take.
+        write_bandwidth: of all servers together for what is written; if left out that of reads.
+        write_bandwidth: of all servers together, for what is written; if left out that of reads.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -154,11 +156,18 @@ class ParallelFileSystem(Sourced):
     links_per_switch: Few = 1
     client_bandwidth: BandwidthByCount | None = None
     background_load: Share = 0.0
+    write_bandwidth: Bandwidth | None = None
 
     @property
     def free_bandwidth(self) -> float:
         """Bytes/s that the background load leaves."""
         return self.read_bandwidth * (1.0 - self.background_load)
+
+    @property
+    def free_write_bandwidth(self) -> float:
+        """Bytes/s that it leaves of what is written."""
+        written = self.read_bandwidth if self.write_bandwidth is None else self.write_bandwidth
+        return written * (1.0 - self.background_load)
 
     @property
     def free_open_rate(self) -> float:

@@ -13,6 +13,7 @@ from simshuffle.allreduce import Allreduce
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange import Exchange, ShardsContext, Source
 from simshuffle.parallelism import AnyParallelism, Data
+from simshuffle.scenario.checkpoint import Checkpoint
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.model import ModelProfile
 from simshuffle.scenario.tokens import Tokens
@@ -283,6 +284,7 @@ class Workload(Spec):
         loader: the data loader of a rank.
         staging: how samples come to the hosts before the first epoch.
         jitter: how much times vary.
+        checkpoint: how the state of the training is saved; never if left out.
         description: in words.
     """
 
@@ -296,6 +298,7 @@ class Workload(Spec):
     loader: Loader = Loader()
     staging: Staging = Staging()
     jitter: Jitter = Jitter()
+    checkpoint: Checkpoint | None = None
     description: str = ""
 
     @model_validator(mode="after")

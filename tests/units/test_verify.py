@@ -36,6 +36,7 @@ SHUFFLING = {
 ALTERED = {
     "simulation": ("epochs.csv", "epoch_s"),
     "simulation_over_seeds": ("summary.csv", "mean"),
+    "simulation_of_jobs": ("jobs.csv", "slowdown"),
     "sweep": ("summary.csv", "high"),
     "ablation": ("ends.csv", "exchange_fraction"),
     "hiding": ("points.csv", "epoch_s"),

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem, refuse
 from simshuffle.results import report
 from simshuffle.results.intervals import Ends
-from simshuffle.results.report import EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
+from simshuffle.results.report import ALL_LABELS, EPOCH_COLUMNS, ITERATION_COLUMNS, LABELS
 from simshuffle.results.timeline import LINK_COLUMNS, PHASE_COLUMNS, SOURCE_COLUMNS
 from simshuffle.spec.late import special
 from simshuffle.spec.library import nearest
@@ -22,10 +22,10 @@ from simshuffle.study.schema import Column, Schema, amount, count, real, text, u
 BREAKDOWN_COLUMNS = {
     "run": text("name of the run"),
     "epoch": count("from 1; the first is cold"),
-    "label": text(f"one of {', '.join(LABELS)}", *LABELS),
+    "label": text(f"one of {', '.join(ALL_LABELS)}", *ALL_LABELS),
     "cause": text(
         "empty for a rank's own work; of waiting for other ranks, the label of what they did",
-        *("", *LABELS),
+        *("", *ALL_LABELS),
     ),
     "seconds": amount("s of the epoch, mean over ranks; the rows of an epoch add up to it"),
 }

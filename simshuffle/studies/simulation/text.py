@@ -10,6 +10,7 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
+from simshuffle.results.faults import faults_told
 from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
@@ -23,11 +24,11 @@ BEHIND = {"EXCHANGE": "exchange", "GE+WU": "allreduce"}
 """What may be hidden behind other work, by its label."""
 WORK = {
     "own work": [
-        *((False, label) for label in report.LABELS if label != "EXCHANGE"),
+        *((False, label) for label in report.ALL_LABELS if label != "EXCHANGE"),
         (True, report.SLOWING),
     ],
     "exchange": [(False, "EXCHANGE")],
-    "waiting": [(True, label) for label in report.LABELS if label != report.SLOWING],
+    "waiting": [(True, label) for label in report.ALL_LABELS if label != report.SLOWING],
 }
 """What an epoch adds up to, as whether it is waiting, and the label."""
 
@@ -72,7 +73,7 @@ def seconds_table(of: Means, labels: report.Booking | None = None) -> Table:
         about = ": own work, and waiting for ranks that do it"
         if labels == "paper":
             about = ", waiting booked as in the authors' timers"
-        both = [(waits, label) for waits in (False, True) for label in report.LABELS]
+        both = [(waits, label) for waits in (False, True) for label in report.ALL_LABELS]
         heads = ["\n".join(report.part_name(of, waits).rsplit(" ", 1)) for waits, of in both]
         columns = {head: [kind] for head, kind in zip(heads, both, strict=True)}
         behind = list(BEHIND.values())
@@ -99,7 +100,7 @@ def labels_table(of: Means) -> Table:
     rows = []
     for row in of.epochs.to_dict("records"):
         run, epoch = str(row["run"]), int(row["epoch"])
-        for label in report.LABELS:
+        for label in report.ALL_LABELS:
             own, caused = (seconds.get((run, epoch, waits, label), 0.0) for waits in (False, True))
             split = (0.0, caused) if label == report.SLOWING else (caused, 0.0)
             hidden = report.hidden(row, BEHIND[label]) if label in BEHIND else 0.0
@@ -159,8 +160,10 @@ def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
             f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
+            *(f"  {killed(of)}" for of in [meta.get("killed")] if of),
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
+            *(f"  {faults_told(of)}." for of in [meta.get("faults")] if of is not None),
             *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
     return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]
@@ -179,6 +182,16 @@ def _undivided(tables: Tables) -> Iterator[str]:
             f"{run}: I/O and waiting for it are known together; how they divide is that of the part"
             " that was simulated."
         )
+
+
+def killed(about: Mapping[str, Any]) -> str:
+    """What ended a job, and when."""
+    others = f" and {about['writing'] - 1} more" if about["writing"] > 1 else ""
+    return (
+        f"killed by the watchdog {number(about['at_s'])} s after it began, in epoch"
+        f" {about['epoch']} after iteration {about['iteration']}: ranks had waited"
+        f" {number(about['waited_s'])} s for rank {about['rank']}{others}, {about['what']}."
+    )
 
 
 def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:

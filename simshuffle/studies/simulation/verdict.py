@@ -13,6 +13,7 @@ import pandas as pd
 from simshuffle.results import intervals, report
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.tables import means
+from simshuffle.studies.simulation.text import killed
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
@@ -29,11 +30,13 @@ DOES = {
     "IMPT": "measuring importance",
     "GE+WU": "summing gradients and updating weights",
     "EXCHANGE": "exchanging samples",
+    "CHECKPOINT": "saving checkpoints",
 }
 """What a rank does under each label."""
 RESOURCES = {
     "pfs.open": "file opens of the file system",
     "pfs.bandwidth": "the bandwidth of the file system",
+    "pfs.write": "the bandwidth of the file system for writes",
     "pfs.client": "the file system's client of a host",
     "ssd": "the SSD",
     "cores": "the cores of a host",
@@ -71,6 +74,10 @@ def verdict(result: Result) -> list[str]:
     if reason := _reason(largest, of.breakdown, _busiest(result)):
         said.append(reason)
     said += _before(largest, of.epochs)
+    ended = {run: of["killed"] for run, of in result.meta["runs"].items() if "killed" in of}
+    said += [
+        f"{run} was {killed(of)} Its seconds are those until then." for run, of in ended.items()
+    ]
     found = result.meta.get("intervals")
     said += [] if found is None else intervals.sentences(found)
     facts = result.meta["runs"].values()

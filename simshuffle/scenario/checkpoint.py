@@ -1,0 +1,97 @@
+"""Checkpoint: when the state of a training is saved, which rank writes how much of it, and where
+to."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.spec.record import (
+    Bandwidth,
+    Count,
+    PositiveNBytes,
+    PositiveSeconds,
+    Sourced,
+    whole_as_float,
+)
+
+Place = Literal["memory", "ssd", "pfs", "object_store"]
+Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
+
+
+class Checkpoint(Sourced):
+    """How a training saves its state. Exactly one of 'every' and 'period' says when.
+
+    Attributes:
+        every: iterations from one save to the next, counted over all epochs.
+        period: of training between the end of a save and the next one, which begins after the
+            iteration in which it is over.
+        mode: whether the training loop waits until all is written ('synchronous'), or until its
+            state is copied to the memory of the host ('asynchronous').
+        layout: who writes what: the first rank all ('whole'), every rank what it holds ('sharded';
+            under data parallelism that is all), or every byte once, spread evenly over the ranks
+            ('deduplicated').
+        to: where to.
+        drain: where a save in memory or on an SSD is copied to, in the background.
+        state: bytes of all parameters, and of what the optimiser keeps; if left out they follow
+            from the model, 'bytes_per_parameter', and 'workload.parallelism'.
+        bytes_per_parameter: of the state; if left out a weight has the precision of its gradient,
+            and the optimiser keeps 4 B for each of its values, and for an FP32 copy of weights that
+            have less than 4 B.
+        serialise: what one core turns into a file, or back.
+        watchdog: how long a rank waits for others before the job is killed.
+    """
+
+    default_sources: ClassVar[dict[str, str]] = {
+        "serialise": "default: torch.save of PyTorch 2.13, 1 GB of FP32 to memory by one core of an"
+        " AMD EPYC: 0.98 GB/s",
+        "watchdog": "default: PyTorch's timeout of collectives of NCCL, 10 min"
+        " (torch.distributed.init_process_group)",
+    }
+
+    every: Count | None = None
+    period: PositiveSeconds | None = None
+    mode: Literal["synchronous", "asynchronous"] = "synchronous"
+    layout: Literal["whole", "sharded", "deduplicated"] = "whole"
+    to: Place = "pfs"
+    drain: Literal["none", "pfs", "object_store"] = "none"
+    state: PositiveNBytes | None = None
+    bytes_per_parameter: Positive | None = None
+    serialise: Bandwidth = 1e9
+    watchdog: PositiveSeconds = 600.0
+
+    @model_validator(mode="after")
+    def _together(self) -> Checkpoint:
+        if (self.every is None) == (self.period is None):
+            given = "neither" if self.every is None else "both"
+            remedy = "Write one of them, as every: 500, or period: 600 s."
+            raise InputError(Problem("every", "or period says when, and not both", given, remedy))
+        if self.drain != "none" and self.to not in {"memory", "ssd"}:
+            rule = "must be none where saves go to the file system or the object store at once"
+            raise InputError(Problem("drain", rule, self.drain, "Set to: ssd, or leave it out."))
+        if self.state is not None and self.bytes_per_parameter is not None:
+            rule, remedy = "must not be given beside bytes_per_parameter", "Leave one out."
+            raise InputError(Problem("state", rule, "both", remedy))
+        return self
+
+    @property
+    def kept_in(self) -> Place:
+        """Where a save is in the end."""
+        return self.to if self.drain == "none" else self.drain
+
+    @property
+    def writes_to_pfs(self) -> bool:
+        """Whether it writes to the parallel file system."""
+        return "pfs" in {self.to, self.drain}
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether it writes to the object store."""
+        return "object_store" in {self.to, self.drain}
+
+    def describe(self) -> str:
+        """In words: 'synchronous, deduplicated, to ssd, drained to pfs'."""
+        drained = "" if self.drain == "none" else f", drained to {self.drain}"
+        return f"{self.mode}, {self.layout}, to {self.to}{drained}"
