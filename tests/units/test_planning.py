@@ -66,7 +66,7 @@ def test_a_turn_can_be_planned(tmp_path, monkeypatch, capsys):
     assert main(again) == 0
     found = read_csv(tmp_path / "turned" / "strategies.csv")
     cost = found.set_index("strategy")["cost"]
-    assert cost["global-pfs"] == pytest.approx(cost["local"], rel=0.05)
+    assert cost["global-pfs"] == pytest.approx(cost["local"], rel=0.1)
 
 
 def test_the_cheapest_that_reaches_the_target_is_chosen(learned):

@@ -24,6 +24,7 @@ from simshuffle.studies.planning.cells import (
 )
 from simshuffle.studies.planning.costs import HOUR, cheapest, training_seconds
 from simshuffle.studies.planning.figures import plan_chart
+from simshuffle.studies.planning.says import Says
 from simshuffle.studies.planning.tables import PROBES, STORED, STRATEGIES, TURNS
 from simshuffle.studies.planning.turns import TurnsCell
 from simshuffle.study.cell import Cell
@@ -84,7 +85,8 @@ def _searches(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
             "epochs": of.epochs,
             "mixing": of.mixing,
             "reads_pfs": of.record.tier == "pfs",
-            "seconds": _seconds(of, outcomes) if of.scenario is not None else None,
+            "seconds": None if of.scenario is None else _seconds(of, outcomes),
+            "epoch_s": None if of.scenario is None else _epochs(of, outcomes)["epoch_s"][-1],
         }
         for of in asked.candidates
         if of.epochs is not None
@@ -117,7 +119,7 @@ def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
     for row in rows:
         row["chosen"] = row["strategy"] == best
     return {
-        "strategies": STRATEGIES.framed(rows),
+        "strategies": STRATEGIES.framed(rows).astype({"epochs": float}),
         "probes": PROBES.framed([*_probes(asked, outcomes)]),
         "turns": TURNS.framed([*_turns(asked, outcomes)]),
     }
@@ -224,6 +226,7 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             "samples_of_rank": base.workload.dataset.num_samples / base.world_size,
             "tier": base.workload.staging.target,
             "hidden": limit,
+            "rows": {name: len(tables[name]) for name in ("probes", "turns")},
             "largest_fraction": min(max(room, -1.0), 1.0),
             "io": {
                 of.name: {
@@ -238,8 +241,15 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 
 def _faults(result: Result) -> Iterator[Problem]:
     table = result.tables["strategies"]
-    alone = int(table["chosen"].sum()) <= 1
-    return misfits({"strategies.csv": alone and bool((table["fits"] | (table["why"] != "")).all())})
+    alone = int(table["chosen"].sum()) <= 1 and len(table) == len(
+        result.meta["asked"]["strategies"]
+    )
+    said = bool((table["fits"] | (table["why"] != "")).all())
+    counts = {
+        f"{name}.csv": len(result.tables[name]) == rows
+        for name, rows in result.meta["plan"]["rows"].items()
+    }
+    return misfits({"strategies.csv": alone and said, **counts})
 
 
 STUDY: Study[Asked] = Study(
@@ -254,6 +264,7 @@ STUDY: Study[Asked] = Study(
     verdict=text.verdict,
     parts=text.parts,
     facts=_facts,
+    says=Says,
     faults=_faults,
     again="simshuffle.studies.planning.asked:again",
 )
