@@ -1,5 +1,5 @@
 """Writes the predictions of divided training beside those of ParaDL into
-docs/validation-parallelism.md and docs/reference/validation-parallelism.md, and draws
+docs/reference/validation-parallelism.md, and draws
 docs/figures/oracle-abci.png: python benchmarks/against_paradl.py
 """
 
@@ -36,8 +36,7 @@ from simshuffle.studies.validation.table import Row, assignments, read_rows
 ROOT = Path(__file__).parent.parent
 APART = {"edgecolor": "white", "linewidth": 0.3}
 SETS = ["parallelism", "parallelism_data", "parallelism_log"]
-PAGE = ROOT / "docs" / "validation-parallelism.md"
-POINTS = ROOT / "docs" / "reference" / "validation-parallelism.md"
+PAGE = ROOT / "docs" / "reference" / "validation-parallelism.md"
 FIGURE = ROOT / "docs" / "figures" / "oracle-abci"
 PANELS = {
     "resnet50": "ResNet-50",
@@ -169,7 +168,7 @@ def panel(shown: Sequence[Column], title: str, ax: Axes) -> Axes:
 def main() -> None:
     compared = points(validate(only=SETS, processes=1).tables["validation"])
     put(PAGE, "against means", markdown_means(compared))
-    put(POINTS, "against points", markdown_points(compared))
+    put(PAGE, "against points", markdown_points(compared))
     save(figure(), FIGURE)
     FIGURE.with_suffix(".pdf").unlink()
 

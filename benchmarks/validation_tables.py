@@ -1,5 +1,5 @@
 """Writes what `simshuffle study validate` says into docs/reference/validation.md and
-docs/scoreboard.md, and draws docs/figures/validation.png.
+docs/reference/scoreboard.md, and draws docs/figures/validation.png.
 
 python benchmarks/validation_tables.py [RESULT]
 
@@ -154,11 +154,12 @@ def entries_table(results: pd.DataFrame, files: Sequence[Path]) -> str:
 
 def main() -> None:
     results = results_of(Path(sys.argv[1]) if sys.argv[1:] else None)
-    place, board = ROOT / "validation", ROOT / "docs" / "scoreboard.md"
+    place, reference = ROOT / "validation", ROOT / "docs" / "reference"
+    board = reference / "scoreboard.md"
     judged, days = with_sealed(results, sorted(place.glob("sealed/*.json")))
     put(board, "scoreboard", scoreboard(judged, days))
     put(board, "entries", entries_table(judged, sorted(place.glob("entries/*.csv"))))
-    page = ROOT / "docs" / "reference" / "validation.md"
+    page = reference / "validation.md"
     put(page, "validation summary", markdown_summary(results))
     put(page, "validation rows", markdown(results).replace("### ", "## "))
     canvas.save(paper.draw(ratios_chart(results)), ROOT / "docs" / "figures" / "validation")

@@ -1,5 +1,5 @@
 """How well windows tell whole epochs: random scenarios and all shipped ones, simulated whole and
-with a tolerance of time; writes the table of docs/windows.md, and docs/data/windows-outside.csv.
+with a tolerance of time; writes docs/reference/windows.md, and docs/data/windows-outside.csv.
 
 python benchmarks/windows.py [random] [shipped]
 
@@ -244,7 +244,7 @@ def main() -> None:
     rows = study(which)
     print(table(rows), outside(rows).to_string(index=False), sep="\n\n")
     if which == list(TOLERANCES):
-        put(ROOT / "docs" / "windows.md", "windows", table(rows))
+        put(ROOT / "docs" / "reference" / "windows.md", "windows", table(rows))
         outside(rows).to_csv(OUTSIDE, index=False)
 
 

@@ -21,6 +21,7 @@ from simshuffle.network.fluid_records import (
     UNUSED,
     State,
 )
+from simshuffle.spec.arrays import Floats
 
 TOLERANCE = 1e-9
 """Relative error of a level or a load: sums of many small steps, see `REFRESH`."""
@@ -28,10 +29,14 @@ TOLERANCE = 1e-9
 
 class _View:
     """A state in Python's own types: ``routes`` of all transfers, ``rates`` (units/s) of the flows
-    under way, and ``crossing``, those flows on each link."""
+    under way, and ``crossing``, those flows on each link. Rounding is of the size of ``healthy``,
+    (links,) units/s, what each link could carry before it was slow."""
 
-    def __init__(self, s: State) -> None:
+    def __init__(self, s: State, healthy: Floats | None = None) -> None:
         self.s = s
+        self.scale = s.load[CAPACITY].copy()
+        if healthy is not None:
+            self.scale[: len(healthy)] = healthy
         self.links = s.links
         hops, counts = s.hops["link"].reshape(-1, s.width), s.nodes["n_hops"]
         used = np.flatnonzero(s.nodes["state"] != UNUSED).tolist()
@@ -156,12 +161,12 @@ def _other_loads(v: _View) -> Iterator[str]:
         capacity, other = float(v.s.load[CAPACITY, link]), float(v.s.load[OTHER, link])
         flows = [flow for flow in v.crossing[link] if v.s.nodes["bottleneck"][flow] != link]
         expected = sum(v.rates[flow] for flow in flows)
-        if not _close(other, expected, capacity):
+        if not _close(other, expected, v.scale[link]):
             yield f"link {link}: other load {other}, not {expected}"
         total = expected + record["n"] * record["level"]
-        if total > capacity * (1 + TOLERANCE):
+        if total > capacity + TOLERANCE * v.scale[link]:
             yield f"link {link}: carries {total}, more than its capacity {capacity}"
-        if v.s.load[PEAK, link] < min(other, capacity) * (1 - TOLERANCE):
+        if v.s.load[PEAK, link] < min(other, capacity) - TOLERANCE * v.scale[link]:
             yield f"link {link}: highest load {v.s.load[PEAK, link]}, below the present {other}"
 
 
@@ -170,7 +175,7 @@ def _levels(v: _View) -> Iterator[str]:
     for link in v.saturated:
         record, capacity = v.links[link], float(v.s.load[CAPACITY, link])
         expected = (capacity - v.s.load[OTHER, link]) / record["n"]
-        if not record["fixed"] and not _close(record["level"], expected, capacity):
+        if not record["fixed"] and not _close(record["level"], expected, v.scale[link]):
             yield f"link {link}: level {record['level']}, not {expected}"
 
 
@@ -239,7 +244,8 @@ INVARIANTS: tuple[Callable[[_View], Iterator[str]], ...] = (
 )
 
 
-def violations(s: State) -> list[str]:
-    """What is wrong with a state between two events; empty if all invariants hold."""
-    view = _View(s)
+def violations(s: State, healthy: Floats | None = None) -> list[str]:
+    """What is wrong with a state between two events; empty if all invariants hold. ``healthy`` as
+    of `_View`."""
+    view = _View(s, healthy)
     return [message for invariant in INVARIANTS for message in invariant(view)]

@@ -20,6 +20,9 @@ from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
 from simshuffle.studies.oracle import request as oracle_request
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
+from simshuffle.studies.planning import asked as planned
+from simshuffle.studies.planning import study as planning
+from simshuffle.studies.planning.verb import PlanOptions
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
@@ -141,6 +144,13 @@ def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
     return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
 
 
+def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
+    scenario = small(**SIZE, workload__exchange="local_shuffle")
+    named = ("global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3")
+    options = PlanOptions(scenario=scenario, strategy=named, price={"host-hour": 2.0})
+    return planning.STUDY, planned.request(options)
+
+
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     place.mkdir(parents=True)
     head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
@@ -216,8 +226,15 @@ def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
     return testbed.STUDY, testbed.request(measured.tiny())
 
 
+def _of_jobs(place: Path) -> tuple[Study[Any], Request[Any]]:
+    jobs = {"a": {}, "b": {"world_size": 2, "start": "0.1 s"}}
+    scenario = small(**SIZE, workload__exchange="global_shuffle:source=pfs", jobs=jobs)
+    return simulation.request(RunOptions(scenario=scenario))
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
+    "simulation_of_jobs": _of_jobs,
     "simulation_over_seeds": _over_seeds,
     "sweep": _sweep,
     "toy": _toy,
@@ -230,6 +247,7 @@ TINY: dict[str, Tiny] = {
     "tuning": _tuning,
     "congestion": _congestion,
     "sizes": _sizes,
+    "planning": _planning,
     "validation": _validation,
     "validation_opened": _opened,
     "training": _training,

@@ -169,6 +169,10 @@ def _one_of(title: str, words: Iterable[str]) -> Json:
 _OWN_MODEL = {"type": "string", "title": "own", "description": "A name below models."}
 _TEXTS: Texts = {
     (Scenario, "cluster"): lambda *_: [_one_of("shipped", shipped_names("topologies")), PATH],
+    (Scenario, "failures"): lambda definitions, members: [
+        _one_of("catalog", catalog_names("failures")),
+        *_kinds_as_text(definitions, members),
+    ],
     (Cluster, "routing"): _kinds_as_text,
     (Cluster, "placement"): lambda *_: [_one_of("rule", PLACEMENTS)],
     (Workload, "dataset"): lambda *_: [_one_of("catalog", catalog_names("datasets"))],

@@ -51,6 +51,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simshuffle.network import fluid_change as change
 from simshuffle.network import fluid_events as events
 from simshuffle.network import fluid_records as records
 from simshuffle.network import fluid_transfers as transfers
@@ -172,6 +173,10 @@ class FluidNetwork:
         self._watched[group] = 0
         return group
 
+    def is_complete(self, group: int) -> bool:
+        """Whether all transfers of a group have ended."""
+        return bool(self._remaining[group] == 0)
+
     def watch(self, group: int) -> bool:
         """Have `advance` report the completion of a group; False if it is complete already."""
         if self._remaining[group] == 0:
@@ -258,6 +263,30 @@ class FluidNetwork:
         load = self._state.load
         load[PEAK, links] = load[CAPACITY, links]
 
+    def set_capacity(self, links: Ints, values: ArrayLike, now: float) -> float:
+        """Give ``links`` other capacities at ``now`` (s), (n,) units/s greater than 0; returns the
+        time of the next event (s). All events before ``now`` must have been run by `advance`."""
+        numbers, found = np.asarray(links, np.int32), as_floats(values)
+        return change.set_capacity(*self._addresses, float(now), numbers, found)
+
+    def crossing(self, links: Ints) -> tuple[Ints32, Ints32]:
+        """The transfers not yet ended whose routes have any of ``links``: (n,) their slots, and (n,
+        links of the longest route) their routes, padded with -1 and without rate limits."""
+        return change.crossing(self._state, links, self._count)
+
+    def reroute(self, slots: Ints32, routes: Ints32, now: float) -> float:
+        """Let the transfers in ``slots`` go on over ``routes``, (n, up to the width) links padded
+        with -1, from ``now`` (s) on; what they have carried stays with the links of their old ones.
+        Returns the time of the next event (s), as `set_capacity`."""
+        work = np.empty(len(slots))
+        upcoming = change.reroute(*self._addresses, float(now), slots, routes, work, True)
+        while upcoming == events.LACKS_ENTRIES:
+            self._grow_arena(routes.size)
+            self._write_words()
+            upcoming = change.reroute(*self._addresses, float(now), slots, routes, work, False)
+        self._state.nodes["work"][slots] = work
+        return upcoming
+
     # ------------------------------------------------------------------------------- longer arrays
 
     def _make_room(self, lack: float, batch: TransferBatch) -> None:
@@ -276,7 +305,7 @@ class FluidNetwork:
         elif lack == events.LACKS_LINKS:
             self._grow_links(2 * len(state.links))
         else:
-            self._grow_arena(batch)
+            self._grow_arena(batch.routes.size + len(batch))
         self._write_words()
 
     def _thread(self, following: Ints32, old: int, head: str) -> None:
@@ -332,13 +361,11 @@ class FluidNetwork:
         self._grow_scratch(count)
         self._thread(nodes["next"], old, "free_node")
 
-    def _grow_arena(self, batch: TransferBatch) -> None:
-        """Enlarge the arena for the heaps of the links, at least by what ``batch`` may need."""
+    def _grow_arena(self, hops: int) -> None:
+        """Enlarge the arena for the heaps of the links, at least by what so many hops may need."""
         state = self._state
-        count = max(
-            2 * len(state.entries),
-            int(self.clock["promised"][0]) + events.MOVES * (batch.routes.size + len(batch)),
-        )
+        promised = int(self.clock["promised"][0])
+        count = max(2 * len(state.entries), promised + events.MOVES * hops)
         # most of the arena is promised and never used: what was not written takes no memory
         used, others = int(self.clock["heap_top"][0]), state.width - 1
         self._state = state._replace(

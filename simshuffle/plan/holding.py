@@ -50,16 +50,37 @@ def staging_seconds(scenario: Scenario) -> float:
     The slowest of the resources one by one; network and HCAs are left out. The shards are read
     once, the whole set by every host, or with broadcast once by all together.
     """
-    cluster, workload, hosts = scenario.cluster, scenario.workload, scenario.hosts
-    exchange, dataset, staging = workload.exchange, workload.dataset, workload.staging
-    ranks = cluster.ranks_per_host(scenario.world_size)
-    if exchange.stored_share(scenario.world_size, ranks) == 0.0:
-        return 0.0
-    together = exchange.redraws and staging.broadcast
+    workload, hosts = scenario.workload, scenario.hosts
+    exchange, nbytes = workload.exchange, workload.dataset.nbytes
+    together = exchange.redraws and workload.staging.broadcast
     copies = hosts if exchange.redraws and not together else 1
-    stored = dataset.nbytes * (1.0 if exchange.redraws else ranks / scenario.world_size)
+    stored = _stored_by_a_host(scenario)
     # by a host from what all share
-    received = dataset.nbytes / hosts if together else stored
+    received = nbytes / hosts if together else stored
+    return _copying(scenario, copies * nbytes, received, stored, hosts) if stored else 0.0
+
+
+def reread_seconds(scenario: Scenario) -> float:
+    """Least time (s) to copy what one host keeps again, as `staging_seconds` does for all, while no
+    other host reads; 0 if nothing is staged."""
+    stored = _stored_by_a_host(scenario)
+    return _copying(scenario, stored, stored, stored, 1) if stored else 0.0
+
+
+def _stored_by_a_host(scenario: Scenario) -> float:
+    """Bytes that a host stages; 0 if none does."""
+    workload, world_size = scenario.workload, scenario.world_size
+    exchange, ranks = workload.exchange, scenario.cluster.ranks_per_host(world_size)
+    if exchange.stored_share(world_size, ranks) == 0.0:
+        return 0.0
+    return workload.dataset.nbytes * (1.0 if exchange.redraws else ranks / world_size)
+
+
+def _copying(scenario: Scenario, whole: float, received: float, stored: float, hosts: int) -> float:
+    """Least time (s) in which ``hosts`` copy ``whole`` bytes in all, ``received`` by each from what
+    all share, and store ``stored``."""
+    cluster, workload = scenario.cluster, scenario.workload
+    dataset, staging = workload.dataset, workload.staging
     if staging.source == "object_store":
         bandwidths = cluster.store.bandwidths
     else:
@@ -68,8 +89,7 @@ def staging_seconds(scenario: Scenario) -> float:
         bandwidths = pfs.free_bandwidth, math.inf if curve is None else curve(hosts)
     of_files = file_bandwidths(cluster, staging, dataset.stored.mean * dataset.samples_per_file)
     shared, own = (min(each) for each in zip(of_files, bandwidths, strict=True))
-    writing = stored / write_bandwidth(cluster, workload)
-    return max(copies * dataset.nbytes / shared, received / own, writing)
+    return max(whole / shared, received / own, stored / write_bandwidth(cluster, workload))
 
 
 OFFERED = (

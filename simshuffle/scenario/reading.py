@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from simshuffle.errors import Problem, ScenarioError
+from simshuffle.reliability.processes import by_name
 from simshuffle.scenario.calibrated import forget, include
 from simshuffle.scenario.other_kinds import complete, settled
 from simshuffle.spec.library import INPUTS, by_kind, catalog_entry, find, is_file, read_yaml
@@ -110,6 +111,7 @@ def _references(plain: Mapping[str, Any], folder: Path | None) -> References:
     return {
         "cluster": lambda text: _cluster(text, folder),
         "cluster.routing": by_kind,
+        "failures": by_name,
         "workload.dataset": lambda name: catalog_entry("datasets", name),
         "workload.exchange": by_kind,
         "workload.parallelism": by_kind,
@@ -132,17 +134,21 @@ def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
 
 
 _NAMING_FILES = (
+    (None, "failures", "trace"),
     ("cluster", "topology", "custom"),
     ("cluster", "routing", "forwarding_tables"),
     ("workload", "exchange", "recorded"),
 )
-"""Sections, and the kind of the key that names a file by its path."""
+"""Sections (None: the scenario itself), and the kind of the key that names a file by its path."""
 
 
 def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records that name a file."""
+    """The records that name a file, those of its jobs among them."""
+    jobs = raw.get("jobs")
+    for job in jobs.values() if isinstance(jobs, dict) else ():
+        yield from _naming_files(job) if isinstance(job, dict) else ()
     for section, key, kind in _NAMING_FILES:
-        holder = raw.get(section)
+        holder = raw if section is None else raw.get(section)
         record = holder.get(key) if isinstance(holder, dict) else None
         if (
             isinstance(record, dict)

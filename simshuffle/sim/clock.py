@@ -11,6 +11,7 @@ from weakref import WeakMethod
 import simpy
 
 from simshuffle.network.batch import TransferBatch
+from simshuffle.spec.arrays import Floats, Ints32
 
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
@@ -47,6 +48,8 @@ class NetworkClock:
         self._armed: simpy.Event | None = None
         self._armed_for = inf
         self._waiting: dict[int, Completion] = {}
+        # what leads transfers round failed cables, if there are any
+        self.detour: Callable[[TransferBatch], TransferBatch] | None = None
 
     def open(self, expected: int) -> int:
         """A new group of ``expected`` (at least 1) transfers."""
@@ -83,8 +86,22 @@ class NetworkClock:
 
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now."""
-        self._upcoming = self.network.post(self.env.now, batch)
-        if self._upcoming < self._armed_for:
+        if self.detour is not None:
+            batch = self.detour(batch)
+        self._expect(self.network.post(self.env.now, batch))
+
+    def set_capacity(self, links: Ints32, values: Floats) -> None:
+        """Give ``links`` other capacities now, (n,) units/s."""
+        self._expect(self.network.set_capacity(links, values, self.env.now))
+
+    def reroute(self, slots: Ints32, routes: Ints32) -> None:
+        """Let transfers under way take other routes from now on; see `FluidNetwork.reroute`."""
+        self._expect(self.network.reroute(slots, routes, self.env.now))
+
+    def _expect(self, upcoming: float) -> None:
+        """The network's next event is due then (s)."""
+        self._upcoming = upcoming
+        if upcoming < self._armed_for:
             self._arm()
 
     def _arm(self) -> None:

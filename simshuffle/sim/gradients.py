@@ -69,6 +69,15 @@ class Passes:
     forward: list[list[float]]  # s of each batch, by rank
     backward: list[list[float]]  # the same
     update: float  # s
+    # of every rank how many times as long it computes what it begins now; None if none ever does
+    slower: list[float] | None = None
+
+    def of(self, rank: int, iteration: int) -> tuple[float, float]:
+        """The forward and the backward pass of a rank that begins them now (s)."""
+        forward, backward = self.forward[rank][iteration], self.backward[rank][iteration]
+        if self.slower is None:
+            return forward, backward
+        return forward * self.slower[rank], backward * self.slower[rank]
 
 
 class SumAfterBackward(GradientSum):
@@ -83,8 +92,8 @@ class SumAfterBackward(GradientSum):
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
-        forward = self._passes.forward[rank][iteration]
-        yield self._env.timeout(forward + self._passes.backward[rank][iteration])
+        forward, backward = self._passes.of(rank, iteration)
+        yield self._env.timeout(forward + backward)
         times.slowed = times.computed = self._env.now
         times.forwarded = min(times.loaded + forward, times.computed)
 
@@ -190,8 +199,8 @@ class SumDuringBackward(GradientSum):
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
         env, clock, this = self._env, self._work, self._round(iteration)
-        forward = self._passes.forward[rank][iteration]
-        backward = self._passes.backward[rank][iteration] + self._overlap.hooks
+        forward, backward = self._passes.of(rank, iteration)
+        backward += self._overlap.hooks
         begin = clock.work
         behind = env.now - begin
         this.begun.append((begin + forward, backward))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from simshuffle.errors import Problem, ScenarioError
+from simshuffle.errors import Problem, ScenarioError, refuse
 from simshuffle.plan.effort import WORTH_LEAVING_OUT, Thinning, check_size, first_window, thinned
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.jobs import settled
 from simshuffle.results.timeline import (
     Timeline,
     WindowRow,
@@ -14,10 +16,10 @@ from simshuffle.results.timeline import (
     seconds_by_iteration,
     seconds_in,
 )
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
+from simshuffle.scenario.scenario import Scenario, refuse_jobs
+from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter, with_loaders
 from simshuffle.sim.recorder import Recorder
-from simshuffle.sim.simulation import Loaders
+from simshuffle.sim.recovery import with_losses
 from simshuffle.sim.steady import Seen, Window, window_of
 from simshuffle.spec.arrays import Floats
 
@@ -26,6 +28,7 @@ NOT_ALIKE = "they keep changing in the course of the epoch"
 TOO_DIFFERENT = "they vary too much for a few to stand for all"
 IMPORTANCE_UNKNOWN = "the time to measure importance varies too much between ranks"
 LATE = "a rare late batch could be missed"
+FAULTS = "faults come at their times"
 CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 """Why all iterations are simulated, after 'All iterations were simulated, because'."""
 
@@ -38,6 +41,8 @@ def why_whole(scenario: Scenario) -> str:
         return CHECKPOINTS
     if scenario.workload.loader.across_epochs:
         return "loaders go on into the next epoch"
+    if scenario.faults:
+        return FAULTS
     return scenario.workload.exchange.whole_because
 
 
@@ -158,6 +163,7 @@ def simulate_epochs(
     progress: Progress | None = None,
     first_epoch: int = 1,
     recorder: Recorder | None = None,
+    struck: list[dict[str, Any]] | None = None,
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario, one after the other.
 
@@ -168,32 +174,41 @@ def simulate_epochs(
         first_epoch: the epochs before it are planned only, so those from it on are as if all had
             been simulated.
         recorder: whose ``record`` is of the epoch yielded last. It changes no phase.
+        struck: to which a row is added for every fault of the scenario that has begun.
 
     Yields:
         The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: there are too many packets; or epochs are left out whose loaders read ahead
-            for the next one (``loader.across_epochs``).
+        ScenarioError: it has jobs; there are too many packets; or epochs are left out whose loaders
+            read ahead for the next one (``loader.across_epochs``).
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
+    refuse_jobs(scenario)
+    scenario = settled(scenario)
     if first_epoch > 1 and scenario.workload.loader.across_epochs:
         rule = f"must be false where epoch {first_epoch} is simulated alone"
         problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")
         raise ScenarioError(problem, scenario.name)
     check_size(scenario)
+    if scenario.lost_hosts:
+        if first_epoch > 1:
+            rule = "must have no lost host where not all epochs are simulated"
+            refuse("faults", rule, scenario.lost_hosts[0].what, "Leave it out.", scenario.name)
+        yield from with_losses(scenario, name, progress, struck)
+        return
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:
         yield from windows(scenario, name, progress, first_epoch, recorder)
         return
-    machine, nbytes = Machine(scenario, recorder), sample_nbytes(scenario)
+    machine, nbytes = Machine(scenario, recorder, struck), sample_nbytes(scenario)
     whole = Thinning(scenario)
     epochs, iterations = range(first_epoch, scenario.epochs + 1), scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     done = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
-    for plan, loaders in _with_loaders(machine, plans):
+    for plan, loaders in with_loaders(machine, plans):
         report = reporter(progress, done, total)
         planned = plan.iterations
         done += planned
@@ -205,21 +220,3 @@ def simulate_epochs(
         del simulated
         if killed is not None:
             return
-
-
-def _with_loaders(
-    machine: Machine, plans: Iterator[EpochPlan]
-) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
-    if not machine.scenario.workload.loader.across_epochs:
-        # which holds none of them
-        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
-        return
-    plan = next(plans)
-    loaders = machine.loaders(plan)
-    for following in plans:
-        ahead = machine.loaders(following)
-        loaders.followed_by(ahead)
-        yield plan, loaders
-        plan, loaders = following, ahead
-    yield plan, loaders

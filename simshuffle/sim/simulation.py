@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import simpy
 
 from simshuffle.allreduce import NoOverlap
@@ -14,11 +16,14 @@ from simshuffle.lowering.division import Division, Part
 from simshuffle.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
+from simshuffle.plan.faults import RunFaults, needs_every_cable
+from simshuffle.plan.jobs import hosts_beside, writes_to_pfs
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.checkpoints import Checkpoints
 from simshuffle.sim.clock import Barrier, NetworkClock, Steps, let_go
+from simshuffle.sim.faults import Faults, Row
 from simshuffle.sim.gradients import (
     GradientSum,
     Passes,
@@ -27,35 +32,50 @@ from simshuffle.sim.gradients import (
     SumDuringBackward,
 )
 from simshuffle.sim.recorder import IN_GROUPS, OF_ALL, Recorder, Times
-from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.rng import lognormal_factor
 
 
 class DividedStep(GradientSum):
     """What both ways to go through a divided step have in common. What several ranks compute
     together lasts as long as with the slowest. A rank's phases say first what it computes, then
-    what it waits for and sends. ``samples`` of each batch and ``jitter`` are (iterations, M)."""
+    what it waits for and sends. ``samples`` of each batch and ``jitter`` are (iterations, M);
+    ``slower`` as of `Passes`."""
 
     def __init__(
-        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+        self,
+        posting: Posting,
+        division: Division,
+        samples: Ints64,
+        jitter: Floats,
+        slower: list[float] | None = None,
     ) -> None:
         super().__init__(posting)
-        self._division = division
+        self._division, self._slower = division, slower
         self._all = Barrier(self._env, samples.shape[1], self._all_there)
         self._samples, self._jitter = samples, jitter
         self._joint: Part
         self._iteration = -1  # that all did together last
+        self._begun_with = 1.0
 
     def _all_there(self, event: simpy.Event) -> None:
         """All ranks are there: post what they do together."""
         self._iteration += 1
         self._joint = self._division.joint(self._samples[self._iteration])
+        self._begun_with = self._slowest(self._jitter[self._iteration])
         self._posting.post(self._joint.ready(self._factor), lambda _: let_go(event))
 
     @property
     def _factor(self) -> float:
-        """Of what all compute together."""
-        return float(self._jitter[self._iteration].max())
+        """Of what all compute together, with the slowest as it was when they began."""
+        return self._begun_with
+
+    def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
+        """The largest of the factors of some ranks that begin now, (n,), all of them by default."""
+        if self._slower is None:
+            return float(jitter.max())
+        slower = np.array(self._slower)
+        return float((jitter * (slower if members is None else slower[members])).max())
 
 
 class StepInGroups(DividedStep):
@@ -65,15 +85,21 @@ class StepInGroups(DividedStep):
     parts = IN_GROUPS
 
     def __init__(
-        self, posting: Posting, division: Division, samples: Ints64, jitter: Floats
+        self,
+        posting: Posting,
+        division: Division,
+        samples: Ints64,
+        jitter: Floats,
+        slower: list[float] | None = None,
     ) -> None:
-        super().__init__(posting, division, samples, jitter)
+        super().__init__(posting, division, samples, jitter, slower)
         self._groups = [
             GroupPass(self._env, posting, division, group) for group in range(division.groups)
         ]
         self._of_rank = [self._groups[group] for group in division.group_of.tolist()]
         for group, members in zip(self._groups, division.members, strict=True):
-            group.batches = self._samples[:, members], self._jitter[:, members].max(axis=1)
+            group.batches = self._samples[:, members], self._jitter[:, members]
+            group.slowest = partial(self._slowest, members=members)
 
     def compute(self, rank: int, iteration: int, times: Times) -> Steps:
         """See `GradientSum`."""
@@ -101,13 +127,15 @@ class StepInGroups(DividedStep):
 class GroupPass:
     """A group's way through its part of the step, iteration by iteration: its ranks meet at
     ``barrier``, the last at ``begun_at`` (s), and compute ``part``, ``factor`` times as long.
-    ``batches`` are (iterations, ways) samples of its members, and (iterations,) factors."""
+    ``batches`` are (iterations, ways) samples of its members, and their factors, of which
+    ``slowest`` says the one that counts."""
 
     def __init__(
         self, env: simpy.Environment, posting: Posting, division: Division, group: int
     ) -> None:
         self.barrier = Barrier(env, division.ways, self._there)
         self.batches: tuple[Ints64, Floats]
+        self.slowest: Callable[[Floats], float]
         self.begun_at, self.factor = 0.0, 1.0
         self.part: Part
         self._env, self._posting, self._division, self._group = env, posting, division, group
@@ -115,7 +143,7 @@ class GroupPass:
 
     def _there(self, event: simpy.Event) -> None:
         samples, jitter = self.batches
-        self.factor = float(jitter[self._iteration])
+        self.factor = self.slowest(jitter[self._iteration])
         self.part = self._division.local(self._group, samples[self._iteration])
         self._iteration += 1
         self.begun_at = self._env.now
@@ -161,6 +189,11 @@ class Loaders:
         self._next: Loaders | None = None
         self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
 
+    @property
+    def asked(self) -> Ints64:
+        """(M,) batches that each rank has asked for so far."""
+        return np.array(self._loaded)
+
     def followed_by(self, loaders: Loaders) -> None:
         """Let the workers go on with the next epoch when they have loaded all of this one."""
         self._next = loaders
@@ -201,27 +234,46 @@ class Loaders:
 class Simulation:
     """What all epochs of a run share: resources, the clock of their network, allreduces, how ranks
     divide a step (None if each goes through it by itself), and checkpoints (None if there are
-    none). The scenario is without sweep."""
+    none). The scenario is without sweep and jobs; ``struck`` is what its faults are added to when
+    they begin (`simshuffle.sim.faults.Row`). Its time begins with ``begin`` (s); ``on`` is what it
+    has of a machine that several jobs share, and its clock."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder | None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None,
+        struck: list[Row] | None = None,
+        begin: float = 0.0,
+        on: tuple[Resources, NetworkClock] | None = None,
+    ) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
-        saved = workload.checkpoint
-        writes = saved is not None and saved.writes_to_pfs
-        placed = cluster, scenario.world_size, rng("placement")
-        self.resources = Resources(*placed, writes=writes)
-        network = self.resources.network(scenario.network, accounts=scenario.world_size)
-        env = simpy.Environment()
-        self.clock = NetworkClock(env, network)
-        if recorder is not None:
-            self.clock = recorder.clock(env, network, self.resources)
+        self.resources, self.clock = on or self._machine(scenario, recorder, begin)
         allreduce = workload.allreduce_on(cluster)
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
         by_data = workload.parallelism.by_data
         self.division = None if by_data else Division(scenario, self.resources)
+        self.slower: list[float] | None = None  # see `Passes`
+        if scenario.faults:
+            found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
+            self.slower = Faults(found, self.resources, self.clock, rows).slower
         self.checkpoints: Checkpoints | None = None
-        if saved is not None:
+        if workload.checkpoint is not None:
             self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
+
+    @staticmethod
+    def _machine(
+        scenario: Scenario, recorder: Recorder | None, begin: float
+    ) -> tuple[Resources, NetworkClock]:
+        rng, ranks = scenario.rng("placement"), scenario.world_size
+        cables, writes = needs_every_cable(scenario), writes_to_pfs([scenario])
+        of = scenario.cluster, ranks, rng, hosts_beside(scenario)
+        resources = Resources(*of, every_cable=cables, writes=writes)
+        network = resources.network(scenario.network, accounts=ranks)
+        env = simpy.Environment(begin)
+        if recorder is not None:
+            return resources, recorder.clock(env, network, resources)
+        return resources, NetworkClock(env, network)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""
@@ -245,12 +297,12 @@ class Simulation:
         posting = Posting(self.clock, self.allreduces)
         if self.division is not None:
             kind = StepOfAll if self.division.together else StepInGroups
-            return kind(posting, self.division, samples, jitter)
+            return kind(posting, self.division, samples, jitter, self.slower)
         times, workload = self.scenario.step_times, self.scenario.workload
         model, overlap = workload.model, workload.allreduce.overlap
         forward = (times.forward_of(samples) * jitter).T.tolist()
         backward = (times.backward_of(samples) * jitter).T.tolist()
-        passes = Passes(forward, backward, times.update)
+        passes = Passes(forward, backward, times.update, self.slower)
         if isinstance(overlap, NoOverlap):
             return SumAfterBackward(posting, passes, model.gradient_size)
         return SumDuringBackward(posting, passes, model.gradient_arrival, overlap)

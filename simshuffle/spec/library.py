@@ -291,8 +291,8 @@ def _yaml_problem(error: Exception, rule: str, remedy: str = "Correct that line.
 
 
 def catalog_entry(kind: str, name: str) -> dict[str, Any]:
-    """The entry ``name`` of the catalog ``kind`` ('models' or 'datasets'), with its name in it.
-    Raises a ScenarioError if there is no such entry."""
+    """The entry ``name`` of the catalog ``kind`` ('models', 'datasets', 'failures'), with its name
+    in it. Raises a ScenarioError if there is no such entry."""
     entries = _catalog(kind)
     if name not in entries:
         rule = f"no such entry among the {kind}"
@@ -301,7 +301,7 @@ def catalog_entry(kind: str, name: str) -> dict[str, Any]:
 
 
 def catalog_names(kind: str) -> list[str]:
-    """Names of the entries of the catalog ``kind`` ('models' or 'datasets'), sorted."""
+    """Names of the entries of the catalog ``kind`` ('models', 'datasets' or 'failures'), sorted."""
     return sorted(_catalog(kind))
 
 

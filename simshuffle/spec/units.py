@@ -27,6 +27,8 @@ _DECIMAL = {
     "T": 12,
     "P": 15,
 }
+_LONG = {"min": 60, "h": 3600, "d": 86_400}
+"""Seconds of the longer units of time, which are read; seconds are what is written."""
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
 _NUMBER = re.compile(
     r"^\s*([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*((?!/\s*\d)[^\s].*?)?"
@@ -62,7 +64,8 @@ def _scales(dimension: Dimension) -> dict[str, Decimal]:
     prefixes = {prefix: Decimal(10) ** power for prefix, power in _DECIMAL.items()}
     prefixes |= {prefix: Decimal(1024) ** power for prefix, power in _BINARY.items()}
     if dimension is Dimension.SECONDS:
-        return {f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1}
+        short = {f"{prefix}s": scale for prefix, scale in prefixes.items() if scale <= 1}
+        return short | {name: Decimal(seconds) for name, seconds in _LONG.items()}
     if dimension is Dimension.FREQUENCY:
         return {f"{prefix}{one}/s": prefixes[prefix] for one in ("", "1") for prefix in prefixes}
     per = "/s" if dimension is Dimension.BANDWIDTH else ""
@@ -86,7 +89,7 @@ def pattern(dimension: Dimension, positive: bool = False) -> str:
     small = "|".join(prefix for prefix, power in _DECIMAL.items() if power < 0)
     unit = {
         Dimension.NBYTES: size,
-        Dimension.SECONDS: f"({small})?s",
+        Dimension.SECONDS: f"(({small})?s|{'|'.join(_LONG)})",
         Dimension.BANDWIDTH: f"{size}/s",
         Dimension.FREQUENCY: f"({'|'.join([*_BINARY, *filter(None, _DECIMAL)])})?1?/s",
     }[dimension]
@@ -128,6 +131,9 @@ _WORDS = (
     (r"bps$", "b/s"),
     (r"Bps$", "B/s"),
     (r"(?i)sec(ond)?s?$", "s"),
+    (r"(?i)^min(ute)?s?$", "min"),
+    (r"(?i)^(hours?|hrs?)$", "h"),
+    (r"(?i)^days?$", "d"),
     (r"(?i)(?<=[a-z])bytes?(?=/|$)|^bytes?(?=/|$)", "B"),
     (r"(?i)bits(?=/|$)", "bit"),
     (r"(?i)(hz|i?ops(/s)?)$", "/s"),

@@ -1,5 +1,5 @@
-"""The tables of predicted against measured in docs/reference/validation.md and docs/scoreboard.md
-are those that `simshuffle study validate` prints."""
+"""The tables of predicted against measured in docs/reference/validation.md and scoreboard.md are
+those that `simshuffle study validate` prints."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from validation_tables import (  # noqa: E402
     with_sealed,
 )
 
-BOARD = ROOT / "docs" / "scoreboard.md"
+BOARD = ROOT / "docs" / "reference" / "scoreboard.md"
 PAGE = ROOT / "docs" / "reference" / "validation.md"
 # a few seconds together; the others are simulated by `make validation`
 CHEAP = ["testbed", "storage", "collectives", "nopfs"]

@@ -1,5 +1,5 @@
-"""docs/windows.md: its tables are those of benchmarks/windows.py, say what is promised, and name
-every reason for which all iterations are simulated."""
+"""docs/reference/windows.md is that of benchmarks/windows.py and says what is promised;
+docs/windows.md names every reason for which all iterations are simulated."""
 
 import importlib
 import re
@@ -12,6 +12,7 @@ from simshuffle.sim import simulate as window
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "windows.md"
+TABLE = ROOT / "docs" / "reference" / "windows.md"
 OUTSIDE = ROOT / "docs" / "data" / "windows-outside.csv"
 
 
@@ -22,7 +23,7 @@ def study(monkeypatch):
 
 
 def block(name):
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", TABLE.read_text(), re.DOTALL)
     assert found is not None
     return [
         [cell.strip() for cell in line.strip("|").split("|")]

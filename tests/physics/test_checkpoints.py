@@ -401,7 +401,7 @@ def test_a_watchdog_ends_a_job_that_waits_too_long_for_one_host() -> None:
     assert checkpoint_facts(scenario)["killed"]
     assert any("ends the job" in found.rule for found in checkpoint_warnings(scenario))
     timeline = simulate(scenario)
-    killed = timeline.killed
+    killed = timeline.said["killed"][0]
     assert killed is not None
     assert (killed["epoch"], killed["iteration"], killed["rank"]) == (1, 50, 0)
     rows = timeline.phases[timeline.phases["phase"] == "checkpoint"]
@@ -422,12 +422,12 @@ def test_two_hosts_that_write_302_gib_take_eleven_minutes() -> None:
     assert watchdog_waits(scenario) == 0
     assert not checkpoint_facts(scenario)["killed"]
     assert any("is near" in found.rule for found in checkpoint_warnings(scenario))
-    assert simulate(scenario).killed is None
+    assert "killed" not in simulate(scenario).said
 
 
 def test_a_save_within_the_patience_of_the_watchdog_kills_nothing() -> None:
-    assert simulate(saving({"watchdog": "2.1 s"})).killed is None
-    assert simulate(saving({"watchdog": "1.9 s"})).killed is not None
+    assert "killed" not in simulate(saving({"watchdog": "2.1 s"})).said
+    assert "killed" in simulate(saving({"watchdog": "1.9 s"})).said
 
 
 # -------------------------------------------------------------------------------- beside the others

@@ -10,7 +10,7 @@ import pytest
 from simshuffle.layers.shipped import layer_list
 from simshuffle.parallelism import Data, Job, ShardedData
 
-PAGE = Path(__file__).parents[2] / "docs" / "oracle.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "memory.md"
 RANKS = 64
 MODELS = ("gpt_1.3b", "gpt_13b")
 CLOSED = {0: lambda n: 16.0, 1: lambda n: 4 + 12 / n, 2: lambda n: 2 + 14 / n, 3: lambda n: 16 / n}

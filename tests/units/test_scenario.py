@@ -521,7 +521,7 @@ def test_every_number_of_a_shipped_topology_has_a_source(name):
     ("kind", "name"),
     [
         (kind, name)
-        for kind in ("models", "datasets")
+        for kind in ("models", "datasets", "failures")
         for name in read_yaml(CATALOG / f"{kind}.yaml")[0]
     ],
 )

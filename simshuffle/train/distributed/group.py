@@ -148,8 +148,10 @@ def tell_once(
     rank = os.environ.get("RANK", "0")
     try:
         rank, store = str(dist.get_rank()), distributed_c10d._get_default_store()
-        first = store.add("simshuffle error", 1) == 1
+        # of ranks with the same text one alone goes on to ask whether any was before it: asked the
+        # other way round, a second one could come in between and tell it again
         alone = store.add(f"simshuffle {zlib.crc32(text.encode()):08x}", 1) == 1
+        first = alone and store.add("simshuffle error", 1) == 1
     except (RuntimeError, ValueError):  # there is no group, or whoever kept the store is gone
         first = alone = True
     if first and ours:

@@ -1,0 +1,1 @@
+"""Where the time of a long training goes while hosts fail."""
