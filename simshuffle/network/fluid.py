@@ -266,8 +266,8 @@ class FluidNetwork:
     def set_capacity(self, links: Ints, values: ArrayLike, now: float) -> float:
         """Give ``links`` other capacities at ``now`` (s), (n,) units/s greater than 0; returns the
         time of the next event (s). All events before ``now`` must have been run by `advance`."""
-        numbers, found = np.asarray(links, np.int32), as_floats(values)
-        return change.set_capacity(*self._addresses, float(now), numbers, found)
+        of = np.asarray(links, np.int32), as_floats(values)
+        return change.set_capacity(*self._addresses, float(now), *of)
 
     def crossing(self, links: Ints) -> tuple[Ints32, Ints32]:
         """The transfers not yet ended whose routes have any of ``links``: (n,) their slots, and (n,
@@ -278,12 +278,14 @@ class FluidNetwork:
         """Let the transfers in ``slots`` go on over ``routes``, (n, up to the width) links padded
         with -1, from ``now`` (s) on; what they have carried stays with the links of their old ones.
         Returns the time of the next event (s), as `set_capacity`."""
-        work = np.empty(len(slots))
-        upcoming = change.reroute(*self._addresses, float(now), slots, routes, work, True)
+        work, upcoming, count = np.empty(len(slots)), events.LACKS_ENTRIES, True
         while upcoming == events.LACKS_ENTRIES:
-            self._grow_arena(routes.size)
-            self._write_words()
-            upcoming = change.reroute(*self._addresses, float(now), slots, routes, work, False)
+            state, graph = self._addresses
+            upcoming = change.reroute(state, graph, float(now), slots, routes, work, count)
+            if upcoming == events.LACKS_ENTRIES:
+                self._grow_arena(routes.size)
+                self._write_words()
+            count = False
         self._state.nodes["work"][slots] = work
         return upcoming
 

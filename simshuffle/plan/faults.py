@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -13,12 +13,16 @@ import numpy as np
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.network import Fluid
+from simshuffle.plan.jobs import settled, shared
 from simshuffle.plan.resources import Resources
 from simshuffle.routing.detour import Detours
 from simshuffle.routing.router import reach
 from simshuffle.scenario.faults import Fault
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints32
+
+TOGETHER = 256
+"""Faults of a process that are drawn together."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +107,7 @@ class Targets:
         return np.flatnonzero(on & ((self._of.gpu_of == gpu) | (gpu < 0))).tolist()
 
     def _made(
-        self,
-        devices: list[int] = [],
-        ranks: list[int] = [],
-        cables: list[int] = [],  # noqa: B006
+        self, devices: Sequence[int] = (), ranks: Sequence[int] = (), cables: Sequence[int] = ()
     ) -> Hit:
         every = np.unique(np.array(cables, np.int32))
         own = self._of.numbers_of(every)
@@ -147,7 +148,7 @@ class RunFaults:
             rule, remedy = "need a network whose links are shared as fluid", "Set network: fluid."
             problems.append(Problem("faults", rule, scenario.network.kind, remedy))
         for number, fault in enumerate(scenario.faults or ()):
-            if fault.every is not None:
+            if fault.at is None:
                 self._every.append((number, fault))
             elif id(fault) not in lost:
                 problems += self._give(f"faults.{number}", fault)
@@ -189,7 +190,10 @@ class RunFaults:
 
     def drawn(self) -> list[Iterator[Struck]]:
         """Of every entry of faults that are drawn, these faults, one after the other, for ever."""
-        return [self._draw(number, fault) for number, fault in self._every]
+        return [
+            self._draw(number, fault) if fault.process is None else self._replay(number, fault)
+            for number, fault in self._every
+        ]
 
     def _draw(self, number: int, fault: Fault) -> Iterator[Struck]:
         rng = self._scenario.rng("faults", number)
@@ -202,6 +206,23 @@ class RunFaults:
             assert hit is not None  # noqa: S101 - it was drawn from what there is
             yield _struck(fault, what, at, lasts, hit)
 
+    def _replay(self, number: int, fault: Fault) -> Iterator[Struck]:
+        """Those of a process, drawn for so long at a time that there are about `TOGETHER`."""
+        process, names = fault.process, self._targets.drawn_from(fault.what)
+        assert process is not None  # noqa: S101 - as `drawn` sees to
+        rng, begin = self._scenario.rng("faults", number), 0.0
+        span = TOGETHER / process.expected(len(names), 1.0)
+        if process.kind == "trace":
+            span = process.recorded().length  # and then from its beginning again
+        while True:
+            faults = process.draw(rng, len(names), span)
+            starts, ends = faults.start_s.tolist(), faults.end_s.tolist()
+            for host, at, end in zip(faults.host.tolist(), starts, ends, strict=True):
+                hit = self._targets.hit(names[host])
+                assert hit is not None  # noqa: S101 - it was drawn from what there is
+                yield _struck(fault, names[host], begin + at, end - at, hit)
+            begin += span
+
 
 def _struck(fault: Fault, what: str, at: float, lasts: float | None, hit: Hit) -> Struck:
     rerouted = fault.rate == 0 and fault.on_failure == "reroute" and len(hit.cables) > 0
@@ -210,13 +231,16 @@ def _struck(fault: Fault, what: str, at: float, lasts: float | None, hit: Hit) -
     return Struck(what, at, until, reroutes_at if reroutes_at < until else inf, fault.rate, hit)
 
 
-def needs_every_cable(scenario: Scenario) -> bool:
-    """Whether messages of a scenario may go round failed cables."""
-    return any(fault.rate == 0 and fault.on_failure == "reroute" for fault in scenario.faults or ())
-
-
 def check_faults(scenario: Scenario) -> None:
     """See that what the faults of a scenario hit is on its machine; raises as `RunFaults`."""
-    if scenario.faults:
-        rng = scenario.rng("placement")
-        RunFaults(scenario, Resources(scenario.cluster, scenario.world_size, rng))
+    if not scenario.faults:
+        return
+    if scenario.jobs is not None:
+        if scenario.lost_hosts:
+            rule, found = "must not be lost where there are several jobs", scenario.lost_hosts[0]
+            remedy = "Give it a rate above 0, or simulate the job that has it alone."
+            raise ScenarioError(Problem("faults", rule, found.what, remedy), scenario.name)
+        RunFaults(scenario, shared(settled(scenario)).whole)
+        return
+    rng = scenario.rng("placement")
+    RunFaults(scenario, Resources(scenario.cluster, scenario.world_size, rng))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from simshuffle.errors import Problem, ScenarioError, first_of
-from simshuffle.plan.faults import needs_every_cable
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.wiring import names_of, placed, wiring
 from simshuffle.scenario.background import PeriodicWrites
+from simshuffle.scenario.faults import needs_every_cable
 from simshuffle.scenario.scenario import Scenario
 
 
@@ -124,7 +124,7 @@ def shared(scenario: Scenario) -> Shared:
     cluster = scenario.cluster.model_copy(update={"placement": hosts})
     beside = hosts_beside(scenario)
     on = cluster, len(hosts) * gpus, scenario.rng("placement"), beside
-    cables, writes = needs_every_cable(scenario), writes_to_pfs(jobs.values())
+    cables, writes = needs_every_cable(scenario.faults), writes_to_pfs(jobs.values())
     whole = Resources(*on, every_cable=cables, writes=writes)
     whole.all_ranks = sum(ranks)
     first_host = np.cumsum([0, *(one.hosts for one in jobs.values())]).tolist()

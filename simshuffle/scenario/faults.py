@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from pydantic import create_model, model_validator
 
 from simshuffle.errors import refuse
+from simshuffle.reliability import Failures
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.record import Fraction, Keyed, PositiveSeconds, Seconds, Spec
 from simshuffle.spec.units import Dimension, readable
@@ -43,6 +45,8 @@ class Fault(_Lasting):
         rate: the share of its rate that is left; 0 if it has failed.
         every: instead of 'at': the mean time between two faults of all together, of an exponential
             distribution.
+        process: instead of 'at': a record as of 'failures', or a name of its catalog, which says
+            when each of the hosts, cables, GPUs or SSDs of the run has a fault, and how long.
         on_failure: what becomes of transfers over a failed cable: new routes, or they wait.
         reroute_after: until new routes are known; nothing crosses before. The default is an
             estimate: a subnet manager is told at once, and makes its tables anew.
@@ -52,6 +56,7 @@ class Fault(_Lasting):
     at: Seconds | None = None
     rate: Fraction
     every: PositiveSeconds | None = None
+    process: Failures | None = None
     on_failure: Literal["reroute", "stall"] = "reroute"
     reroute_after: Seconds = 1.0
 
@@ -65,6 +70,8 @@ class Fault(_Lasting):
         """What it is and when, for people."""
         rate = f"at {100 * self.rate:.3g} % of its rate" if self.rate else "failed"
         lasts = "" if self.lasts is None else f" for {_told(self.lasts)}"
+        if self.process is not None:
+            return f"{self.what} {rate} as {self.process.name or self.process.kind} says"
         if self.every is not None:
             mean = " in the mean" if lasts else ""
             return f"one of the {self.what} every {_told(self.every)} {rate}{lasts}{mean}"
@@ -72,14 +79,18 @@ class Fault(_Lasting):
 
     @model_validator(mode="after")
     def _given_or_drawn(self) -> Fault:
-        drawn, part = self.every is not None, self.what.rpartition(".")[2]
+        drawn, part = self.at is None, self.what.rpartition(".")[2]
         one = part.removeprefix("gpu")
-        if drawn == (self.at is not None):
-            remedy = "Give 'at' for one fault, or 'every' for faults that are drawn."
-            _refuse("at", "or 'every' must be given, and not both", self.what, remedy)
+        if sum(given is not None for given in (self.at, self.every, self.process)) != 1:
+            remedy = "Give 'at' for one fault, 'every' or 'process' for faults that are drawn."
+            _refuse("at", "or 'every' or 'process' must be given, one of them", self.what, remedy)
         if drawn and self.what not in KINDS:
-            remedy = "Give 'at' in place of 'every', for one fault of it."
-            _refuse("what", f"must be one of {', '.join(KINDS)} with 'every'", self.what, remedy)
+            remedy = "Give 'at' in its place, for one fault of it."
+            rule = f"must be one of {', '.join(KINDS)} with 'every' or 'process'"
+            _refuse("what", rule, self.what, remedy)
+        if self.process is not None and self.lasts is not None:
+            remedy = "Leave it out: the process says how long each fault lasts."
+            _refuse("for", "must be left out with 'process'", self.what, remedy)
         if self.rate > 0:
             return self
         if part == "gpus" or (part != one and one.isdigit()):
@@ -88,7 +99,7 @@ class Fault(_Lasting):
         if drawn and self.what == "hosts":
             rule = "of hosts that are drawn must be greater than 0"
             _refuse("rate", rule, "0", "Raise it; 'failures' has hosts that are lost.")
-        if self.lasts is None and (drawn or self.on_failure == "stall"):
+        if self.lasts is None and not self.process and (drawn or self.on_failure == "stall"):
             rule = "must be given where what has failed is waited for"
             remedy = "Say how long it lasts, or for one cable on_failure: reroute."
             _refuse("for", rule, "left out", remedy)
@@ -101,6 +112,11 @@ def _told(seconds: float) -> str:
 
 def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:
     refuse(path, rule, value, remedy, "faults")
+
+
+def needs_every_cable(faults: Sequence[Fault] | None) -> bool:
+    """Whether messages may go round failed cables."""
+    return any(fault.rate == 0 and fault.on_failure == "reroute" for fault in faults or ())
 
 
 def host_names(cluster: Cluster) -> frozenset[str]:

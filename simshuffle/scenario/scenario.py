@@ -205,7 +205,7 @@ class Scenario(Spec):
     @property
     def lost_hosts(self) -> list[Fault]:
         """The faults of whole hosts that have failed."""
-        failed = [fault for fault in self.faults or () if fault.rate == 0 and fault.every is None]
+        failed = [fault for fault in self.faults or () if fault.rate == 0 and fault.at is not None]
         return [fault for fault in failed if fault.what in host_names(self.cluster)]
 
     @property

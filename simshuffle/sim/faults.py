@@ -53,7 +53,17 @@ class Faults:
         self._detours: Detours | None = None
         self._failed: Flags = np.zeros(len(self._healthy) + 1, bool)  # the last one pads routes
         self._row_of: dict[int, Row] = {}
+        self._kept: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(list)
         clock.env.process(self._run())
+
+    def kept_for(self, part: Resources) -> list[float]:
+        """As ``slower``, for the ranks of a job that has ``part`` of the machine."""
+        out = [1.0] * part.world_size
+        first, gpus = self._resources.hosts.index(part.hosts[0]), part.cluster.host.gpus
+        ranks = (first + part.host_of) * gpus + part.gpu_of
+        for rank, number in enumerate(ranks.tolist()):
+            self._kept[number].append((out, rank))
+        return out
 
     def _push(self, when: float, kind: int, struck: Struck) -> int:
         number = next(self._number)
@@ -107,6 +117,8 @@ class Faults:
                     change(struck.rate)
             for rank in struck.hit.ranks.tolist():
                 self.slower[rank] = 1.0 / min(self._ranks[rank], default=1.0)
+                for kept, own in self._kept.get(rank, ()):
+                    kept[own] = self.slower[rank]
         return changed
 
     def _begin(self, struck: Struck) -> None:

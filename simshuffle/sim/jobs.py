@@ -11,11 +11,13 @@ import simpy
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.plan.effort import Thinning, check_size
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.plan.faults import RunFaults
 from simshuffle.plan.jobs import Shared, shared
 from simshuffle.results.timeline import Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.background import send
 from simshuffle.sim.clock import NetworkClock, Steps
+from simshuffle.sim.faults import Faults, Row
 from simshuffle.sim.links import LinkStatistics, Peaks
 from simshuffle.sim.machine import Machine, SimulatedEpoch, with_loaders, without_cycle_collection
 
@@ -30,7 +32,10 @@ class OfJob(NamedTuple):
 
 
 def simulate_jobs(
-    scenario: Scenario, names: dict[str, str], progress: Progress | None = None
+    scenario: Scenario,
+    names: dict[str, str],
+    progress: Progress | None = None,
+    struck: list[Row] | None = None,
 ) -> Iterator[OfJob]:
     """Simulate all jobs of a scenario side by side, until the last one has ended.
 
@@ -38,6 +43,7 @@ def simulate_jobs(
         scenario: with jobs, all of which name their hosts (`simshuffle.plan.jobs.settled`).
         names: of the runs in the tables, by job.
         progress: called with the share of iterations that is done, from 0 to 1.
+        struck: to which a row is added for every fault of the scenario that has begun.
 
     Yields:
         Each epoch of each job when it is over, in that order.
@@ -45,7 +51,7 @@ def simulate_jobs(
     Raises:
         ScenarioError: a job begins when all others have ended, which is a run of its own.
     """
-    machine = _Machine(scenario, progress)
+    machine = _Machine(scenario, progress, [] if struck is None else struck)
     for job, simulated, window in machine.epochs():
         yield OfJob(job, simulated.timeline(names[job], window))
 
@@ -53,7 +59,7 @@ def simulate_jobs(
 class _Machine:
     """All jobs of a scenario."""
 
-    def __init__(self, scenario: Scenario, progress: Progress | None) -> None:
+    def __init__(self, scenario: Scenario, progress: Progress | None, struck: list[Row]) -> None:
         self._scenario, self._shared = scenario, shared(scenario)
         for one in self._shared.jobs.values():
             check_size(one)
@@ -61,11 +67,14 @@ class _Machine:
         network = whole.network(scenario.network, accounts=whole.all_ranks)
         clock = NetworkClock(env, network)
         self._env, peaks = env, Peaks(clock)
-        self._machines = {}
+        faults, self._machines = None, {}
+        if scenario.faults:
+            faults = Faults(RunFaults(scenario, whole), whole, clock, struck)
         for name, one in self._shared.jobs.items():
             part = self._shared.of[name]
             links = LinkStatistics(part, network, peaks, part.not_of(whole))
-            self._machines[name] = Machine(one, on=(part, clock), links=links)
+            slower = None if faults is None else faults.kept_for(part)
+            self._machines[name] = Machine(one, on=(part, clock), links=links, slower=slower)
         send(scenario, whole, clock)
         self._telling = _Telling(self._shared, progress)
         # epochs that are over, and the event that says so

@@ -10,6 +10,7 @@ from simshuffle.errors import InputError
 from simshuffle.plan.effort import SHARED_NBYTES, Effort, effort
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.cell import NAMELESS, TABLES, TIMELINES, Reporting, RunCell, give_back
+from simshuffle.sim.faults import Row
 from simshuffle.sim.jobs import simulate_jobs
 from simshuffle.study.cell import Outcome, Tell
 from simshuffle.study.long_table import LazyTables, long
@@ -60,11 +61,14 @@ class JobsCell(RunCell):
         self.hold_little()
         reporting = {name: Reporting(one, self.timeline) for name, one in self._jobs.items()}
         nameless = dict.fromkeys(reporting, NAMELESS)
-        for job, timeline in simulate_jobs(self.scenario, nameless, tell):
+        struck: list[Row] = []
+        for job, timeline in simulate_jobs(self.scenario, nameless, tell, struck):
             give_back()  # before tables are made of it
             reporting[job].add(timeline)
             del timeline  # the next epoch needs its room
             give_back()
+        for of in reporting.values():
+            of.struck += struck
         outcomes = {job: of.outcome() for job, of in reporting.items()}
         tables = {
             _part(job, name): long(of.tables, name)

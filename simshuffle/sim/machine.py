@@ -97,9 +97,10 @@ class Machine:
         begin: float = 0.0,
         on: tuple[Resources, NetworkClock] | None = None,
         links: LinkStatistics | None = None,
+        slower: list[float] | None = None,
     ) -> None:
         self.scenario = scenario
-        self._simulation = Simulation(scenario, recorder, struck, begin, on)
+        self._simulation = Simulation(scenario, recorder, struck, begin, on, slower)
         clock = self._simulation.clock
         self._env, self._begin = clock.env, begin
         several = None if scenario.background is None else Peaks(clock)

@@ -16,9 +16,10 @@ from simshuffle.lowering.division import Division, Part
 from simshuffle.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
-from simshuffle.plan.faults import RunFaults, needs_every_cable
+from simshuffle.plan.faults import RunFaults
 from simshuffle.plan.jobs import hosts_beside, writes_to_pfs
 from simshuffle.plan.resources import Resources
+from simshuffle.scenario.faults import needs_every_cable
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.checkpoints import Checkpoints
@@ -236,7 +237,8 @@ class Simulation:
     divide a step (None if each goes through it by itself), and checkpoints (None if there are
     none). The scenario is without sweep and jobs; ``struck`` is what its faults are added to when
     they begin (`simshuffle.sim.faults.Row`). Its time begins with ``begin`` (s); ``on`` is what it
-    has of a machine that several jobs share, and its clock."""
+    has of a machine that several jobs share, and its clock, with ``slower`` what faults of that
+    machine do to its ranks (`Passes`)."""
 
     def __init__(
         self,
@@ -245,6 +247,7 @@ class Simulation:
         struck: list[Row] | None = None,
         begin: float = 0.0,
         on: tuple[Resources, NetworkClock] | None = None,
+        slower: list[float] | None = None,
     ) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
@@ -253,8 +256,8 @@ class Simulation:
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
         by_data = workload.parallelism.by_data
         self.division = None if by_data else Division(scenario, self.resources)
-        self.slower: list[float] | None = None  # see `Passes`
-        if scenario.faults:
+        self.slower = slower
+        if scenario.faults and on is None:
             found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
             self.slower = Faults(found, self.resources, self.clock, rows).slower
         self.checkpoints: Checkpoints | None = None
@@ -266,7 +269,7 @@ class Simulation:
         scenario: Scenario, recorder: Recorder | None, begin: float
     ) -> tuple[Resources, NetworkClock]:
         rng, ranks = scenario.rng("placement"), scenario.world_size
-        cables, writes = needs_every_cable(scenario), writes_to_pfs([scenario])
+        cables, writes = needs_every_cable(scenario.faults), writes_to_pfs([scenario])
         of = scenario.cluster, ranks, rng, hosts_beside(scenario)
         resources = Resources(*of, every_cable=cables, writes=writes)
         network = resources.network(scenario.network, accounts=ranks)

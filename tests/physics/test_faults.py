@@ -6,17 +6,21 @@ leaf switches with 4 hosts and 2 spine switches, cables of 12.5 GB/s.
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 
+from simshuffle.plan.jobs import settled
 from simshuffle.plan.wiring import wiring
 from simshuffle.results import report
 from simshuffle.results.timeline import HIDDEN, Timeline
 from simshuffle.routing.detour import Detours
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.jobs import simulate_jobs
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.simulate import simulate, simulate_epochs
 from tests.small import seconds, small
@@ -109,7 +113,8 @@ def test_the_links_table_has_healthy_capacities_and_the_load_as_a_share_of_what_
     assert (table["capacity"] == whole["capacity"]).all()
     np.testing.assert_allclose(table["nbytes"], whole["nbytes"], rtol=1e-12)
     assert table.loc["h0001>switch", "peak_utilisation"] == 1.0
-    carried = table.loc["h0001>switch", "nbytes"] / 10e9 / epoch_s(fault("h0001>switch", 0.25))
+    nbytes: Any = table.loc["h0001>switch", "nbytes"]
+    carried = nbytes / 10e9 / epoch_s(fault("h0001>switch", 0.25))
     assert table.loc["h0001>switch", "mean_utilisation"] == pytest.approx(carried, rel=1e-9)
 
 
@@ -312,6 +317,46 @@ def test_drawn_faults_leave_no_gap_and_lose_no_byte(rate: float, exchange: str) 
     assert (found.links["mean_utilisation"] <= 1 + 1e-9).all()
     again = simulate(small(faults=everything(rate), **values))
     assert again.phases.equals(found.phases)
+
+
+def test_a_process_says_when_each_host_is_slow(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(
+        "host,start,end,class\na,0.1 s,0.2 s,disk\nb,0.3 s,0.35 s,disk\na,0.9 s,1 s,disk\n"
+    )
+    process = {"kind": "trace", "path": str(trace), "hosts": 8}
+    rows = rows_of(small(faults=[{"what": "ssds", "rate": 0.5, "process": process}], epochs=4))
+    spans = np.array([(row["at_s"], row["until_s"]) for row in rows])
+    rounds = 1.0 * np.arange(len(rows) // 3 + 1)[:, None, None]
+    expected = ([[0.1, 0.2], [0.3, 0.35], [0.9, 1.0]] + rounds).reshape(-1, 2)
+    np.testing.assert_allclose(spans, expected[: len(rows)])
+    bursty = {
+        "kind": "bursty",
+        "variation": 1.8,
+        "mean_between": "20 ms",
+        "repair": {"mean": "5 ms"},
+        "lemons": {"hosts": 0.25, "faults": 0.9},
+    }
+    rows = rows_of(small(faults=[{"what": "hosts", "rate": 0.5, "process": bursty}], epochs=2))
+    gaps, hosts = np.diff([row["at_s"] for row in rows]), Counter(row["what"] for row in rows)
+    assert gaps.mean() == pytest.approx(2.5e-3, rel=8 / len(rows) ** 0.5)
+    assert gaps.std() / gaps.mean() > 1.3
+    lemons = sum(count for _, count in hosts.most_common(2))
+    assert lemons / len(rows) == pytest.approx(0.9, abs=0.05)
+
+
+def test_faults_of_a_machine_that_several_jobs_share_are_of_each_as_it_stands_there() -> None:
+    jobs: Any = {"a": {"world_size": 4}, "b": {"world_size": 4}}
+    names = {"a": "a", "b": "b"}
+    whole = dict(simulate_jobs(settled(small(jobs=jobs)), names))
+    slow = small(jobs=jobs, faults=[fault("h0005.gpus", 0.5)])
+    rows: list[dict[str, Any]] = []
+    found = dict(simulate_jobs(settled(slow), names, struck=rows))
+    assert found["a"].phases.equals(whole["a"].phases)
+    for rank, times in enumerate((1, 2, 1, 1)):  # h0005 is the second host of b
+        expected = times * seconds(whole["b"], "forward")[rank]
+        assert seconds(found["b"], "forward")[rank] == pytest.approx(expected, rel=1e-9)
+    assert [(row["what"], row["gpus"]) for row in rows] == [("h0005.gpus", 1)]
 
 
 def test_faults_that_change_nothing_change_nothing() -> None:
