@@ -1,9 +1,10 @@
 """Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
 memory, SSDs, cores, the PFS, the object store, the cache tier.
 
-A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object
-store and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their own speeds);
-core-seconds for cores; operations for the opening of files and for requests to the object store.
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object store
+and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their
+own speeds); core-seconds for cores; operations for the opening of files and for requests to the
+object store.
 """
 
 from __future__ import annotations
