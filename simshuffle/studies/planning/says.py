@@ -23,6 +23,7 @@ class AskedFor(TypedDict):
     """What was asked: how runs are repeated, which strategies, and by which prices."""
 
     command: str
+    whole: str
     strategies: list[str | dict[str, object]]
     prices: dict[str, Amount]
     budget: Amount | None
@@ -59,6 +60,8 @@ class Found(TypedDict):
     hidden: Hidden | None
     largest_fraction: float
     rows: dict[str, int]
+    lacking: list[str]
+    waiting: dict[str, float]
     io: dict[str, FileSystem]
 
 

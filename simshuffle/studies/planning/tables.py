@@ -30,6 +30,18 @@ STRATEGIES = Schema(
         ),
         "staging_s": amount("s of copying samples to the hosts before the first", empty=True),
         "epochs": count("epochs of the training, to the target where there is one", empty=True),
+        "period_s": amount(
+            "s of training between two checkpoints, by Daly; empty without failures",
+            empty=True,
+            head="save\nevery s",
+            look=".3g",
+        ),
+        "goodput": share("share of the time that is useful then", empty=True, look=".3gpercent"),
+        "spares": count(
+            "spare hosts with which waiting for hosts is at most 1 % of the time; empty if those of"
+            " the machine are not enough",
+            empty=True,
+        ),
         "accuracy": share("best of its curve; empty without", empty=True),
         "hours": amount("hours of the training", empty=True, head="hours", look=".4g"),
         "time_cost": amount("of the host-hours of the training", empty=True),
@@ -38,6 +50,7 @@ STRATEGIES = Schema(
             "of both; in host-hours where nothing has a price", empty=True, head="cost", look=".4g"
         ),
         "command": text("what repeats the run; the last epoch is the warm one"),
+        "month": text("what repeats its months; empty without failures"),
         "chosen": flag("the cheapest that reaches the target within the budget"),
         "files_per_s": amount(
             "files opened in a second by the smallest file system of which I/O takes no more than"

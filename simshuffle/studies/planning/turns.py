@@ -45,6 +45,7 @@ class Offered:
     epochs: int  # of the training
     mixing: float  # as of `simshuffle.studies.planning.asked.Candidate`
     seconds: float  # of the training on the machine as it is
+    goodput: float  # share of the time that is useful
     needs: Callable[[Scenario], Needs]  # of a machine
     model: Mapping[str, float]  # the factor on the mechanism that binds now
 
@@ -52,7 +53,7 @@ class Offered:
         """Of the training, with inputs of the machine multiplied."""
         moved = scaled(self.scenario, factors) if factors else self.scenario
         more = (self._epoch(moved) - self._epoch(self.scenario)) if factors else 0.0
-        return self.needs(moved).cost(prices, self.seconds + self.epochs * more)
+        return self.needs(moved).cost(prices, self.seconds + self.epochs * more / self.goodput)
 
     def _epoch(self, machine: Scenario) -> float:
         return epoch(bounds(machine), self.model, loop_of(machine))
@@ -63,8 +64,8 @@ class TurnsCell(PlainCell):
     """The inputs that change the choice."""
 
     document: Mapping[str, Any]  # the scenario, without sweep
-    # name, exchange, kept_nbytes, epochs, mixing, reads_pfs; epoch_s of a warm epoch and
-    # seconds of the training, None where it was not simulated
+    # name, exchange, kept_nbytes, epochs, mixing, hosts, goodput, reads_pfs; epoch_s of a
+    # warm epoch and seconds of the training, None where it was not simulated
     offers: Sequence[Mapping[str, Any]]
     prices: Prices
     close: float  # share of a cost that is no difference
@@ -125,11 +126,19 @@ def _offered(base: Scenario, of: Mapping[str, Any]) -> Offered:
         pfs = machine.cluster.parallel_file_system
         on_ssd = of["kept_nbytes"] if tier == "ssd" else 0.0
         if not of["reads_pfs"]:
-            return Needs(base.hosts, on_ssd)
-        return Needs(base.hosts, on_ssd, pfs.read_bandwidth, pfs.open_rate)
+            return Needs(of["hosts"], on_ssd)
+        return Needs(of["hosts"], on_ssd, pfs.read_bandwidth, pfs.open_rate)
 
     return Offered(
-        of["name"], scenario, of["kept_nbytes"], of["epochs"], of["mixing"], seconds, needs, model
+        of["name"],
+        scenario,
+        of["kept_nbytes"],
+        of["epochs"],
+        of["mixing"],
+        seconds,
+        of["goodput"],
+        needs,
+        model,
     )
 
 
