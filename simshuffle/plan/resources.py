@@ -10,9 +10,8 @@ object store.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from simshuffle.exchange import Places
 from simshuffle.network import Links, Network
 from simshuffle.network.batch import TransferBatch
 from simshuffle.network.models import shared_network
+from simshuffle.plan.devices import Devices, LinkTable
 from simshuffle.plan.wiring import Domains, names_of, numbered, placed, wiring
 from simshuffle.routing.router import reach
 from simshuffle.scenario.cluster import Cluster
@@ -38,28 +38,11 @@ OF_HOSTS = (
     *("memory", "ssd", "cores", "pfs_client", "store_host", "tier_host"),
 )
 """What `Resources` have a row of for each host: its ports, and links."""
-UNBOUND = 1e15
-"""Bytes/s of what does not bind: more than all hosts together take."""
 DETOUR = 6
 """Links by which a way round failed cables may be longer than the longest way else."""
 
 
-@dataclass(frozen=True)
-class LinkTable:
-    """Names and capacities of all links of a run."""
-
-    names: list[str]  # (links,) unique names
-    tiers: list[str]  # (links,) kind of link: 'leaf>fbb', 'ssd', ...
-    units: list[str]  # (links,) 'B', or 's' of device or core time, or 'ops'
-    capacity: Floats  # (links,) units/s
-    # (links,) s, of cables and of links out to the other hosts of a scale-up domain; 0 for all
-    # others
-    latency: Floats
-    # (links,) whether it is a cable: part of the network, and not a device
-    cable: Flags
-
-
-class Resources:
+class Resources(Devices):
     """The links of a cluster that ``world_size`` ranks use, and the routes between them.
 
     Args:
@@ -108,8 +91,6 @@ class Resources:
         servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
-        # the link of what is written, if the servers write at another speed than they read
-        self.pfs_write: int | None = None
         self.links = self._number_links(every_cable, writes)
         # the most devices before the cables of a read or a write
         devices = 2 + (self.pfs_write is not None or cluster.cache_tier is not None)
@@ -138,78 +119,15 @@ class Resources:
         return network.close_group(group)[1]
 
     def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
-        cluster, host = self.cluster, self.cluster.host
         every = self.forwarding.links
         crossed = self.forwarding.crossed(self.every_port)
         self.cables = cables = np.arange(len(every), dtype=np.int32) if every_cable else crossed
         self._place = np.full(len(every) + 1, -1, np.int32)  # the last one of what pads routes
         self._place[cables] = np.arange(len(cables))
         names, tiers = every.named(cables), every.tiers_of(cables)
-        units = ["B"] * len(names)
-        capacity = every.capacity[cables].tolist()
-
-        def add(count: int, tier: str, unit: str, value: float) -> Ints32:
-            first = len(names)
-            numbers = [""] if count == 1 else range(count)
-            for name in self.hosts:
-                names.extend(f"{name}.{tier}{k}" for k in numbers)
-            total = count * self.num_hosts
-            tiers.extend([tier] * total)
-            units.extend([unit] * total)
-            capacity.extend([value] * total)
-            return np.arange(first, first + total, dtype=np.int32).reshape(self.num_hosts, count)
-
-        def add_shared(tier: str, unit: str, value: float) -> int:
-            names.append(tier)
-            tiers.append(tier)
-            units.append(unit)
-            capacity.append(value)
-            return len(names) - 1
-
-        self.pcie_out = add(host.pcie_slots, "pcie_out", "B", host.pcie_bandwidth)
-        self.pcie_in = add(host.pcie_slots, "pcie_in", "B", host.pcie_bandwidth)
-        self.nvlink = add(host.gpus, "nvlink", "B", host.nvlink_bandwidth)
-        domains = cluster.topology.domains
-        if domains is not None:
-            self.scale_up_out = add(host.gpus, "scale_up_out", "B", domains.bandwidth)
-            self.scale_up_in = add(host.gpus, "scale_up_in", "B", domains.bandwidth)
-        self.memory = add(1, "memory", "B", cluster.memory.bandwidth)[:, 0]
-        self.ssd = add(1, "ssd", "s", 1.0)[:, 0]
-        self.cores = add(1, "cores", "s", float(host.cores))[:, 0]
-        pfs = cluster.parallel_file_system
-        self.pfs_bandwidth = add_shared("pfs.bandwidth", "B", pfs.free_bandwidth)
-        self.pfs_open = add_shared("pfs.open", "ops", pfs.free_open_rate)
-        self.pfs_client: Ints32 | None = None
-        if pfs.client_bandwidth is not None:
-            self.pfs_client = add(1, "pfs.client", "B", pfs.client_bandwidth(self.num_hosts))[:, 0]
-        if (store := cluster.object_store) is not None:
-            shared, own = (min(of, UNBOUND) for of in store.bandwidths)
-            rate = store.prefixes * store.request_rate
-            self.store_bandwidth = add_shared("object_store.bandwidth", "B", shared)
-            self.store_requests = add_shared("object_store.requests", "ops", rate)
-            self.store_host = add(1, "object_store.host", "B", own)[:, 0]
-        if writes and pfs.free_write_bandwidth != pfs.free_bandwidth:
-            self.pfs_write = add_shared("pfs.write", "B", pfs.free_write_bandwidth)
-        self._number_tier(add, add_shared)
-        latency = np.append(every.latency[cables], np.zeros(len(names) - len(cables)))
-        if domains is not None:
-            latency[self.scale_up_out] = domains.latency
-        cable = np.arange(len(names)) < len(cables)
-        return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
-
-    def _number_tier(
-        self,
-        add: Callable[[int, str, str, float], Ints32],
-        add_shared: Callable[[str, str, float], int],
-    ) -> None:
-        tier = self.cluster.cache_tier
-        if tier is None:
-            return
-        curve = tier.host_bandwidth
-        own = UNBOUND if curve is None else curve(self.num_hosts)
-        self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
-        self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
-        self.tier_host = add(1, "cache_tier.host", "B", own)[:, 0]
+        units, capacity = ["B"] * len(names), every.capacity[cables]
+        latency = every.latency[cables]
+        return self._behind(LinkTable(names, tiers, units, capacity, latency, latency >= 0), writes)
 
     def part(self, first: int, world_size: int, first_rank: int) -> Resources:
         """What a job of ``world_size`` ranks has of it, which fills its hosts from the one of

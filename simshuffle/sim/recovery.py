@@ -110,19 +110,15 @@ class Job:
                 )
 
     def _check_samples(self) -> None:
-        workload, recovery = self.scenario.workload, self._recovery
-        strategy, rule, found, remedy = workload.exchange, "", "", ""
-        if recovery.policy == "spare" and not recovery.reread and workload.source == "ssd":
+        workload, recovery, key = self.scenario.workload, self._recovery, ""
+        rule, found, remedy = "", "", "Set policy: spare, or take another workload.exchange."
+        if recovery.policy == "spare" and not recovery.reread and workload.exchange.tier == "ssd":
             rule, found = "must be true where a spare host takes over samples on an SSD", "false"
-            remedy = "Set it to true, or policy: elastic."
-        if recovery.policy == "elastic" and (strategy.fetches or strategy.kind == "recorded"):
-            rule, found = (
-                "must not be elastic under a strategy whose plans are of one number of ranks",
-                strategy.kind,
-            )
-            remedy = "Set policy: spare, or take another workload.exchange."
+            key, remedy = "reread", "Set it to true, or policy: elastic."
+        if recovery.policy == "elastic" and (why := workload.exchange.whole_because):
+            key, rule = "policy", f"must not be elastic where {why}"
+            found = workload.exchange.kind
         if rule:
-            key = "reread" if found == "false" else "policy"
             refuse(f"recovery.{key}", rule, found, remedy, self.scenario.name)
 
     def epoch(self, parts: EpochParts) -> None:

@@ -22,7 +22,7 @@ import simpy
 
 from simshuffle.lowering.reads import ReadChains
 from simshuffle.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
-from simshuffle.plan.resources import LinkTable
+from simshuffle.plan.devices import LinkTable
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.clock import NetworkClock, succeed_after
 from simshuffle.sim.steady import MeanError, Window

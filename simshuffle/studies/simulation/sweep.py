@@ -207,8 +207,8 @@ def _resolved(sweep: Sweep) -> dict[tuple[str, str], Any] | None:
         for key, value in combination.items():
             if (key, repr(value)) in out:
                 continue
-            if key == "seed" and type(value) is int and value >= 0:  # there may be very many
-                out[key, repr(value)] = value
+            if key == "seed" and type(value) is int and value >= 0:
+                out[key, repr(value)] = value  # there may be very many
                 continue
             try:
                 alone = sweep.base.with_values({key: value})
