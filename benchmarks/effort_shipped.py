@@ -25,6 +25,7 @@ from simshuffle.network import Fluid
 from simshuffle.network.models import make_ready
 from simshuffle.plan.effort import effort
 from simshuffle.plan.epochs import EpochPlan
+from simshuffle.plan.jobs import each_alone
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.sim.cell import RunCell
 from simshuffle.sim.machine import Machine, SimulatedEpoch
@@ -42,7 +43,7 @@ def taken() -> list[tuple[str, str, Scenario]]:
     """Scenario, name of the run, and the run."""
     found = []
     for path in sorted((ROOT / "scenarios").rglob("*.yaml")):
-        runs = list(all_runs(load_scenarios(path)).items())
+        runs = list(each_alone(all_runs(load_scenarios(path))).items())
         places = {round(place * (len(runs) - 1) / (MOST - 1)) for place in range(MOST)}
         name = str(path.relative_to(ROOT / "scenarios").with_suffix(""))
         found += [(name, *runs[place]) for place in sorted(places)]

@@ -43,10 +43,11 @@ def lasted(running: list[Job], thinned: int = 16) -> list[list[float]]:
 
 
 def test_the_servers_bound_a_job() -> None:
-    """1.28 M files at 20 k/s: 64 s, and up to two of the 20 iterations of a thinned epoch."""
+    """1.28 M files at 20 k/s: 64 s. A thinned epoch has 19 or 20 iterations, and the first one
+    takes two more: a batch is read before anything is computed, and one is computed at the end."""
     ((first, *others),) = lasted([job(64, 3)])
     assert 64.0 <= first <= 64.0 * 1.11
-    assert others == pytest.approx([64.0, 64.0], rel=0.02)
+    assert others == pytest.approx([64.0, 64.0], rel=1 / 19)
 
 
 def test_two_equal_jobs_halve_the_rate() -> None:
@@ -63,7 +64,7 @@ def test_a_job_that_begins_later_disturbs_for_as_long_as_it_runs() -> None:
     total = sum(first)
     assert 64.0 <= first[0] <= 64.0 * 1.11
     assert second == pytest.approx([96.0], rel=0.1)
-    assert total == pytest.approx(4 * 64.0 + 64.0, rel=0.03)
+    assert total == pytest.approx(4 * 64.0 + 64.0, rel=1 / 19)
 
 
 def test_a_cached_job_reads_the_servers_in_its_first_epoch_only() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simshuffle.plan.effort import effort, expected_iterations
+from simshuffle.plan.jobs import each_alone
 from simshuffle.scenario.scenario import all_runs, load_scenarios
 from simshuffle.sim.simulate import simulate
 from simshuffle.study.standing import FACTOR, SURE
@@ -22,7 +23,7 @@ with (ROOT / "docs" / "data" / "effort.csv").open(newline="", encoding="utf-8") 
 
 @cache
 def runs_of(name):
-    return all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml"))
+    return each_alone(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))
 
 
 @cache
