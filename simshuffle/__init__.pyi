@@ -304,6 +304,44 @@ def hiding(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
+def month(
+    scenario: Scenario | str | Path,
+    *,
+    days: float | None = None,
+    epochs: int | None = None,
+    period: float | None = None,
+    seeds: int = 20,
+    over: Mapping[str, Sequence[Any]] = ...,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Say where the days of a long training go while hosts fail.
+
+    Failures, checkpoints, restarts, waiting for hosts; the best period of checkpoints beside
+    Daly's. Epochs are simulated until they repeat, the failures are drawn.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        days: Days of the training. Default: 30.
+        epochs: Until so many epochs are trained, in place of --days.
+        period: Training between two checkpoints, such as 10min. Default: the scenario's.
+        seeds: Months that are drawn.
+        over: Values of a key; of several keys, every value with every one.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
 def oracle(
     scenario: Scenario | str | Path,
     *,

@@ -34,6 +34,7 @@ def run(
     timeline: Kept | None = None,
     interval: bool = False,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    force_size: bool = False,
 ) -> SimulationResult:
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
 
@@ -45,6 +46,7 @@ def run(
             'none'; if None all, but a sample where that would take more than some 3 million rows.
         interval: with the 90 % interval of each run's last epoch, in ``meta['intervals']``.
         ranges: of inputs, by dotted key, lowest and highest value (SI units); others have defaults.
+        force_size: whether what is too large for this machine by estimate is simulated, too.
 
     Returns:
         All tables; call `save` to write them to a folder. Of several seeds they have a column
@@ -55,7 +57,7 @@ def run(
             too many packets.
         InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself, or there is
             no such ``timeline``, or ``ranges`` are given without ``interval``, of no input of a
-            scenario, or without its value.
+            scenario, or without its value; or a run is too large for this machine.
     """
 
     def tell(standing: Standing) -> None:
@@ -67,7 +69,7 @@ def run(
         scenario=scenario, seeds=seeds, timeline=timeline, interval=interval, ranges=ranges or {}
     )
     study, asked = request(given)
-    result = engine.run(study, asked, progress=tell if progress else None)
+    result = engine.run(study, asked, progress=tell if progress else None, force_size=force_size)
     assert isinstance(result, SimulationResult)  # noqa: S101 - what its study makes
     return result
 

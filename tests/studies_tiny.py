@@ -17,6 +17,7 @@ from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
 from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
+from simshuffle.studies.month import study as month
 from simshuffle.studies.oracle import request as oracle_request
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
@@ -151,6 +152,14 @@ def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
     return planning.STUDY, planned.request(options)
 
 
+def _month(place: Path) -> tuple[Study[Any], Request[Any]]:
+    failures = "exponential:mean_between=5 d,repair.mean=2 h"
+    keys = {"workload__checkpoint": {"period": "10 min"}, "recovery": {"detect": "1 min"}}
+    scenario = small(**SIZE, **keys, failures=failures)
+    over = {"recovery.policy": ["spare", "elastic"]}
+    return month.STUDY, month.request(scenario, month.Length(days=2.0, seeds=3), over)
+
+
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     place.mkdir(parents=True)
     head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
@@ -246,6 +255,7 @@ TINY: dict[str, Tiny] = {
     "loader": _loader,
     "tuning": _tuning,
     "congestion": _congestion,
+    "month": _month,
     "sizes": _sizes,
     "planning": _planning,
     "validation": _validation,

@@ -13,7 +13,6 @@ from simshuffle.errors import refuse
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.timeline import HIDDEN, Timeline
-from simshuffle.study.long_table import long
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Result
 
@@ -118,7 +117,7 @@ def blame_runs(result: Result, source: str, run: str = "", epoch: int | None = N
     Raises:
         InputError: the result is of another verb, or has no such run or epoch.
     """
-    if result.study.kind != "simulation":
+    if result.study.verb != "run":
         rule, remedy = "must be a result of simshuffle run, or a trace", "Give one of those."
         refuse("RESULT", rule, f"a result of {result.study.verb}", remedy, source)
     epochs = result.tables["epochs"]
@@ -137,7 +136,7 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
     known = sorted(set(mine["epoch"]))
     if epoch is not None and epoch not in known:
         rule, remedy = f"must be an epoch of {run}", f"There are {known[0]} to {known[-1]}."
-        refuse("--epoch", rule, epoch, remedy, COMMAND_LINE)
+        refuse("--epoch", rule, str(epoch), remedy, COMMAND_LINE)
     chosen = {"run": run, "epoch": known[-1] if epoch is None else epoch}
     if "seed" in mine:
         chosen["seed"] = mine["seed"].iloc[0]

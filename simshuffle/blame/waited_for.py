@@ -12,7 +12,7 @@ import pandas as pd
 from simshuffle.results.slow_cables import FULL
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.results.waiting import Waits, waits
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Floats, Ints64
 
 COMPUTING = "forward and backward"
 COMPUTED = ("forward", "backward", "slowdown", "bubble", "wait_group", "group_communication")
@@ -32,8 +32,8 @@ MESSAGES = ("allreduce", "exchange", "decode")
 MOSTLY = 0.75
 """Share of what a host is waited for from which on it is one rank's alone (chosen)."""
 SURE = 4.0
-"""Standard errors by which a host must be later than its peers, over the steps: by chance one of
-1,000 hosts is so in 30 epochs (normal tail)."""
+"""Standard errors by which a host must be later than its peers, or last more often, over the steps:
+by chance one of 30,000 is (normal tail)."""
 FEWEST = 3  # steps from which on that can be said
 ALIKE = 1e-6  # ranks that differ by that share of the longest wait come together
 
@@ -83,10 +83,12 @@ def late(phases: pd.DataFrame, epoch_s: float, hosts: Sequence[str], each: int) 
     if len(first) == 1:  # the ranks of one host are compared with one another
         first, hosts, each = np.arange(len(of_rank)), [], 1
     of_host = np.add.reduceat(of_rank, first)
-    came = -np.minimum.reduceat((of.waited + of.after).sum(axis=2), first, axis=1)
+    each_waits = (of.waited + of.after).sum(axis=2)
+    each_waits = each_waits[each_waits.any(axis=1)]
+    came = -np.minimum.reduceat(each_waits, first, axis=1)
     whole, found = of_host.sum(axis=1), []
-    for number in np.argsort(-whole, kind="stable")[: len(whole) // 2 + 1]:
-        others = np.delete(np.arange(len(whole)), number)
+    for number in np.argsort(-whole, kind="stable")[: len(whole) // 2 + 1].tolist():
+        others = np.delete(np.arange(len(whole), dtype=np.int64), number)
         seconds = whole[number] - (np.median(whole[others]) if len(others) else np.inf)
         if seconds <= 0 or not _always(came, number, others):
             continue
@@ -102,14 +104,18 @@ def late(phases: pd.DataFrame, epoch_s: float, hosts: Sequence[str], each: int) 
     return found
 
 
-def _always(came: Floats, number: int, others: Floats) -> bool:
-    """Whether a host comes later than its peers in more than by chance; ``came`` (steps, hosts) s,
-    when each comes."""
+def _always(came: Floats, number: int, others: Ints64) -> bool:
+    """Whether a host comes later than its peers in more than by chance: in the mean, or as often as
+    it comes last, each step weighed by the wait; ``came`` (steps, hosts) s, when each comes."""
     later = came[:, number] - np.median(came[:, others], axis=1)
     if len(later) < FEWEST:
         return True
-    error = float(later.std(ddof=1)) / np.sqrt(len(later))
-    return bool(later.mean() > SURE * error)
+    if later.mean() > SURE * float(later.std(ddof=1)) / np.sqrt(len(later)):
+        return True
+    longest, chance = -came.min(axis=1), 1.0 / came.shape[1]
+    last = came[:, number] >= -ALIKE * longest
+    error = np.sqrt(chance * (1.0 - chance) * (longest**2).sum())
+    return bool((longest * (last - chance)).sum() > SURE * error)
 
 
 # ------------------------------------------------------------------------- what bounds all of them
@@ -141,7 +147,7 @@ def bounding(
         cause, most = max(bound, key=bound.__getitem__), sum(bound.values())
         usual = pd.Series(capacity).groupby(tiers).transform("median").to_numpy()
         slow = capacity < usual * (1 - ALIKE)
-        for number in np.flatnonzero(full & ~shared):
+        for number in np.flatnonzero(full & ~shared).tolist():
             if slow[number]:
                 ratio = capacity[number] / usual[number]
                 seconds, why = used[number] * (1 - ratio), f"{ratio:.3g} of its peers' rate"

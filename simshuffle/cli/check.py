@@ -120,7 +120,7 @@ def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None
 
 @command(app, "Describe", "simshuffle list", "simshuffle list --to markdown", name="list")
 def list_(to: To = None) -> None:
-    """List the scenarios, studies, machines, models, data sets and failures.
+    """List scenarios, studies, machines, models, data sets, failures.
 
     Those that come with simshuffle."""
     from simshuffle.results.console import new_table

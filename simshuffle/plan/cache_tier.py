@@ -94,35 +94,30 @@ def tier_share(scenario: Scenario, epoch: int, cached: float = 0.0) -> float:
     cache tier; 0 if none is used. For estimates before a run: its plans count sample by sample.
 
     ``cached`` is the share of the reads that page caches answer, taken to be any. Counted with
-    samples of one size, at most `ALIKE`, in a new random order each epoch; what there is after
-    `MOST_PASSES` epochs stands for all later ones.
+    `ALIKE` samples of one size in a new random order each epoch; what there is after `MOST_PASSES`
+    epochs stands for all later ones.
     """
     tier = scenario.used_tier
     if tier is None:
         return 0.0
-    count = min(scenario.workload.dataset.num_samples, ALIKE)
     share = min(tier.capacity / scenario.workload.dataset.nbytes, 1.0)
     passes = min(epoch, MOST_PASSES)
-    return _shares(tier.eviction, tier.warm, round(share, 6), count, round(cached, 3))[passes - 1]
+    return _shares(tier.eviction, tier.warm, round(share, 6), round(cached, 3))[passes - 1]
 
 
 @lru_cache(maxsize=64)
-def _shares(
-    eviction: Eviction, warm: bool, share: float, count: int, cached: float
-) -> tuple[float, ...]:
-    """Share of hits in each of the first `MOST_PASSES` epochs of ``count`` samples, of which a
-    cache holds the share ``share``."""
-    size = 1000
+def _shares(eviction: Eviction, warm: bool, share: float, cached: float) -> tuple[float, ...]:
+    """Share of hits in each of the first `MOST_PASSES` epochs, of a cache that holds the share
+    ``share``."""
     rng = np.random.default_rng(0)
-    nbytes = np.full(count, size)
-    cache = cache_of(eviction, share * count * size, nbytes, rng)
+    cache = cache_of(eviction, round(share * ALIKE), np.ones(ALIKE, np.int64), rng)
     if warm:
-        cache.read(np.arange(int(share * count)))
+        cache.read(np.arange(round(share * ALIKE)))
     found = []
     for epoch in range(MOST_PASSES):
-        samples = rng.permutation(count)
+        samples = rng.permutation(ALIKE)
         if epoch and cached:  # the first epoch finds nothing in page caches
-            samples = samples[rng.random(count) >= cached]
+            samples = samples[rng.random(ALIKE) >= cached]
         hits, _ = cache.read(samples)
         found.append(float(hits.mean()) if len(hits) else 0.0)
     return tuple(found)

@@ -1,9 +1,10 @@
 """Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
-memory, SSDs, cores, the PFS, the object store.
+memory, SSDs, cores, the PFS, the object store, the cache tier.
 
-A link's unit is what flows through it: bytes for cables, slots, memory, the PFS and the object
-store; seconds of device time for an SSD (so that reads and writes share it at their own speeds);
-core-seconds for cores; operations for the opening of files and for requests to the object store.
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object store
+and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their
+own speeds); core-seconds for cores; operations for the opening of files and for requests to the
+object store.
 """
 
 from __future__ import annotations
@@ -396,7 +397,7 @@ class Resources:
         """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
         cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
         devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
-        devices += [self.tier_bandwidth] * stored
+        devices += [self.tier_bandwidth] if stored else []
         return self._from_servers(devices, cables=False)[0]
 
     def pfs_written(self) -> tuple[Ints32, Floats]:

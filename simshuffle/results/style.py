@@ -18,6 +18,7 @@ COLOURS = {
     "GE+WU": "#CCBB44",
     "EXCHANGE": "#EE6677",
     "CHECKPOINT": "#66CCEE",
+    "LOST": "#BBBBBB",
 }
 BRIGHT = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB")
 """P. Tol's bright scheme, which colour-blind people can tell apart."""

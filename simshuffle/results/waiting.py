@@ -101,7 +101,7 @@ class Waits:
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
     """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
     of, names = waits(table, labels), list(labels)
-    steps, ranks, _ = of.waited.shape
+    _, ranks, _ = of.waited.shape
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
     weight = of.weights(table)
     waited, after = of.waited * weight[:, None, None], of.after * weight[:, None, None]

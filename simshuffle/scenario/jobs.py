@@ -12,10 +12,11 @@ from pydantic import Field
 from simshuffle.errors import Problem, first_of
 from simshuffle.scenario.cluster import PLACEMENTS, Cluster
 from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.record import Count, Seconds, Spec
+from simshuffle.spec.record import Count, NBytes, Seconds, Spec
 
 WHOLE = frozenset({"kind", "name"})
 """A mapping with one of these keys is a record of its own, which replaces the scenario's."""
+PAGE_CACHE = "cluster.memory.page_cache"
 NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -32,6 +33,7 @@ class Job(Spec):
         start: when its first epoch begins.
         epochs: how many are simulated.
         seed: of all that it draws.
+        page_cache: what the hosts of this job keep of files: what it leaves of their memory.
     """
 
     workload: dict[str, Any] | None = None
@@ -40,15 +42,18 @@ class Job(Spec):
     start: Seconds = 0.0
     epochs: Count | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
+    page_cache: NBytes | None = None
 
     def values(self) -> dict[str, Any]:
         """What it changes of its scenario, by dotted key."""
-        own = {
+        own: dict[str, Any] = {
             "world_size": self.world_size,
             "cluster.placement": self.placement,
             "epochs": self.epochs,
             "seed": self.seed,
         }
+        if self.page_cache is not None:
+            own[PAGE_CACHE] = f"{self.page_cache!r} B"
         return {
             **{key: value for key, value in own.items() if value is not None},
             **dict(_changes("workload", self.workload or {})),
@@ -75,8 +80,9 @@ def _changes(key: str, changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def problem_of(name: str, problem: Problem) -> Problem:
     """A problem of the scenario of a job, where the job says it."""
-    if problem.path == "cluster.placement":
-        return Problem(f"jobs.{name}.placement", problem.rule, problem.value, problem.remedy)
+    for path, key in (("cluster.placement", "placement"), (PAGE_CACHE, "page_cache")):
+        if problem.path == path:
+            return Problem(f"jobs.{name}.{key}", problem.rule, problem.value, problem.remedy)
     if problem.path.split(".")[0] == "cluster":
         return problem
     return problem.below(f"jobs.{name}")

@@ -91,6 +91,7 @@ class Job:
         self._spares = [name for name in known if name not in used][: self._recovery.spares]
         self._losses = sorted(scenario.lost_hosts, key=lambda loss: loss.at or 0.0)
         self._check_spares()
+        self._check_samples()
         # from the last checkpoint on, or else from the beginning
         self._undone: list[Stretch] = []
         self._saved = False
@@ -107,6 +108,22 @@ class Job:
                     "Add spares, say how long it is away (for), or set policy: elastic.",
                     self.scenario.name,
                 )
+
+    def _check_samples(self) -> None:
+        workload, recovery = self.scenario.workload, self._recovery
+        strategy, rule, found, remedy = workload.exchange, "", "", ""
+        if recovery.policy == "spare" and not recovery.reread and workload.source == "ssd":
+            rule, found = "must be true where a spare host takes over samples on an SSD", "false"
+            remedy = "Set it to true, or policy: elastic."
+        if recovery.policy == "elastic" and (strategy.fetches or strategy.kind == "recorded"):
+            rule, found = (
+                "must not be elastic under a strategy whose plans are of one number of ranks",
+                strategy.kind,
+            )
+            remedy = "Set policy: spare, or take another workload.exchange."
+        if rule:
+            key = "reread" if found == "false" else "policy"
+            refuse(f"recovery.{key}", rule, found, remedy, self.scenario.name)
 
     def epoch(self, parts: EpochParts) -> None:
         """Do the next epoch, and after every loss what it has undone."""

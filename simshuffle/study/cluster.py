@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from distributed.scheduler import KilledWorker
 from simshuffle.errors import refuse
 from simshuffle.study.cell import Cell
 from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.size import Room
 from simshuffle.study.standing import Watch
 from simshuffle.study.store import Disk, Lost, Store, attempt
 
@@ -28,6 +30,11 @@ class Cluster:
 
     address: str  # of the scheduler, such as 'tcp://10.0.0.1:8786'
     lost: dict[str, Lost] = field(default_factory=dict)
+
+    def room(self) -> Room:
+        """As for `Executor`; what its workers have is not known."""
+        with self._client() as client:
+            return Room(math.inf, max(len(client.scheduler_info()["workers"]), 1))
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
         """As for `Executor`; an InputError if no scheduler answers, or a worker's outcome is not in

@@ -28,6 +28,7 @@ from simshuffle.study.executors import Executor, Here, usable_cores
 from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.server import handled, interrupt
+from simshuffle.study.size import check_size
 from simshuffle.study.standing import Progress, Watch
 from simshuffle.study.store import Lost, Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
@@ -50,18 +51,21 @@ def run(
     executor: Executor | None = None,
     store: Store | None = None,
     progress: Progress | None = None,
+    *,
+    force_size: bool = False,
 ) -> Result:
     """Do a study; of its cells those whose outcome is not in ``store`` yet, so a study that was
     stopped goes on. ``executor`` does them, this process if None; ``store`` keeps outcomes, in
-    memory if None. Raises SimshuffleError if a cell cannot be done without which there is no
-    result, and `Interrupted` by Ctrl-C or SIGTERM; what is done is kept."""
+    memory if None. Raises an InputError if the cells of a stage are too much for the machine
+    (`check_size`), but for ``force_size``; SimshuffleError if a cell cannot be done without which
+    there is no result, and `Interrupted` by Ctrl-C or SIGTERM; what is done is kept."""
     executor, store = executor or Here(), store or Memory()
     outcomes: dict[str, Outcome] = {}
     for stage in study.stages:
         cells = stage(request.values, outcomes)
         digests = {name: digest_of(cell) for name, cell in cells.items()}
         try:
-            lost = _do(cells, digests, executor, store, progress)
+            lost = _do(cells, digests, executor, store, progress, force_size)
         except Interrupted as stop:
             there = _unfinished(study, request, outcomes, cells, store) if study.partial else None
             before = len(outcomes)
@@ -124,6 +128,7 @@ def _do(
     executor: Executor,
     store: Store,
     progress: Progress | None,
+    force_size: bool,
 ) -> dict[str, Lost]:
     """Do the cells that are not in the store; returns those without an outcome, by name."""
     missing = {
@@ -131,6 +136,8 @@ def _do(
         for name, digest in digests.items()
         if not store.has(digest, cells[name].parts)
     }
+    if missing and not force_size:
+        check_size(missing.values(), executor.room())
     kept = len(set(digests.values())) - len(missing)
     watch = Watch(missing, kept, progress)
     try:

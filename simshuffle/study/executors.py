@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Pipe
-from pathlib import Path
 from pickle import PicklingError
 from typing import Protocol
 
@@ -20,6 +19,7 @@ import cloudpickle
 
 from simshuffle.study.cell import Cell
 from simshuffle.study.server import GRACE, MOMENT, News, Order, not_sent
+from simshuffle.study.size import Room, available_memory
 from simshuffle.study.standing import Watch, note
 from simshuffle.study.store import Lost, Memory, Store, attempt
 
@@ -39,12 +39,19 @@ class Executor(Protocol):
     def lost(self) -> dict[str, Lost]:
         """Why cells have no outcome, by digest."""
 
+    def room(self) -> Room:
+        """What cells may take."""
+
 
 @dataclass
 class Here:
     """This process does one cell after the other."""
 
     lost: dict[str, Lost] = field(default_factory=dict)
+
+    def room(self) -> Room:
+        """As for `Executor`."""
+        return Room(available_memory(), 1)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
         """As for `Executor`."""
@@ -65,6 +72,10 @@ class Processes:
     count: int  # processes at once
     memory: float | None = None  # bytes that cells may take at once; that of the machine if None
     lost: dict[str, Lost] = field(default_factory=dict)
+
+    def room(self) -> Room:
+        """As for `Executor`."""
+        return Room(available_memory() if self.memory is None else self.memory, self.count)
 
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
         """As for `Executor`; a TypeError if the store is in memory, which processes do not
@@ -169,6 +180,10 @@ class Local:
     count: int | None = None  # processes at once; None for one on each usable core
     lost: dict[str, Lost] = field(default_factory=dict)
 
+    def room(self) -> Room:
+        """As for `Executor`."""
+        return Room(available_memory(), self.count or usable_cores())
+
     def do(self, cells: Mapping[str, Cell], store: Store, watch: Watch) -> Iterator[str]:
         """As for `Executor`."""
         count = min(self.count or usable_cores(), len(cells))
@@ -186,20 +201,6 @@ class Local:
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def available_memory() -> float:
-    """Bytes that new processes can take: what the system calls available, within the limit of the
-    control group; infinite where neither is told."""
-    found, group = [float("inf")], Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        values = dict(line.split(":") for line in lines)
-        found.append(1024 * float(values["MemAvailable"].split()[0]))
-    with suppress(OSError, ValueError):  # 'max' where there is no limit
-        limit = float((group / "memory.max").read_text(encoding="utf-8"))
-        found.append(limit - float((group / "memory.current").read_text(encoding="utf-8")))
-    return min(found)
 
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -92,6 +92,9 @@ class Options:
         Option("FOLDER", "Result folder; the default is results/VERB-NAME-FINGERPRINT."),
     ] = None
     force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False
+    force_size: Annotated[
+        bool, Option("", "Compute what is too large for this machine by estimate, too.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,8 @@ class Performance:
     def _done(self, study: Study[Any], request: Request[Any], store: Store) -> Result:
         executor = self._executor(1 if request.one_device else None)
         with self.teller.progress(self.verb.noun) as progress:
-            return engine.run(study, request, executor, store, progress)
+            force_size = self.options.force_size
+            return engine.run(study, request, executor, store, progress, force_size=force_size)
 
     def _executor(self, at_once: int | None) -> Executor:
         if not isinstance(self.options, CellOptions):

@@ -1,8 +1,9 @@
 """A cache that hosts share, worked out by hand; and what it evicts, against libCacheSim.
 
 8 hosts with one GPU read 800 samples of 100 kB, 80 MB, in 10 iterations, without randomness. The
-file system has 5 MB/s and the cache 10 MB/s, so a cold epoch takes 16 s and one that finds
-everything in the cache 8 s; beside that an epoch computes for 0.05 s after its last batch.
+file system has 5 MB/s and the cache 10 MB/s, so reading takes 16 s in a cold epoch and 8 s in one
+that finds everything in the cache. After the last read come three steps of 0.05 s, since the two
+workers of a rank end at once: `AFTER`.
 Law: docs/cache-tier.md.
 """
 
@@ -35,11 +36,12 @@ RECORDED = Path(__file__).parents[1] / "data" / "cache_tier" / "libcachesim-0.3.
 JUDGED = ("lru", "fifo", "clock", "s3fifo")
 CASES = list(product(JUDGED, (0.2, 0.5, 0.835, 0.97), ("alike", "drawn")))
 ALL, SET = 80e6, 800
+AFTER = 0.1455
 TIER = {"capacity": "80 MB", "bandwidth": "10 MB/s"}
 PFS = {"read_bandwidth": "5 MB/s", "open_rate": "1000 k/s", "latency": "0 s"}
 
 
-def scenario(tier: dict[str, Any], exchange: str = "global_shuffle:source=pfs", **values: Any):
+def scenario(tier: dict[str, Any], exchange: Any = "global_shuffle:source=pfs", **values: Any):
     """Three epochs with `TIER` and `PFS`, with other values of the tier."""
     pfs = {f"cluster__parallel_file_system__{key}": value for key, value in PFS.items()}
     return small(
@@ -50,6 +52,11 @@ def scenario(tier: dict[str, Any], exchange: str = "global_shuffle:source=pfs", 
 
 def epochs(made: Any) -> list[float]:
     return report.epochs(simulate(made))["epoch_s"].tolist()
+
+
+def reading(made: Any) -> list[float]:
+    """Seconds of each epoch until its last byte is read."""
+    return [seconds - AFTER for seconds in epochs(made)]
 
 
 def plans(made: Any) -> list[Any]:
@@ -75,14 +82,14 @@ def test_where_everything_fits_the_second_epoch_has_the_bandwidth_of_the_tier(
     eviction: str,
 ) -> None:
     """80 MB at 5 MB/s, then at 10 MB/s; s3fifo stores no sample as large as its small queue."""
-    assert epochs(scenario({"eviction": eviction})) == pytest.approx([16.0, 8.0, 8.0], rel=0.01)
+    assert reading(scenario({"eviction": eviction})) == pytest.approx([16.0, 8.0, 8.0], rel=0.01)
 
 
 def test_what_is_stored_takes_the_bandwidth_of_the_tier_too() -> None:
     """A tier of 4 MB/s: the cold epoch, read at 5 MB/s, is written at 4 MB/s, all later ones are
     read at 4 MB/s. A tier that is slower than what is behind it makes an epoch longer."""
     slow = scenario({"bandwidth": "4 MB/s"})
-    assert epochs(slow) == pytest.approx([20.0, 20.0, 20.0], rel=0.01)
+    assert reading(slow) == pytest.approx([20.0, 20.0, 20.0], rel=0.01)
 
 
 def test_a_tier_without_room_is_none() -> None:
@@ -111,7 +118,7 @@ def test_half_of_the_data_kept_for_good_halves_what_the_file_system_reads() -> N
 
 
 def test_a_warm_tier_serves_the_first_epoch() -> None:
-    assert epochs(scenario({"warm": True})) == pytest.approx([8.0] * 3, rel=0.01)
+    assert reading(scenario({"warm": True})) == pytest.approx([8.0] * 3, rel=0.01)
     half = {"warm": True, "eviction": "none", "capacity": "40 MB"}
     assert hits(scenario(half)) == [400, 400, 400]
 
@@ -119,13 +126,14 @@ def test_a_warm_tier_serves_the_first_epoch() -> None:
 def test_what_one_host_gets_binds() -> None:
     """Each of 8 hosts reads 10 MB: at 0.5 MB/s 20 s. The file system does not feel it."""
     limited = scenario({"host_bandwidth": "0.5 MB/s"})
-    assert epochs(limited) == pytest.approx([16.0, 20.0, 20.0], rel=0.01)
+    assert reading(limited) == pytest.approx([16.0, 20.0, 20.0], rel=0.01)
 
 
 def test_opening_binds_by_rate_and_by_latency() -> None:
-    """800 samples at 50 a second: 16 s. A lone rank with one worker opens its 800 one after the
-    other: 20 ms each are 16 s, and 80 MB at 10 MB/s then 8 s."""
-    assert epochs(scenario({"open_rate": "50 /s"}))[1:] == pytest.approx([16.0] * 2, rel=0.02)
+    """800 samples at 50 a second: 16 s, and 80 MB at 10 MB/s 8 s. All workers open at once, and
+    then read at once, so both count. A lone rank with one worker opens its 800 one after the other:
+    20 ms each are 16 s too."""
+    assert reading(scenario({"open_rate": "50 /s"}))[1:] == pytest.approx([24.0] * 2, rel=0.01)
     alone = {"world_size": 1, "workload__loader": {"workers": 1, "prefetch": 1}, "epochs": 2}
     none = {"workload__dataset__decode": "0 s"}
     last = epochs(scenario({"latency": "20 ms"}, **alone, **none))[1]
@@ -135,6 +143,7 @@ def test_opening_binds_by_rate_and_by_latency() -> None:
 def test_hits_cross_the_cables_of_the_file_system() -> None:
     """Cables of 100 kB/s to each of 8 hosts carry 10 MB each in 100 s, whoever sends them."""
     topology = {"kind": "star", "hosts": 16, "link_bandwidth": "100 kB/s"}
+    topology |= {"cable_latency": "0 s", "switch_latency": "0 s"}
     wide = scenario({}, cluster__topology=topology, epochs=2, workload__model__gradient_size="1 B")
     assert epochs(wide) == pytest.approx([100.0, 100.0], rel=0.02)
 
@@ -147,7 +156,8 @@ def test_in_front_of_an_object_store_hits_cross_no_cable() -> None:
     made = scenario({}, "global_shuffle:source=object_store", cluster__object_store=store)
     timeline = simulate(made)
     seconds = report.epochs(timeline)
-    assert seconds["epoch_s"].tolist() == pytest.approx([16.0, 8.0, 8.0], rel=0.01)
+    expected = pytest.approx([16.0, 8.0, 8.0], rel=0.01)
+    assert (seconds["epoch_s"] - AFTER).tolist() == expected
     assert seconds["nbytes_object_store"].tolist() == pytest.approx([ALL, 0, 0])
     assert crossed(timeline, 2)["cache_tier.host"] == pytest.approx(ALL)
     from_store = crossed(timeline, 1)
@@ -203,9 +213,9 @@ def test_every_read_is_answered_once(
     """Page cache, tier and file system together have read the set once in each epoch; and of what
     is stored and held there is never more than the tier has room for."""
     made = scenario(
-        {"capacity": share * ALL, "eviction": eviction, "warm": warm, "bandwidth": "1 GB/s"},
+        {"capacity": f"{share * ALL} B", "eviction": eviction, "warm": warm, "bandwidth": "1 GB/s"},
         exchange,
-        cluster__memory__page_cache=page_cache * ALL,
+        cluster__memory__page_cache=f"{page_cache * ALL} B",
         workload__dataset__sample_size={"mean": "100 kB", "std": f"{std} kB"},
     )
     total = float(sample_nbytes(made).sum())
@@ -274,11 +284,11 @@ def test_libcachesim_still_counts_what_was_recorded() -> None:
     assert found == json.loads(RECORDED.read_text(encoding="utf-8"))["hits"]
 
 
-def shares(eviction: str, share: float, count: int = 20_000) -> float:
-    """Share of hits in the fourth epoch of samples of one size."""
+def shares(eviction: str, share: float, passes: int = 4, count: int = 20_000) -> float:
+    """Share of hits in the last of so many epochs of samples of one size."""
     rng = np.random.default_rng(2)
     cache = cache_of(eviction, share * count, np.ones(count, np.int64), rng)  # type: ignore[arg-type]
-    *_, last = (cache.read(rng.permutation(count))[0].mean() for _ in range(4))
+    *_, last = (cache.read(rng.permutation(count))[0].mean() for _ in range(passes))
     return float(last)
 
 
@@ -312,13 +322,20 @@ def test_120_gb_for_143_67_gb_by_hand() -> None:
     assert shares("lru", 30 / 143.67) == pytest.approx(0.0236, abs=0.005)
 
 
-# ------------------------------------------------------------------------ before a run, and the rest
+def test_the_other_shares_of_the_page() -> None:
+    """No closed form; libCacheSim counts the same (above, on fewer samples)."""
+    found = [shares(kind, of, 8) for kind in ("fifo", "s3fifo") for of in (0.5, 0.835)]
+    assert found == pytest.approx([0.193, 0.717, 0.188, 0.610], abs=0.01)
+
+
+# ----------------------------------------------------------------------- before a run, and the rest
 
 
 @pytest.mark.parametrize("eviction", ["none", *JUDGED, "random"])
 @pytest.mark.parametrize("page_cache", ["0 B", "30 MB"])
 def test_the_estimate_is_what_the_plan_counts(eviction: str, page_cache: str) -> None:
-    """Within 5 % of an epoch's reads; with page caches their own estimate strays too."""
+    """Within 5 % of an epoch's 800 reads, of which chance is 2 %; within 8 % behind page caches,
+    which answer what was read lately and not any read."""
     made = scenario(
         {"capacity": "48 MB", "eviction": eviction}, cluster__memory__page_cache=page_cache
     )
@@ -326,7 +343,8 @@ def test_the_estimate_is_what_the_plan_counts(eviction: str, page_cache: str) ->
         missed = SET - int(plan.training.hit_samples.sum())
         found = int(plan.training.tier.hit_samples.sum()) / missed
         cached = 0.0 if plan.epoch == 1 else 1.0 - missed / SET
-        assert tier_share(made, plan.epoch, cached) == pytest.approx(found, abs=0.05)
+        within = 0.05 if page_cache == "0 B" else 0.08
+        assert tier_share(made, plan.epoch, cached) == pytest.approx(found, abs=within)
 
 
 @pytest.mark.parametrize("tier", [{}, {"capacity": "40 MB", "eviction": "none"}, {"warm": True}])
@@ -363,8 +381,10 @@ def test_the_tier_is_numbered_after_all_other_links() -> None:
 
     names, plain = table(scenario({})), table(small())
     assert names[: len(plain)] == plain
-    assert all(name.endswith((".bandwidth", ".open")) or "host" in name for name in names)
-    assert {name.partition("cache_tier")[1] for name in names[len(plain) :]} == {"cache_tier"}
+    added = names[len(plain) :]
+    assert added[:2] == ["cache_tier.bandwidth", "cache_tier.open"]
+    assert len(added) == 2 + 8
+    assert all(name.endswith(".cache_tier.host") for name in added[2:])
 
 
 def test_a_part_of_an_epoch_has_a_part_of_the_tier() -> None:
@@ -376,4 +396,4 @@ def test_a_part_of_an_epoch_has_a_part_of_the_tier() -> None:
 
 def test_orders_of_loaders_are_refused() -> None:
     with pytest.raises(ScenarioError, match=r"cluster\.cache_tier: cannot be used with"):
-        scenario({}, "webdataset", workload__dataset__samples_per_file=100)
+        scenario({}, {"kind": "loader_shuffle", "order": "webdataset", "samples_per_shard": 10})

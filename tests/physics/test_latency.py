@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simshuffle.lowering import reads as latency
+from simshuffle.lowering import latencies as latency
 from simshuffle.lowering.reads import slowest_thread
 from simshuffle.plan.bounds import expected_largest
 from simshuffle.spec.rng import lognormal_factor

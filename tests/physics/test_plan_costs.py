@@ -7,6 +7,7 @@ import pytest
 from simshuffle import plan_training
 from simshuffle.studies.planning.cells import CLOSE, FileSystemCell, shares, smallest
 from simshuffle.studies.planning.costs import Needs, cheapest, training_seconds
+from simshuffle.studies.planning.months import fewest
 from tests.small import small
 
 PFS, COPY, LOCAL = "global_shuffle:source=pfs", "global_shuffle:source=ssd", "local_shuffle"
@@ -59,6 +60,13 @@ def test_of_equal_costs_the_strategy_that_mixes_more_is_taken():
 def test_bisection_finds_the_smallest_number_that_is_enough(border, guess):
     found = smallest(lambda of: of >= border, guess, 1e6)
     assert border <= found <= CLOSE * border
+
+
+@pytest.mark.parametrize("border", [0, 1, 2, 5, 64, 100])
+def test_the_fewest_spares_are_found(border):
+    assert fewest(lambda count: count >= border, 100) == border
+    assert fewest(lambda count: count >= 101, 100) is None
+    assert fewest(lambda count: count >= 1, 0) is None
 
 
 def test_shares_count_waiting_for_others_where_they_are_busy():

@@ -87,11 +87,11 @@ def test_without_a_checkpoint_all_is_done_again():
     _, healthy = run(workload__checkpoint=None)
     first, second, _ = lengths(healthy)
     at = first + 0.5 * second
-    _, timeline = run(at, workload__checkpoint=None, recovery={**AWAY, "reread": False})
+    _, timeline = run(at, workload__checkpoint=None)
     lost = np.mean(list(seconds(timeline, "lost", 2).values()))
     # half of the second epoch, and the first one once more
     assert lost == pytest.approx(0.5 * second + first, rel=1e-6)
-    assert np.mean(list(seconds(timeline, "restart", 2).values())) == pytest.approx(3.0)
+    assert np.mean(list(seconds(timeline, "restart", 2).values())) == pytest.approx(3.01, rel=1e-4)
     assert timeline.said["losses"][0]["restore_s"] == 0
 
 
@@ -185,3 +185,16 @@ def test_a_lost_host_without_a_spare_is_refused():
     with pytest.raises(InputError, match=r"recovery\.spares: must be enough") as caught:
         run(0.1, recovery={**AWAY, "spares": 0})
     assert "policy: elastic" in str(caught.value)
+
+
+def test_a_spare_host_cannot_train_on_a_shard_that_it_does_not_read():
+    with pytest.raises(InputError, match=r"recovery\.reread: must be true"):
+        run(0.1, recovery={**AWAY, "reread": False})
+    # what is on the file system is there
+    run(0.1, workload__exchange="global_shuffle:source=pfs", recovery={**AWAY, "reread": False})
+
+
+def test_an_order_of_a_library_is_not_divided_anew():
+    order = {"kind": "loader_shuffle", "order": "own:shuffle=global", "samples_per_shard": 20}
+    with pytest.raises(InputError, match=r"recovery\.policy: must not be elastic"):
+        run(0.1, workload__exchange=order, recovery={**AWAY, "policy": "elastic"})

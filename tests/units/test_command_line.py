@@ -23,7 +23,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list", "schema"],
-    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta"],
+    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
     "Results": ["compare", "blame", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
@@ -192,6 +192,10 @@ OUT = {
     "study sizes": ["study", "sizes", "quickstart"],
     "plan": ["plan", "quickstart", *SMALL],
     "loader": ["loader", "--order", "own:shuffle=global"],
+    "month": [
+        *("month", "quickstart", *SMALL, "--days", "2", "--seeds", "2"),
+        *("--set", "sweep={}", "--set", "workload.checkpoint.period=10 min"),
+    ],
     "oracle": ["oracle", "paper/oracle", "--world-sizes", "4"],
     "train": ["train", "quick"],
     "tta": ["tta", "quick", "quickstart", "--scale", "trained"],

@@ -21,6 +21,7 @@ from simshuffle.study.study import Result
 
 TINY = {"world_size": 4, "workload.dataset.num_samples": 160, "epochs": 1}
 LOCAL = {**TINY, "workload.exchange": "local_shuffle", "sweep": {}}
+SAVING = {**LOCAL, "workload.checkpoint.period": "1 h", "failures": "llama3"}
 QUICK = ["--set", "seeds=1", "--set", "world_size=16", "--set", "training.epochs=2"]
 LOGS = Path(__file__).parents[1] / "data" / "calibrate"
 # of each function what a program gives, and the words of the same on the command line
@@ -68,6 +69,10 @@ ASKED = {
         ["quickstart", "--strategy", "local_shuffle"],
     ),
     "sizes": ({"scenario": "quickstart", "epoch": 1, "set": TINY}, ["quickstart", "--epoch", "1"]),
+    "month": (
+        {"scenario": "quickstart", "days": 2.0, "period": 600.0, "seeds": 2, "set": SAVING},
+        ["quickstart", "--days", "2", "--period", "10min", "--seeds", "2"],
+    ),
     "validate": ({"only": ["testbed"]}, ["--only", "testbed"]),
     "train_study": (
         {"study": "quick", "set": {"seeds": 1, "world_size": 16, "training.epochs": 2}},

@@ -84,7 +84,7 @@ def request(
         rule = f"must be at most {MOST_RUNS} runs"
         refuse("sweep", rule, str(len(runs)), "Sweep fewer values.", scenario.name)
     for single in runs.values():
-        _check(single)
+        check_saved(single)
         check_size(single)
     documents = {name: single.to_dict() for name, single in runs.items()}
     document, files = stored([swept])
@@ -92,7 +92,7 @@ def request(
     return Request(scenario.name, months, {"scenario.yaml": document}, asdict(length), files)
 
 
-def _check(scenario: Scenario) -> None:
+def check_saved(scenario: Scenario) -> None:
     """Refuse a scenario that saves nothing, or only where a failure takes it along."""
     path, checkpoint = "workload.checkpoint", scenario.workload.checkpoint
     if checkpoint is None:

@@ -16,6 +16,8 @@ from simshuffle.studies.month.tables import (
 )
 from simshuffle.study.study import Result
 
+FEW = 100
+"""Interruptions of all months together from which on the best period can be told to a tenth."""
 HAIR = 0.001
 """Shares of useful time that differ by less than this are equal."""
 FEW_WAITS = 0.05
@@ -31,16 +33,17 @@ def verdict(result: Result) -> Iterator[str]:
     run = str(means.idxmax())
     own = days[days["run"] == run]
     yield _goodput(result, run, len(means))
-    yield _period(result, run)
+    yield _period(result, run, int(own["interruptions"].sum()))
     inputs = result.tables["inputs"].to_dict("records")
     of = next(row for row in inputs if row["run"] == run)
     waits = of["reads_share"]
     reads = f", {waits:.0%} of it waiting for samples," if waits > FEW_WAITS else ""
+    epoch = f"an epoch of {in_words(of['steady_s'])}{reads}"
+    save, restore, restart = (in_words(of[f"{name}_s"]) for name in ("save", "restore", "restart"))
     yield (
-        f"Rests on {own['seed'].nunique()} drawn months, an epoch of {in_words(of['steady_s'])}{reads}"
-        f" simulated until it repeated (epoch {of['simulated']:.0f}), and closed forms of what a"
-        f" save ({in_words(of['save_s'])}), a restore ({in_words(of['restore_s'])}) and a restart"
-        f" ({in_words(of['restart_s'])}) take."
+        f"Rests on {own['seed'].nunique()} drawn months, {epoch} simulated until it repeated"
+        f" (epoch {of['simulated']:.0f}), and closed forms of what a save ({save}), a restore"
+        f" ({restore}) and a restart ({restart}) take."
     )
 
 
@@ -65,7 +68,7 @@ def _goodput(result: Result, run: str, runs: int) -> str:
     )
 
 
-def _period(result: Result, run: str) -> str:
+def _period(result: Result, run: str, interruptions: int) -> str:
     periods = result.tables["periods"]
     of = {row["which"]: row for row in periods[periods["run"] == run].to_dict("records")}
     used = of["used"]
@@ -74,7 +77,9 @@ def _period(result: Result, run: str) -> str:
         return f"{said}; without failures, or with saves that take no time, no period is best."
     best, daly = of["best"], of["daly"]
     ratio = best["period_s"] / daly["period_s"]
-    if abs(ratio - 1) <= NEAR:
+    if interruptions < FEW:
+        agree = f"and {interruptions} interruptions in all are too few to tell which is best"
+    elif abs(ratio - 1) <= NEAR:
         agree = f"which agree within {NEAR:.0%}"
     elif abs(best["goodput"] - daly["goodput"]) <= HAIR:
         agree = f"which differ by {ratio - 1:+.0%} and give the same within {HAIR:.1%}"

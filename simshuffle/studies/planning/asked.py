@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import InputError, Problem, ScenarioError, refuse
 from simshuffle.exchange import Exchange, Strategy
+from simshuffle.plan.effort import check_size
 from simshuffle.plan.holding import most_held
 from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, load_scenario, stored
@@ -39,6 +40,9 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 """Strategies by the names that trainings have for them, but for global shuffle."""
 TOLERANCE = 0.01  # of time, where the scenario has none
+CHECKPOINT = "workload.checkpoint"
+APART = (CHECKPOINT, "failures", "recovery")
+"""What an epoch is simulated without."""
 WARM = 2  # epochs that are simulated at least: the first one is cold
 
 
@@ -65,8 +69,10 @@ class Candidate:
 class Asked:
     """What is asked."""
 
-    base: Scenario  # without sweep
+    whole: Scenario  # without sweep
+    base: Scenario  # the same without failures and checkpoints, as it is simulated
     command: str  # that simulates it, to which values are added
+    whole_words: str  # what other verbs are given for ``whole``
     candidates: Sequence[Candidate]
     prices: Mapping[str, float]
     budget: float | None
@@ -85,17 +91,22 @@ class Asked:
         return [of for of in self.candidates if of.scenario is not None]
 
     @property
+    def fails(self) -> bool:
+        """Whether hosts fail and the training is saved, so that there are months to be drawn."""
+        return self.whole.failures is not None and self.whole.workload.checkpoint is not None
+
+    @property
     def capacity(self) -> float:
         """Bytes of a host that samples may be kept in."""
         return self.base.cluster.capacity(self.base.workload.staging.target)
 
-    def needs(self, of: Candidate, machine: Scenario | None = None) -> Needs:
-        """What a strategy takes of the machine of this scenario, or of ``machine``."""
-        base = machine or self.base
+    def needs(self, of: Candidate, spares: int) -> Needs:
+        """What a strategy takes of the machine, with so many hosts beside those of the ranks."""
+        base = self.base
         pfs, reads = base.cluster.parallel_file_system, of.record.tier == "pfs"
         on_ssd = base.workload.staging.target == "ssd"
         return Needs(
-            base.hosts,
+            base.hosts + spares,
             of.kept_nbytes if on_ssd else 0.0,
             pfs.read_bandwidth if reads else 0.0,
             pfs.open_rate if reads else 0.0,
@@ -115,9 +126,11 @@ def request(options: PlanOptions) -> Request[Asked]:
     learned = [] if target is None else curves.plain(known, target)
     exchanges = _exchanges(options.strategy, own, known, source)
     values = _fixed(scenario)
-    words = ["simshuffle", "run", scenario_word(options.scenario)]
+    words = [scenario_word(options.scenario), *setting_words(options.set)]
+    once = {key: value for key, value in values.items() if key not in APART}
     plain = {
-        "command": " ".join([*words, *setting_words({**options.set, **values})]),
+        "command": " ".join(["simshuffle", "run", *words, *setting_words(values)]),
+        "whole": " ".join([*words, *setting_words(once)]),
         "strategies": exchanges,
         "prices": prices,
         "budget": options.budget,
@@ -126,7 +139,7 @@ def request(options: PlanOptions) -> Request[Asked]:
         "learned": learned,
         "epochs": options.epochs or EPOCHS,
     }
-    return _request(scenario.with_values(values), plain, source)
+    return _request(scenario.with_values(once), plain, source)
 
 
 def again(folder: Path, meta: Meta) -> Request[Asked]:
@@ -134,12 +147,15 @@ def again(folder: Path, meta: Meta) -> Request[Asked]:
     return _request(load_scenario(folder / "scenario.yaml"), meta["asked"], str(folder))
 
 
-def _request(base: Scenario, plain: Mapping[str, Any], source: str) -> Request[Asked]:
+def _request(whole: Scenario, plain: Mapping[str, Any], source: str) -> Request[Asked]:
+    base = whole.with_values(_apart(whole))
     learned = {(of["strategy"], of["exchange_fraction"]): of for of in plain["learned"]}
     found = [_candidate(base, text, learned, plain["epochs"]) for text in plain["strategies"]]
     asked = Asked(
+        whole,
         base,
         plain["command"],
+        plain["whole"],
         found,
         plain["prices"],
         plain["budget"],
@@ -153,7 +169,10 @@ def _request(base: Scenario, plain: Mapping[str, Any], source: str) -> Request[A
     if not asked.fitting:
         remedy = f"Raise cluster.ssd.capacity, or add --strategy {FROM_PFS}."
         refuse("--strategy", "must fit the hosts", found[0].why, remedy, COMMAND_LINE)
-    document, files = stored([base])
+    for of in asked.fitting:
+        if of.scenario is not None:
+            check_size(of.scenario)
+    document, files = stored([whole])
     return Request(base.name, asked, {"scenario.yaml": document}, {"asked": dict(plain)}, files)
 
 
@@ -176,12 +195,25 @@ def _scenario(options: PlanOptions) -> tuple[Scenario, Strategy | None]:
 
 def _fixed(scenario: Scenario) -> dict[str, Any]:
     """Values that make it one run that is quick, with a warm epoch."""
+    if scenario.jobs:
+        problem = Problem("jobs", "must be one job", f"{len(scenario.jobs)}", "Leave jobs out.")
+        raise ScenarioError(problem, scenario.name)
     values: dict[str, Any] = {"sweep": {}} if scenario.sweep else {}
+    values |= _apart(scenario)
     if scenario.epochs < WARM:
         values["epochs"] = WARM
     if scenario.time_tolerance == 0:
         values["time_tolerance"] = TOLERANCE
     return values
+
+
+def _apart(scenario: Scenario) -> dict[str, Any]:
+    """Values that take failures and checkpoints out of an epoch: their time is added later."""
+    plain = scenario.to_dict()
+    found = {key: None for key in APART if key in plain}
+    if "checkpoint" in plain["workload"]:
+        found[CHECKPOINT] = None
+    return found
 
 
 def scenario_word(given: Any) -> str:

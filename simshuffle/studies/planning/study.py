@@ -13,6 +13,7 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
 from simshuffle.studies.mechanisms.hiding import SearchCell
 from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, prepared, without
+from simshuffle.studies.month.study import check_saved
 from simshuffle.studies.planning import text
 from simshuffle.studies.planning.asked import Asked, Candidate, with_settings
 from simshuffle.studies.planning.cells import (
@@ -24,6 +25,8 @@ from simshuffle.studies.planning.cells import (
 )
 from simshuffle.studies.planning.costs import HOUR, cheapest, training_seconds
 from simshuffle.studies.planning.figures import plan_chart
+from simshuffle.studies.planning.months import MonthsCell
+from simshuffle.studies.planning.says import Says
 from simshuffle.studies.planning.tables import PROBES, STORED, STRATEGIES, TURNS
 from simshuffle.studies.planning.turns import TurnsCell
 from simshuffle.study.cell import Cell
@@ -31,6 +34,8 @@ from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
 STILL, HIDDEN, HANGS = "no exchange", "hidden exchange", "what the choice hangs on"
+LEAST = 1e-6
+"""Share of the time that is useful, at least: a training that never ends has a large cost."""
 NOTHING_ADDED = 0.01
 """Share of an epoch that the exchange may add and counts as hidden, as of ``study hiding``."""
 
@@ -76,6 +81,28 @@ def _searches(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     if (partial := _partial(asked)) is not None:
         baseline = outcomes[STILL].values[WHOLE]
         cells[HIDDEN] = SearchCell(partial.to_dict(), OWN, NOTHING_ADDED, baseline)
+    if asked.fails:
+        for of in asked.fitting:
+            cells[f"months of {of.name}"] = _months(asked, of, outcomes)
+    return cells
+
+
+def _months(asked: Asked, of: Candidate, outcomes: Outcomes) -> MonthsCell:
+    whole = asked.whole.with_values({"workload.exchange": of.exchange})
+    check_saved(whole)
+    epochs = _epochs(of, outcomes)
+    epoch = {
+        "first_s": epochs["epoch_s"][0],
+        "staging_s": sum(epochs["staging_s"]),
+        "steady_s": epochs["epoch_s"][-1],
+        "iterations": epochs["iterations"][-1],
+        "reads_s": 0.0,
+        "epochs": len(epochs["epoch_s"]),
+    }
+    return MonthsCell(whole.to_dict(), epoch, of.name)
+
+
+def _last(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
     offers = [
         {
             "name": of.name,
@@ -83,14 +110,16 @@ def _searches(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
             "kept_nbytes": of.kept_nbytes,
             "epochs": of.epochs,
             "mixing": of.mixing,
+            "hosts": asked.base.hosts + _spares(of, outcomes),
+            "goodput": _month(of, outcomes).get("goodput", 1.0),
             "reads_pfs": of.record.tier == "pfs",
-            "seconds": _seconds(of, outcomes) if of.scenario is not None else None,
+            "seconds": None if of.scenario is None else _seconds(of, outcomes),
+            "epoch_s": None if of.scenario is None else _epochs(of, outcomes)["epoch_s"][-1],
         }
         for of in asked.candidates
         if of.epochs is not None
     ]
-    cells[HANGS] = TurnsCell(asked.base.to_dict(), offers, asked.prices, asked.close)
-    return cells
+    return {HANGS: TurnsCell(asked.base.to_dict(), offers, asked.prices, asked.close)}
 
 
 def _epochs(of: Candidate, outcomes: Outcomes) -> Mapping[str, Sequence[Any]]:
@@ -99,10 +128,24 @@ def _epochs(of: Candidate, outcomes: Outcomes) -> Mapping[str, Sequence[Any]]:
 
 
 def _seconds(of: Candidate, outcomes: Outcomes) -> float:
-    """s of the training."""
+    """s of the training, with what failures and saves cost."""
     epochs = _epochs(of, outcomes)
     assert of.epochs is not None  # noqa: S101 - of those that reach the target
-    return training_seconds(sum(epochs["staging_s"]), epochs["epoch_s"], of.epochs)
+    useful = training_seconds(sum(epochs["staging_s"]), epochs["epoch_s"], of.epochs)
+    return useful / max(float(_month(of, outcomes).get("goodput", 1.0)), LEAST)
+
+
+def _month(of: Candidate, outcomes: Outcomes) -> Mapping[str, Any]:
+    """What was found of the months of a strategy; nothing without failures."""
+    found = outcomes.get(f"months of {of.name}")
+    return {} if found is None else found.values
+
+
+def _spares(of: Candidate, outcomes: Outcomes) -> int:
+    """Hosts beside those of the ranks; all that there are, if these are not enough."""
+    found = _month(of, outcomes)
+    spares = found.get("spares")
+    return int(found.get("hosts_free", 0) if spares is None else spares)
 
 
 # ------------------------------------------------------------------------------------- the tables
@@ -117,7 +160,7 @@ def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
     for row in rows:
         row["chosen"] = row["strategy"] == best
     return {
-        "strategies": STRATEGIES.framed(rows),
+        "strategies": STRATEGIES.framed(rows).astype({"epochs": float, "spares": float}),
         "probes": PROBES.framed([*_probes(asked, outcomes)]),
         "turns": TURNS.framed([*_turns(asked, outcomes)]),
     }
@@ -136,6 +179,7 @@ def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
         "epochs": of.epochs,
         "accuracy": of.best,
         "cost": None,
+        "month": "",
         "command": with_settings(asked.command, {"workload.exchange": of.exchange}),
     }
     if of.scenario is None:
@@ -151,8 +195,19 @@ def _row(asked: Asked, of: Candidate, outcomes: Outcomes) -> dict[str, Any]:
     searched = outcomes.get(f"file system of {of.name}")
     if searched is not None:
         row |= {name: searched.values[name] for name in ("files_per_s", "bytes_per_s")}
+    month = _month(of, outcomes)
+    row |= {name: month.get(name) for name in ("period_s", "goodput", "spares")}
+    if month:
+        values = {
+            "workload.exchange": of.exchange,
+            "recovery.policy": "spare",
+            "recovery.spares": _spares(of, outcomes),
+        }
+        followed = with_settings(f"simshuffle month {asked.whole_words}", values)
+        row["month"] = f"{followed} --period {month['period_s']:.6g}s"
     if of.epochs is not None:
-        seconds, needs = _seconds(of, outcomes), asked.needs(of)
+        seconds = _seconds(of, outcomes)
+        needs = asked.needs(of, _spares(of, outcomes))
         row |= {
             "hours": seconds / HOUR,
             "time_cost": needs.time_cost(asked.prices, seconds),
@@ -203,7 +258,7 @@ def _hidden_probe(asked: Asked, partial: Scenario, point: Mapping[str, Any]) -> 
 
 
 def _turns(asked: Asked, outcomes: Outcomes) -> Iterator[dict[str, Any]]:
-    plan = asked.command.replace("simshuffle run", "simshuffle plan", 1)
+    plan = f"simshuffle plan {asked.whole_words}"
     for row in outcomes[HANGS].values["turns"]:
         yield {**row, "command": with_settings(plan, row["values"])}
 
@@ -224,6 +279,11 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             "samples_of_rank": base.workload.dataset.num_samples / base.world_size,
             "tier": base.workload.staging.target,
             "hidden": limit,
+            "rows": {name: len(tables[name]) for name in ("probes", "turns")},
+            "lacking": _lacking(asked.whole),
+            "waiting": {
+                of.name: _month(of, outcomes)["waiting"] for of in asked.fitting if asked.fails
+            },
             "largest_fraction": min(max(room, -1.0), 1.0),
             "io": {
                 of.name: {
@@ -236,16 +296,29 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
     }
 
 
+def _lacking(scenario: Scenario) -> list[str]:
+    """Keys without which nothing is said of failures."""
+    there = {"failures": scenario.failures, "workload.checkpoint": scenario.workload.checkpoint}
+    return [key for key, value in there.items() if value is None]
+
+
 def _faults(result: Result) -> Iterator[Problem]:
     table = result.tables["strategies"]
-    alone = int(table["chosen"].sum()) <= 1
-    return misfits({"strategies.csv": alone and bool((table["fits"] | (table["why"] != "")).all())})
+    alone = int(table["chosen"].sum()) <= 1 and len(table) == len(
+        result.meta["asked"]["strategies"]
+    )
+    said = bool((table["fits"] | (table["why"] != "")).all())
+    counts = {
+        f"{name}.csv": len(result.tables[name]) == rows
+        for name, rows in result.meta["plan"]["rows"].items()
+    }
+    return misfits({"strategies.csv": alone and said, **counts})
 
 
 STUDY: Study[Asked] = Study(
     kind="planning",
     verb="plan",
-    stages=(_runs, _searches),
+    stages=(_runs, _searches, _last),
     collect=_collect,
     stored=STORED,
     documents=("scenario.yaml",),
@@ -254,6 +327,7 @@ STUDY: Study[Asked] = Study(
     verdict=text.verdict,
     parts=text.parts,
     facts=_facts,
+    says=Says,
     faults=_faults,
     again="simshuffle.studies.planning.asked:again",
 )

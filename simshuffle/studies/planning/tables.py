@@ -30,6 +30,18 @@ STRATEGIES = Schema(
         ),
         "staging_s": amount("s of copying samples to the hosts before the first", empty=True),
         "epochs": count("epochs of the training, to the target where there is one", empty=True),
+        "period_s": amount(
+            "s of training between two checkpoints, by Daly; empty without failures",
+            empty=True,
+            head="save\nevery s",
+            look=".3g",
+        ),
+        "goodput": share("share of the time that is useful then", empty=True, look=".3gpercent"),
+        "spares": count(
+            "spare hosts with which waiting for hosts is at most 1 % of the time; empty if those of"
+            " the machine are not enough",
+            empty=True,
+        ),
         "accuracy": share("best of its curve; empty without", empty=True),
         "hours": amount("hours of the training", empty=True, head="hours", look=".4g"),
         "time_cost": amount("of the host-hours of the training", empty=True),
@@ -37,6 +49,8 @@ STRATEGIES = Schema(
         "cost": amount(
             "of both; in host-hours where nothing has a price", empty=True, head="cost", look=".4g"
         ),
+        "command": text("what repeats the run; the last epoch is the warm one"),
+        "month": text("what repeats its months; empty without failures"),
         "chosen": flag("the cheapest that reaches the target within the budget"),
         "files_per_s": amount(
             "files opened in a second by the smallest file system of which I/O takes no more than"
@@ -51,7 +65,6 @@ STRATEGIES = Schema(
             head="file system\nGB/s",
             look=lambda v: f"{v / 1e9:.3g}",
         ),
-        "command": text("what repeats the run; the last epoch is the warm one"),
     },
     key=("strategy",),
 )
@@ -59,26 +72,26 @@ PROBES = Schema(
     {
         "question": text("what was searched for", "file system", "hidden exchange"),
         "strategy": _STRATEGY,
+        "command": text("what repeats the run"),
         "files_per_s": amount("of the file system", empty=True),
         "bytes_per_s": amount("of the file system", empty=True),
         "exchange_fraction": share("Q", empty=True),
         "epoch_s": amount("s of the warm epoch"),
         "io_share": share("share of it under I/O", empty=True),
         "added": real("share of the epoch without exchange that it is longer", empty=True),
-        "command": text("what repeats the run"),
     }
 )
 TURNS = Schema(
     {
         "input": text("what is moved alone", head="input"),
         "key": text("its key, or the first of them"),
+        "command": text("what plans it with that value"),
         "now": amount("its value, in SI units"),
         "value": amount("the value from which on another strategy is the cheapest, in SI units"),
         "shown": text("the same with its unit", head="from"),
-        "factor": amount("over the value now"),
         "before": text("the cheapest now"),
         "after": text("the cheapest then"),
-        "command": text("what plans it with that value"),
+        "factor": amount("over the value now"),
     },
     key=("input", "value"),
 )

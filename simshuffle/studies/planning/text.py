@@ -20,7 +20,7 @@ CLOSE = 0.01  # share of a cost that is no difference
 NOTABLE = 0.02  # share of an epoch from which on it is said
 COLUMNS = (
     *("strategy", "kept_nbytes", "epoch_s", "io_share", "exchange_share"),
-    *("files_per_s", "bytes_per_s", "hours", "cost"),
+    *("files_per_s", "bytes_per_s", "period_s", "goodput", "spares", "hours", "cost"),
 )
 LOST = (
     "Accuracy is not counted. What local shuffle loses grows as ranks hold fewer samples: nothing"
@@ -70,10 +70,21 @@ def _because(row: Row, table: pd.DataFrame) -> str:
     said: list[str] = []
     for other in others.iloc[[0, -1][: len(others)]].to_dict("records"):
         more = other["cost"] / row["cost"] - 1.0 if row["cost"] else 0.0
-        next_one = "" if said else ", the next,"
-        said.append(f"{other['strategy']}{next_one} costs {_more(more)}{_why(other, row)}")
+        if abs(more) < CLOSE and not said:
+            said.append(f"{other['strategy']} costs as much to 1 %{_mixes(other, row)}")
+        else:
+            said.append(f"{other['strategy']} costs {_more(more)}{_why(other, row)}")
     said += _left_out(table)
     return f"Because {'; '.join(said)}." if said else "Because nothing else was considered."
+
+
+def _mixes(other: Row, row: Row) -> str:
+    """Why another one that is as cheap is not chosen."""
+
+    def mixing(of: Row) -> float:
+        return 2.0 if pd.isna(of["exchange_fraction"]) else float(of["exchange_fraction"])
+
+    return " and mixes samples less" if mixing(other) < mixing(row) else ""
 
 
 def _more(more: float) -> str:
@@ -184,8 +195,27 @@ def notes(result: Result) -> Iterator[str]:
                 f" {_rate(files)} files/s where bandwidth never binds, and from"
                 f" {_rate(nbytes / 1e9)} GB/s where opening files never does."
             )
+    yield from _months(table, plan)
     if not asked["learned"]:
         yield LOST.format(f"{plan['samples_of_rank']:,.0f}")
+
+
+def _months(table: pd.DataFrame, plan: Mapping[str, Any]) -> Iterator[str]:
+    """How often to save, and spare hosts."""
+    row = chosen(table)
+    if plan["lacking"]:
+        yield f"With {' and '.join(plan['lacking'])} it says how often to save, and spare hosts."
+    elif row is not None:
+        waits = f"{100 * plan['waiting'][row['strategy']]:.2g} % of the time waiting for hosts"
+        spares = (
+            f"all spare hosts that the machine has, still {waits}"
+            if pd.isna(row["spares"])
+            else f"{row['spares']:.0f} spare hosts, {waits}"
+        )
+        yield (
+            f"{row['strategy']} saves every {row['period_s']:,.3g} s (Daly), with {spares}:"
+            f" {100 * row['goodput']:.3g} % of the time is useful."
+        )
 
 
 def _rate(value: float) -> str:

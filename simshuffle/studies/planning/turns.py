@@ -1,8 +1,9 @@
 """What the choice hangs on: the value of an input at which another strategy becomes the cheapest.
 
-Every input is moved alone. The closed forms of `simshuffle.plan.bounds` say by which factor an
-epoch changes; what was simulated is multiplied with it. A strategy that does not fit the hosts now
-costs what the closed forms say of it.
+Every input is moved alone. The closed forms of `simshuffle.plan.bounds` say by how much an epoch
+gets longer or shorter than the one that was simulated. What they leave out is a factor on the
+mechanism that binds now, as in `simshuffle.uncertainty.interval`: if another one binds then, it is
+gone. A strategy that does not fit the hosts now costs what the closed forms say of it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from simshuffle.studies.planning.cells import OPEN_RATE, READ_BANDWIDTH
 from simshuffle.studies.planning.costs import Needs, Prices, cheapest
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.uncertainty.inputs import keys_of, scaled
+from simshuffle.uncertainty.interval import epoch, loop_of, mechanism
 
 REACH, STEPS = 32.0, 41
 """Times an input is made smaller and larger, and how many values are tried on either side."""
-FINE = 12
-"""Halvings of the step in which the strategy changes."""
+FINE, ROUNDS = 12, 40
+"""Halvings of the step in which the strategy changes, and of a factor that is looked for."""
 CAPACITY = {"ssd": "cluster.ssd.capacity", "memory": "cluster.memory.capacity"}
 STEP, NIC, SPACE = "step time", "NIC", "capacity"
 NIC_KEYS = ("cluster.topology.link_bandwidth", "cluster.topology.host_bandwidth")
@@ -40,16 +42,21 @@ class Offered:
     name: str
     scenario: Scenario  # with it, on hosts with room for it
     kept_nbytes: float
+    epochs: int  # of the training
     mixing: float  # as of `simshuffle.studies.planning.asked.Candidate`
     seconds: float  # of the training on the machine as it is
+    goodput: float  # share of the time that is useful
     needs: Callable[[Scenario], Needs]  # of a machine
-    still: float  # s of an epoch by the closed forms
+    model: Mapping[str, float]  # the factor on the mechanism that binds now
 
     def cost(self, prices: Prices, factors: Mapping[str, float]) -> float:
         """Of the training, with inputs of the machine multiplied."""
         moved = scaled(self.scenario, factors) if factors else self.scenario
-        seconds = self.seconds * bounds(moved).epoch / self.still
-        return self.needs(moved).cost(prices, seconds)
+        more = (self._epoch(moved) - self._epoch(self.scenario)) if factors else 0.0
+        return self.needs(moved).cost(prices, self.seconds + self.epochs * more / self.goodput)
+
+    def _epoch(self, machine: Scenario) -> float:
+        return epoch(bounds(machine), self.model, loop_of(machine))
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,8 @@ class TurnsCell(PlainCell):
     """The inputs that change the choice."""
 
     document: Mapping[str, Any]  # the scenario, without sweep
-    # name, exchange, kept_nbytes, epochs, mixing, reads_pfs, and seconds of the training;
-    # None where it was not simulated
+    # name, exchange, kept_nbytes, epochs, mixing, hosts, goodput, reads_pfs; epoch_s of a
+    # warm epoch and seconds of the training, None where it was not simulated
     offers: Sequence[Mapping[str, Any]]
     prices: Prices
     close: float  # share of a cost that is no difference
@@ -109,19 +116,42 @@ def _offered(base: Scenario, of: Mapping[str, Any]) -> Offered:
     key = CAPACITY[tier]
     raised = scaled(base, {key: room / base.cluster.capacity(tier)})
     scenario = raised.with_values({"workload.exchange": of["exchange"]})
-    still = bounds(scenario).epoch
-    seconds = of["seconds"]
+    model, seconds = {}, of["seconds"]
     if seconds is None:
-        seconds = staging_seconds(scenario) + of["epochs"] * still
+        seconds = staging_seconds(scenario) + of["epochs"] * bounds(scenario).epoch
+    else:
+        model = _left_out(scenario, of["epoch_s"])
 
     def needs(machine: Scenario) -> Needs:
         pfs = machine.cluster.parallel_file_system
         on_ssd = of["kept_nbytes"] if tier == "ssd" else 0.0
         if not of["reads_pfs"]:
-            return Needs(base.hosts, on_ssd)
-        return Needs(base.hosts, on_ssd, pfs.read_bandwidth, pfs.open_rate)
+            return Needs(of["hosts"], on_ssd)
+        return Needs(of["hosts"], on_ssd, pfs.read_bandwidth, pfs.open_rate)
 
-    return Offered(of["name"], scenario, of["kept_nbytes"], of["mixing"], seconds, needs, still)
+    return Offered(
+        of["name"],
+        scenario,
+        of["kept_nbytes"],
+        of["epochs"],
+        of["mixing"],
+        seconds,
+        of["goodput"],
+        needs,
+        model,
+    )
+
+
+def _left_out(scenario: Scenario, simulated: float) -> dict[str, float]:
+    """The factor on the mechanism that binds, with which the closed form of an epoch is as long as
+    the simulated one (s)."""
+    name, found, loop = mechanism(scenario), bounds(scenario), loop_of(scenario)
+    low, high = 1 / REACH, REACH
+    for _ in range(ROUNDS):
+        middle = (low * high) ** 0.5
+        longer = epoch(found, {name: middle}, loop) > simulated
+        low, high = (low, middle) if longer else (middle, high)
+    return {name: high}
 
 
 @dataclass(frozen=True)

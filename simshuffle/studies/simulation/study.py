@@ -24,7 +24,7 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.options import scenarios_of
 from simshuffle.scenario.scenario import Scenario, all_runs, stored
 from simshuffle.sim.cell import TABLES, kept_of, reported
-from simshuffle.studies.simulation import text
+from simshuffle.studies.simulation import mishaps, text
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
 from simshuffle.studies.simulation.runs import Runs, side_by_side
@@ -163,7 +163,8 @@ def _parts(result: Result) -> Iterable[str | Table]:
     first = text.seconds_table(of, labels)
     found = result.meta.get("intervals")
     more = [] if found is None else [intervals.table(found)]
-    return [first, legend, *more, *text.bytes_tables(of), *_notes(result)]
+    parts = [*mishaps.tables(result), *text.bytes_tables(of)]
+    return [first, legend, *more, *parts, *_notes(result)]
 
 
 def _exported(result: Result) -> Iterable[str | Table]:
@@ -172,7 +173,8 @@ def _exported(result: Result) -> Iterable[str | Table]:
     first = text.seconds_table(of, result.meta.get("labels"))
     found = result.meta.get("intervals")
     more = [] if found is None else [intervals.table(found)]
-    return [first, *more, *text.bytes_tables(of), *_notes(result)]
+    parts = [*mishaps.tables(result), *text.bytes_tables(of)]
+    return [first, *more, *parts, *_notes(result)]
 
 
 def _notes(result: Result) -> list[str]:
@@ -215,12 +217,11 @@ def _as_json(result: Result) -> Any:
         for row in rows(result.tables["epochs"])
     ]
     kept = {name: result.meta[name] for name in ("intervals",) if name in result.meta}
-    ended = {run: of["killed"] for run, of in result.meta["runs"].items() if "killed" in of}
-    kept |= {"killed": ended} if ended else {}
     return {
         "epochs": epochs,
         **{name: rows(table) for name, table in result.derived.items()},
         **kept,
+        **mishaps.happened(result),
     }
 
 
@@ -274,7 +275,10 @@ class _Run(TypedDict):
     staging_s: float
     routing: NotRequired[str]
     slow_cables: NotRequired[dict[str, Any]]
+    killed: NotRequired[dict[str, Any]]
     faults: NotRequired[list[dict[str, Any]]]
+    losses: NotRequired[list[dict[str, Any]]]
+    completeness: NotRequired[list[dict[str, Any]]]
     extrapolated: NotRequired[list[str]]
 
 

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
-from simshuffle.results.faults import faults_told
 from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.simulation.mishaps import lines as lines_of
 from simshuffle.studies.simulation.tables import STORED, Means
 from simshuffle.study.study import Result, Tables
 
@@ -160,10 +160,9 @@ def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
         routing = f", routing {meta['routing']}" if "routing" in meta else ""
         lines += [
             f"{run}: {storage if held else 'hosts hold no samples'}{routing}.",
-            *(f"  {killed(of)}" for of in [meta.get("killed")] if of),
+            *(f"  {line}" for line in lines_of(meta)),
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
-            *(f"  {faults_told(of)}." for of in [meta.get("faults")] if of is not None),
             *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
     return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]
@@ -182,16 +181,6 @@ def _undivided(tables: Tables) -> Iterator[str]:
             f"{run}: I/O and waiting for it are known together; how they divide is that of the part"
             " that was simulated."
         )
-
-
-def killed(about: Mapping[str, Any]) -> str:
-    """What ended a job, and when."""
-    others = f" and {about['writing'] - 1} more" if about["writing"] > 1 else ""
-    return (
-        f"killed by the watchdog {number(about['at_s'])} s after it began, in epoch"
-        f" {about['epoch']} after iteration {about['iteration']}: ranks had waited"
-        f" {number(about['waited_s'])} s for rank {about['rank']}{others}, {about['what']}."
-    )
 
 
 def _in_groups(about: Mapping[str, Any] | None) -> Iterator[str]:

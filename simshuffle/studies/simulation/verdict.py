@@ -12,8 +12,8 @@ import pandas as pd
 
 from simshuffle.results import intervals, report
 from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.simulation import mishaps
 from simshuffle.studies.simulation.tables import means
-from simshuffle.studies.simulation.text import killed
 from simshuffle.study.long_table import long
 from simshuffle.study.study import Result
 
@@ -31,6 +31,7 @@ DOES = {
     "GE+WU": "summing gradients and updating weights",
     "EXCHANGE": "exchanging samples",
     "CHECKPOINT": "saving checkpoints",
+    "LOST": "doing lost work again, and restarting",
 }
 """What a rank does under each label."""
 RESOURCES = {
@@ -74,10 +75,7 @@ def verdict(result: Result) -> list[str]:
     if reason := _reason(largest, of.breakdown, _busiest(result)):
         said.append(reason)
     said += _before(largest, of.epochs)
-    ended = {run: of["killed"] for run, of in result.meta["runs"].items() if "killed" in of}
-    said += [
-        f"{run} was {killed(of)} Its seconds are those until then." for run, of in ended.items()
-    ]
+    said += mishaps.sentences(result)
     found = result.meta.get("intervals")
     said += [] if found is None else intervals.sentences(found)
     facts = result.meta["runs"].values()

@@ -1,0 +1,72 @@
+"""What ``meta.json`` of a plan holds for figure and texts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+Amount = Annotated[float, Field(ge=0, le=1e100)]
+
+
+class Known(TypedDict):
+    """What a curve says of a setting."""
+
+    strategy: str
+    exchange_fraction: float | None
+    epochs: int | None
+    best: float
+
+
+class AskedFor(TypedDict):
+    """What was asked: how runs are repeated, which strategies, and by which prices."""
+
+    command: str
+    whole: str
+    strategies: list[str | dict[str, object]]
+    prices: dict[str, Amount]
+    budget: Amount | None
+    io_share: float
+    target: float | None
+    learned: list[Known]
+    epochs: int
+
+
+class Hidden(TypedDict):
+    """The largest exchange that adds nothing."""
+
+    samples: int
+    exchange_fraction: float
+    bottleneck: str
+
+
+class FileSystem(TypedDict):
+    """The share that I/O takes of the smallest file system, and its files/s and bytes/s where the
+    other never binds; None where no file system does."""
+
+    io: float
+    alone: list[float] | None
+
+
+class Found(TypedDict):
+    """What was found beside the tables."""
+
+    scenario: str
+    ranks: int
+    hosts: int
+    samples_of_rank: float
+    tier: str
+    hidden: Hidden | None
+    largest_fraction: float
+    rows: dict[str, int]
+    lacking: list[str]
+    waiting: dict[str, float]
+    io: dict[str, FileSystem]
+
+
+class Says(TypedDict):
+    """All of it."""
+
+    asked: AskedFor
+    plan: Found

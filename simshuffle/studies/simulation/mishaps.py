@@ -1,0 +1,116 @@
+"""What is said of runs to which something happened: faults, hosts that were lost, a job that was
+killed. All of it is in ``meta.json``, by run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from simshuffle.results.faults import faults_told
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.study.study import Result
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HAPPENED = ("killed", "faults", "losses", "completeness")
+"""What ``meta.json`` has of such a run."""
+MOST = 4
+"""Runs that lost hosts and are told of in a verdict."""
+AWAY = {
+    "detect_s": "until it was noticed",
+    "restart_s": "to start again",
+    "restore_s": "to read the checkpoint",
+    "reread_s": "to read its samples again",
+    "waited_s": "more until it was repaired",
+}
+
+
+def happened(result: Result) -> dict[str, dict[str, Any]]:
+    """For JSON, what of `HAPPENED` there is, each by run."""
+    runs = result.meta["runs"]
+    found = {name: {run: of[name] for run, of in runs.items() if name in of} for name in HAPPENED}
+    return {name: of for name, of in found.items() if of}
+
+
+def lines(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of the notes of a run."""
+    if meta.get("killed"):
+        yield killed(meta["killed"])
+    if meta.get("faults"):
+        yield f"{faults_told(meta['faults'])}."
+    elif "faults" in meta and not meta.get("losses"):
+        yield f"{faults_told([])}."
+    yield from map(_lost, meta.get("losses", ()))
+
+
+def sentences(result: Result) -> list[str]:
+    """What a verdict says of it."""
+    runs = result.meta["runs"]
+    said = [
+        f"{run} was {killed(of['killed'])} Its seconds are those until then."
+        for run, of in runs.items()
+        if "killed" in of
+    ]
+    lossy = {run: of for run, of in runs.items() if of.get("losses")}
+    for run, of in list(lossy.items())[:MOST]:
+        losses = of["losses"]
+        seconds = sum(loss["redone_s"] + sum(loss[name] for name in AWAY) for loss in losses)
+        hosts = ", ".join(loss["host"] for loss in losses)
+        least = min(each["seen"] for each in of["completeness"])
+        seen = "all epochs saw the whole data set" if least > 1 - 1e-3 else ""
+        seen = seen or f"an epoch saw {100 * least:.1f} % of the data set"
+        ended = " and ended there" if losses[-1]["ranks"] == 0 else ""
+        took = readable(seconds, Dimension.SECONDS, 3)
+        said.append(f"{run} lost {hosts}{ended}, which cost it {took}; {seen}.")
+    more = len(lossy) - MOST
+    return [*said, *[f"{more} more runs lost hosts; the table below has them."] * (more > 0)]
+
+
+def completeness(result: Result) -> Table | None:
+    """Which share of the data set each epoch has seen, and computed twice; None of runs that lost
+    no host."""
+    from simshuffle.results.console import new_table
+
+    of_runs = {
+        run: of["completeness"] for run, of in result.meta["runs"].items() if of.get("completeness")
+    }
+    if not of_runs:
+        return None
+    table = new_table("Share of the data set", ["run"], ["epoch", "seen", "computed twice"])
+    for run, epochs in of_runs.items():
+        for each in epochs:
+            shares = [f"{100 * each[name]:.1f} %" for name in ("seen", "twice")]
+            table.add_row(run, str(each["epoch"]), *shares)
+    return table
+
+
+def tables(result: Result) -> Sequence[Table]:
+    """The tables that are shown of it."""
+    found = completeness(result)
+    return [] if found is None else [found]
+
+
+def _lost(loss: Mapping[str, Any]) -> str:
+    """A host that was lost, and what that cost."""
+    at, redone = (readable(loss[name], Dimension.SECONDS, 3) for name in ("at_s", "redone_s"))
+    text = f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}: {redone} of work is done again"
+    if loss["ranks"] == 0:
+        return f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}, where the job ended."
+    spent = [
+        f"{readable(loss[name], Dimension.SECONDS, 3)} {does}"
+        for name, does in AWAY.items()
+        if loss[name]
+    ]
+    return f"{text}, {', '.join(spent)}; {loss['ranks']:,} ranks went on ({loss['policy']})."
+
+
+def killed(about: Mapping[str, Any]) -> str:
+    """What ended a job, and when."""
+    others = f" and {about['writing'] - 1} more" if about["writing"] > 1 else ""
+    at, waited = (readable(about[name], Dimension.SECONDS, 3) for name in ("at_s", "waited_s"))
+    return (
+        f"killed by the watchdog {at} after it began, in epoch {about['epoch']} after iteration"
+        f" {about['iteration']}: ranks had waited {waited} for rank {about['rank']}{others},"
+        f" {about['what']}."
+    )

@@ -1,0 +1,156 @@
+"""Who was waited for in a simulated epoch, on tables written by hand."""
+
+from itertools import chain
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simshuffle.blame.runs import ranks_on_each
+from simshuffle.blame.waited_for import COMPUTING, LABELS, bounding, late, ranked
+from simshuffle.results.timeline import EXCLUSIVE, PHASES
+
+REDUCE = 2.0
+
+
+def phases(own):
+    """Rows of ranks that do ``own`` (steps, ranks) s of a phase each, wait for the last, and reduce
+    for 2 s; ``own`` is a list of pairs of phase and such an array, one after the other."""
+    rows, begin = [], 0.0
+    whole = sum(np.asarray(seconds, float) for _, seconds in own)
+    for step, arrivals in enumerate(whole):
+        for rank, arrival in enumerate(arrivals):
+            parts = [(phase, seconds[step][rank]) for phase, seconds in own]
+            parts += [("wait_allreduce", max(arrivals) - arrival), ("allreduce", REDUCE)]
+            now = begin
+            for phase, seconds in parts:
+                if seconds > 0:
+                    rows.append((step + 1, rank, phase, now, now + seconds))
+                    now += seconds
+        begin += max(arrivals) + REDUCE
+    table = pd.DataFrame(rows, columns=["iteration", "rank", "phase", "start_s", "end_s"])
+    return table.assign(phase=pd.Categorical(table["phase"], PHASES))
+
+
+def names(count):
+    return [f"h{number}" for number in range(count)]
+
+
+def test_the_one_that_reads_longest_is_waited_for():
+    """Rank 2 reads 10 s, the three others 2 s: each of them waits 8 s at each of 4 steps, an
+    average rank 3/4 of that: 6 s a step, 24 s of the epoch's 48."""
+    reads = [[2.0, 2.0, 10.0, 2.0]] * 4
+    (row,) = late(phases([("io", reads)]), 48.0, names(4), 1)
+    assert (row.what, row.kind, row.cause) == ("h2", "host", "io")
+    assert row.seconds == pytest.approx(24.0)
+    assert row.share == pytest.approx(0.5)
+
+
+def test_the_cause_is_what_it_does_longer_and_not_what_all_do_long():
+    """All compute 20 s; rank 0 decodes 3 s, the other 1 s. It waits 2 s, an average rank 1 s."""
+    own = [("decode", [[3.0, 1.0]] * 3), ("forward", [[20.0, 20.0]] * 3)]
+    (row,) = late(phases(own), 75.0, names(2), 1)
+    assert (row.what, row.cause) == ("h0", "decode")
+    assert row.seconds == pytest.approx(3.0)
+
+
+def test_a_slow_host_is_named_and_of_a_slow_gpu_its_rank():
+    """Two hosts of two GPUs. The backward pass takes 5 s instead of 1 s on both of h1: two of four
+    ranks wait 4 s, 2 s a step. On one of them alone three wait: 3 s a step."""
+    slow_host = [[1.0, 1.0, 5.0, 5.0]] * 3
+    (row,) = late(phases([("backward", slow_host)]), 21.0, names(2), 2)
+    assert (row.what, row.kind, row.cause) == ("h1", "host", COMPUTING)
+    assert row.seconds == pytest.approx(3 * 2.0)
+    slow_gpu = [[1.0, 1.0, 1.0, 5.0]] * 3
+    (row,) = late(phases([("backward", slow_gpu)]), 21.0, names(2), 2)
+    assert (row.what, row.kind) == ("3 on h1", "rank")
+    assert row.seconds == pytest.approx(3 * 3.0)
+
+
+def test_two_that_are_slow_alike_share_what_is_waited():
+    """Neither is excused by the other. Of 6 ranks 4 wait 3 s a step: 2 s, 1 s for each."""
+    own = [[1.0, 4.0, 1.0, 1.0, 4.0, 1.0]] * 3
+    rows = late(phases([("forward", own)]), 18.0, names(6), 1)
+    assert {row.what for row in rows} == {"h1", "h4"}
+    assert [row.seconds for row in rows] == pytest.approx([3.0, 3.0])
+
+
+def test_an_iteration_that_stands_for_others_counts_as_often():
+    own = phases([("io", [[2.0, 2.0, 10.0, 2.0]] * 4)])
+    (row,) = late(own.assign(weight=np.where(own["iteration"] == 2, 11.0, 1.0)), 98.0, names(4), 1)
+    assert row.seconds == pytest.approx(14 * 6.0)
+
+
+def test_whoever_is_last_by_chance_is_not_to_blame():
+    """Times of all are drawn alike, so nobody is later than others in more than by chance."""
+    own = 1.0 + np.random.default_rng(5).lognormal(0.0, 0.5, (40, 8))
+    assert late(phases([("forward", own)]), 200.0, names(8), 1) == []
+    own[:, 3] *= 2
+    (row,) = late(phases([("forward", own)]), 200.0, names(8), 1)
+    assert row.what == "h3"
+
+
+def test_one_that_is_late_every_other_time_is_late_for_all_that():
+    """Two workers load two batches at once, so the others wait every second time."""
+    own = 1.0 + np.random.default_rng(5).lognormal(0.0, 0.01, (10, 8))
+    own[::2, 6] += 5
+    (row,) = late(phases([("decode", own)]), 60.0, names(8), 1)
+    assert row.what == "h6"
+    assert row.seconds == pytest.approx(5 * 5 * 7 / 8, rel=0.02)
+
+
+def links(*rows):
+    columns = ["link", "tier", "capacity", "mean_utilisation", "peak_utilisation"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_a_cable_at_a_quarter_of_its_rate_costs_three_quarters_of_its_use():
+    """It is in use 40 s of 100; at the rate of its peers it were 10 s: 30 s are waited for it. No
+    more than all wait for messages, and not for what is hidden behind computing."""
+    of = links(("a>s", "up", 1.0, 0.4, 1.0), *((f"{n}>s", "up", 4.0, 0.1, 1.0) for n in "bcd"))
+    (row,) = bounding(of, 100.0, {"allreduce": 50.0, COMPUTING: 40.0})
+    assert (row.what, row.kind, row.cause) == ("a>s", "link", "allreduce")
+    assert row.seconds == pytest.approx(30.0)
+    assert bounding(of, 100.0, {"exchange": 7.0, "io": 1.0})[0].seconds == pytest.approx(8.0)
+    assert bounding(of, 100.0, {"exchange": 7.0})[0].cause == "exchange"
+    assert bounding(of, 100.0, {"exchange": 50.0}, 15.0)[0].seconds == pytest.approx(25.0)
+    assert bounding(of, 100.0, {"exchange": 50.0}, 45.0) == []
+    assert bounding(of.assign(peak_utilisation=0.9), 100.0, {"exchange": 50.0}) == []
+
+
+def test_a_link_that_carries_most_is_waited_for_up_to_the_next_one():
+    """In use 50 s, the next one of any kind 35 s: alike, it would be 15 s less. Of two such links
+    neither alone is the reason."""
+    of = links(("a", "x", 1.0, 0.5, 1.0), ("b", "x", 1.0, 0.1, 1.0), ("c", "y", 9.0, 0.35, 1.0))
+    (row,) = bounding(of, 100.0, {"exchange": 60.0})
+    assert (row.what, row.seconds) == ("a", pytest.approx(15.0))
+    assert bounding(of.assign(mean_utilisation=0.5), 100.0, {"exchange": 60.0}) == []
+
+
+def test_the_server_in_use_longest_is_waited_for_by_all_that_read():
+    of = links(
+        ("pfs.bandwidth", "pfs.bandwidth", 1e10, 0.3, 1.0), ("pfs.open", "pfs.open", 9.0, 0.95, 1.0)
+    )
+    (row,) = bounding(of, 100.0, {"io": 60.0, "exchange": 5.0})
+    assert (row.what, row.kind, row.cause) == ("pfs.open", "server", "io")
+    assert row.seconds == pytest.approx(60.0)
+    assert bounding(of, 100.0, {"exchange": 5.0}) == []
+
+
+def test_hosts_that_are_late_by_a_slow_cable_are_not_named_beside_it():
+    own = late(phases([("exchange", [[2.0, 2.0, 10.0]] * 4)]), 48.0, names(3), 1)
+    of = links(("a>s", "up", 1.0, 0.5, 1.0), *((f"{n}>s", "up", 4.0, 0.1, 1.0) for n in "bcd"))
+    bounds = bounding(of, 48.0, {"exchange": 40.0})
+    assert [row.what for row in ranked(own, bounds)] == ["a>s"]
+    computing = late(phases([("forward", [[2.0, 2.0, 10.0]] * 4)]), 48.0, names(3), 1)
+    assert {row.what for row in ranked(computing, bounds)} == {"a>s", "h2"}
+
+
+def test_every_phase_is_a_cause_of_its_own_or_computing():
+    """So one that is added later is a cause, without a change here."""
+    assert sorted(chain(*LABELS.values())) == sorted(EXCLUSIVE)
+
+
+def test_ranks_on_each_host():
+    counts = [(16, 16), (64, 16), (9, 3), (7, 4), (5, 1), (17, 3)]
+    assert [ranks_on_each(*each) for each in counts] == [1, 4, 4, 2, 5, 8]

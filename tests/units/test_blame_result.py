@@ -1,0 +1,159 @@
+"""`simshuffle blame` of results of ``run``: who is named first on a small fat tree, and how."""
+
+import json
+
+import pytest
+import yaml
+
+from simshuffle.cli import main
+
+SCENARIO = {
+    "name": "fabric",
+    "cluster": "small-fat-tree",
+    "world_size": 16,
+    "epochs": 1,
+    "seed": 3,
+    "workload": {
+        "model": "resnet50",
+        "dataset": {
+            "name": "small",
+            "num_samples": 5120,
+            "sample_size": {"mean": "110 kB"},
+            "source": "example value",
+        },
+        "local_batch_size": 32,
+        "exchange": "local_shuffle",
+        "allreduce": {
+            "kind": "ring",
+            "intra_host_latency": "3.4 us",
+            "inter_host_latency": "9.6 us",
+            "intra_host_bus_bandwidth": "21 GB/s",
+            "inter_host_bus_bandwidth": "12 GB/s",
+            "source": "example value",
+        },
+    },
+    "network": {"kind": "fluid"},
+}
+SLOW = "cluster.faults={leaf.0>spine.0: 0.25}"
+MESSAGES = (
+    "workload.exchange=partial_local_shuffle:exchange_fraction=1",
+    "workload.dataset.sample_size={mean: 2 MB}",
+    "workload.model.gradient_size=1 MB",
+)
+
+
+@pytest.fixture
+def ran(tmp_path, capsys):
+    """Simulates the scenario with other values; returns the folder and the seconds of epochs."""
+
+    def run(*values, options=(), name="r"):
+        (tmp_path / "fabric.yaml").write_text(yaml.safe_dump(SCENARIO), encoding="utf-8")
+        words = [word for value in values for word in ("--set", value)]
+        out = tmp_path / name
+        given = ["run", str(tmp_path / "fabric.yaml"), *words, *options, "--out", str(out)]
+        assert main([*given, "--json"]) == 0
+        return out, [row["epoch_s"] for row in json.loads(capsys.readouterr().out)["epochs"]]
+
+    return run
+
+
+@pytest.fixture
+def said(capsys):
+    def blame(folder, *options):
+        assert main(["blame", str(folder), *options]) == 0
+        return capsys.readouterr().out
+
+    return blame
+
+
+def first(said, folder):
+    (run,) = json.loads(said(folder, "--json"))["runs"]
+    return run["rows"][0]
+
+
+def test_a_slow_cable_is_named_with_about_what_mending_it_gains(ran, said):
+    slow, (with_fault,) = ran(SLOW)
+    text = said(slow)
+    assert len(text.splitlines()) < 40
+    line = text.splitlines()[0]
+    assert line.startswith("To blame: link leaf.0>spine.0, ")
+    (run,) = json.loads(said(slow, "--json"))["runs"]
+    assert line.replace("\n", " ") in run["verdict"].replace("\n", " ")
+    row = run["rows"][0]
+    assert (row["what"], row["kind"], row["cause"]) == ("leaf.0>spine.0", "link", "allreduce")
+    assert row["share"] == pytest.approx(row["seconds"] / with_fault)
+    whole, (healthy,) = ran(name="healthy")
+    assert row["seconds"] == pytest.approx(with_fault - healthy, rel=0.15)
+    assert said(whole).startswith("Nobody is to blame: ")
+    for form in ("markdown", "latex"):
+        exported = said(slow, "--to", form)
+        assert f"{row['seconds']:.3g}" in exported
+        assert "leaf.0" in exported
+
+
+def test_messages_of_an_exchange_cross_a_slow_cable_too(ran, said):
+    folder, _ = ran(SLOW.replace("0.25", "0.05"), *MESSAGES)
+    row = first(said, folder)
+    assert set(row["what"].split(">")) == {"leaf.0", "spine.0"}
+    assert row["cause"] == "exchange"
+
+
+def test_a_host_that_decodes_slowly_is_named(ran, said):
+    folder, _ = ran(
+        "workload.jitter.host_decode=1.5",
+        "workload.dataset.decode=8 ms",
+        "workload.loader.workers=2",
+    )
+    row = first(said, folder)
+    assert (row["kind"], row["cause"]) == ("host", "decode")
+    assert row["share"] > 0.5
+
+
+def test_opening_files_is_named_where_all_wait_for_it(ran, said):
+    folder, _ = ran(
+        "workload.exchange=global_shuffle:source=pfs",
+        "cluster.parallel_file_system.open_rate=1500 1/s",
+    )
+    row = first(said, folder)
+    assert (row["what"], row["kind"], row["cause"]) == ("pfs.open", "server", "io")
+
+
+@pytest.mark.parametrize("kept", ["ranks", "none"])
+def test_without_all_ranks_links_are_named_and_the_rest_is_said(ran, said, kept):
+    folder, _ = ran(SLOW, options=["--timeline", kept])
+    assert first(said, folder)["what"] == "leaf.0>spine.0"
+    assert "Ranks and hosts cannot be told apart" in said(folder)
+
+
+def test_many_runs_fit_a_screen_and_one_can_be_named(ran, said, capsys):
+    values = ", ".join(map(str, range(6, 32)))
+    folder, _ = ran(
+        SLOW, f"sweep={{workload.local_batch_size: [{values}]}}", "workload.dataset.num_samples=640"
+    )
+    text = said(folder)
+    assert len(text.splitlines()) <= 40
+    assert "And 2 more runs" in text
+    found = json.loads(said(folder, "--json"))["runs"]
+    assert len(found) == 26
+    assert len(json.loads(said(folder, "--json", "--run", found[3]["run"]))["runs"]) == 1
+    assert main(["blame", str(folder), "--run", "other"]) == 2
+    assert "--run: must be a run of the result" in capsys.readouterr().err
+    assert main(["blame", str(folder), "--epoch", "2"]) == 2
+    assert "--epoch: must be an epoch" in capsys.readouterr().err
+
+
+def test_seeds_and_names_below_results(ran, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran(SLOW, options=["--seeds", "2"], name="results/two")
+    assert said("two").startswith("To blame: link leaf.0>spine.0, ")
+
+
+def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
+    trace = "tests/data/blame/slow-rank.csv"
+    assert main(["blame", trace, "--run", "x"]) == 2
+    assert "--run: is for results alone" in capsys.readouterr().err
+    out = tmp_path / "sizes"
+    quick = ["sweep", "quickstart", "--axis", "world_size=8", "--set", "epochs=1"]
+    assert main([*quick, "--out", str(out), "-q"]) == 0
+    assert main(["blame", str(out)]) == 2
+    assert "must be a result of simshuffle run" in capsys.readouterr().err
