@@ -73,7 +73,8 @@ def check(
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
-        check_faults(single)
+    for each in given.values():
+        check_faults(each)
     if full:
         _print_in_full(scenarios, runs)
         return

@@ -21,8 +21,8 @@ from simshuffle.scenario.faults import Fault
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Ints32
 
-TOGETHER = 256
-"""Faults of a process that are drawn together."""
+TOGETHER = 1 << 16
+"""Faults of a process that are drawn together, in the mean: as long the same hosts have most."""
 
 
 @dataclass(frozen=True)

@@ -328,7 +328,7 @@ def test_a_process_says_when_each_host_is_slow(tmp_path: Path) -> None:
     rows = rows_of(small(faults=[{"what": "ssds", "rate": 0.5, "process": process}], epochs=4))
     spans = np.array([(row["at_s"], row["until_s"]) for row in rows])
     rounds = 1.0 * np.arange(len(rows) // 3 + 1)[:, None, None]
-    expected = ([[0.1, 0.2], [0.3, 0.35], [0.9, 1.0]] + rounds).reshape(-1, 2)
+    expected = (np.array([[0.1, 0.2], [0.3, 0.35], [0.9, 1.0]]) + rounds).reshape(-1, 2)
     np.testing.assert_allclose(spans, expected[: len(rows)])
     bursty = {
         "kind": "bursty",

@@ -17,7 +17,7 @@ REFUSED = {
     "a host that there is not": (
         {**SLOW, "what": "h003"},
         "faults.0.what: must name a host, switch, cable (FROM>TO) or device",
-        "There are h0003",
+        "There are h0013, h0003",
     ),
     "a device that there is not": ({**SLOW, "what": "h0003.sdd"}, "faults.0.what", "h0003.ssd"),
     "a GPU that there is not": ({**SLOW, "what": "h0003.gpu1"}, "faults.0.what", "none called"),
@@ -95,20 +95,16 @@ def test_a_fault_that_cannot_be_is_refused_in_one_message(
     text = Path(path).read_text() + "faults:\n- " + json.dumps(fault) + "\n"
     Path(path).write_text(text)
     for words in (["check", path], ["run", path, "--out", str(tmp_path / "out")]):
-        with pytest.raises(SystemExit) as stopped:
-            main(words)
+        assert main(words) == 2
         told = " ".join(capsys.readouterr().err.split())
-        assert stopped.value.code == 2
         assert where in told
         assert says in told
         assert "Traceback" not in told
 
 
 def test_packets_and_faults_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path, faults=[SLOW], network="packet")
-    with pytest.raises(SystemExit) as stopped:
-        main(["check", path])
-    assert stopped.value.code == 2
+    path = written(tmp_path, faults=[SLOW], network={"kind": "packet"})
+    assert main(["check", path]) == 2
     assert "faults: need a network whose links are shared as fluid" in capsys.readouterr().err
 
 
@@ -116,9 +112,7 @@ def test_several_jobs_and_a_lost_host_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path, faults=[{**SLOW, "rate": 0}], jobs={"a": {}, "b": {}})
-    with pytest.raises(SystemExit) as stopped:
-        main(["check", path])
-    assert stopped.value.code == 2
+    assert main(["check", path]) == 2
     assert "must not be lost where there are several jobs" in capsys.readouterr().err
 
 
@@ -139,13 +133,13 @@ def load_back(scenario: Scenario) -> Scenario:
 def test_check_and_run_name_the_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = {"what": "cables", "every": "1 s", "rate": 0.25, "for": "0.1 s"}
     path = written(tmp_path, faults=[{**SLOW, "at": "0.1 s", "for": "0.2 s"}, drawn])
-    main(["check", path])
+    assert main(["check", path]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "h0003 at 50 % of its rate from 100 ms for 200 ms" in told
-    assert "one of the cables every 1.00 s at 25 % of its rate for 100 ms in the mean" in told
-    main(["check", path, "--json"])
+    assert "one of the cables every 1 s at 25 % of its rate for 100 ms in the mean" in told
+    assert main(["check", path, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["faults"]) == 2
-    main(["run", path, "--out", str(tmp_path / "out")])
+    assert main(["run", path, "--out", str(tmp_path / "out")]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "h0003 at 50 % of its rate from 100 ms to 300 ms (8 links, 1 gpus)" in told
     meta = json.loads(next((tmp_path / "out").rglob("meta.json")).read_text())
