@@ -176,8 +176,8 @@ def check_size(scenario: Scenario) -> None:
         raise ScenarioError(Problem("network.kind", rule, given, remedy), scenario.name)
 
 
-# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the seconds are
-# fitted to docs/data/effort.csv (least squares of the logarithms)
+# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the
+# seconds are fitted to docs/data/effort.csv (least squares of the logarithms)
 START = 0.7
 """s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
 PER_ITERATION = 2.2e-5
@@ -200,7 +200,7 @@ PER_SENDING = 1e-5
 PER_SAMPLE = 8e-6
 """s for a sample that is sent."""
 CACHED_RANKS, GROWTH = 2048, 0.45
-"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample or a rank
+"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample or rank
 takes as many times longer as there are times more ranks, to this power: that of the network alone
 (docs/network.md), held against runs of 16,384 to 131,072 ranks."""
 PER_STORED = 1.5e-7
