@@ -29,6 +29,7 @@ def calibrate(
     storage: str = "pfs",
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     progress: bool = True,
 ) -> Result:
     """Fit the parameters of a scenario to measurements.
@@ -49,6 +50,7 @@ def calibrate(
         storage: What IOR and mdtest measured: pfs or ssd.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         progress: Whether bars show how far it is.
 
     Raises:
@@ -70,6 +72,7 @@ def congestion(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -92,6 +95,7 @@ def congestion(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -107,6 +111,7 @@ def train_study(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -121,6 +126,7 @@ def train_study(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -156,6 +162,7 @@ def loader(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -195,6 +202,7 @@ def loader(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -211,6 +219,7 @@ def policies(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -226,6 +235,7 @@ def policies(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -245,6 +255,7 @@ def ablate(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -263,6 +274,7 @@ def ablate(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -280,6 +292,7 @@ def hiding(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -296,6 +309,7 @@ def hiding(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -353,6 +367,7 @@ def oracle(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -374,6 +389,7 @@ def oracle(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -395,6 +411,7 @@ def sweep(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -417,6 +434,7 @@ def sweep(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -432,6 +450,7 @@ def sizes(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -446,6 +465,7 @@ def sizes(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -470,6 +490,7 @@ def tta(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -494,6 +515,7 @@ def tta(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -511,6 +533,7 @@ def validate(
     entry: Sequence[Path] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -530,6 +553,7 @@ def validate(
             interval_low, interval_high. It is scored beside simshuffle on the same rows.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.

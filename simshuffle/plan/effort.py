@@ -179,15 +179,16 @@ def check_size(scenario: Scenario) -> None:
         raise ScenarioError(Problem("network.kind", rule, given, remedy), scenario.name)
 
 
-# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC
+# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the
+# seconds are fitted to docs/data/effort.csv (least squares of the logarithms)
 START = 0.7
 """s to import what simulates and to load the compiled network; compiling it, once, takes 6 s."""
-PER_ITERATION = 1.1e-5
+PER_ITERATION = 2.2e-5
 """s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
 importance."""
-PER_WAITING = 2e-5
+PER_WAITING = 4e-5
 """s more where all ranks wait for the file system, whose transfers are then never alike."""
-TOLERATED = 6.5
+TOLERATED = 5.6
 """How many times as long all takes under a tolerance of the network, which knows no symmetry."""
 BESIDE = 0.05
 """Share of a batch's compute that an exchange takes, from which on iterations differ much."""
@@ -197,27 +198,29 @@ IN_VAIN = 1.5
 """How many times as many iterations as an epoch has are simulated where no window does."""
 MOST = 150
 """Iterations of windows that do in the end, where an exchange makes them differ."""
-PER_SENDING = 6e-6
+PER_SENDING = 1e-5
 """s more if samples are sent after it."""
-PER_SAMPLE = 6e-6
+PER_SAMPLE = 8e-6
 """s for a sample that is sent."""
 CACHED_RANKS, GROWTH = 2048, 0.45
-"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample takes
-as many times longer as there are times more ranks, to this power: that of the network alone
-(docs/network.md), held against one run of 16,384 ranks."""
-PER_STORED = 1e-7
+"""Ranks up to which that holds; beyond, the network no longer fits the caches, and a sample or rank
+takes as many times longer as there are times more ranks, to this power: that of the network alone
+(docs/network.md), held against runs of 16,384 to 131,072 ranks."""
+PER_STORED = 1.5e-7
 """s for a sample of the data set in an epoch, to plan it."""
-PER_RANK = 4e-5
+PER_RANK = 9e-5
 """s for a rank: its links and routes."""
+PER_HOST = 4e-5
+"""s for a host of the machine, with ranks or without: its cables and its name."""
 PER_PACKET = 0.6e-6
 """s for a packet, over four to six cables."""
-PER_ALLREDUCE = 1e-4
+PER_ALLREDUCE = 1.1e-5
 """s to post an allreduce and to hear of its end."""
-PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
+PER_FLOW, PER_EDGE = 0.4e-6, 0.32e-6
 """s for a flow of an allreduce, and for what a flow waits for."""
 LAYING_OUT = 2.0
 """How many times that an allreduce takes when it is laid out, as each size of one is once."""
-PER_OVERLAP = 8e-6
+PER_OVERLAP = 9.5e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
 """Sizes of allreduces where layers are fused as they come: about so many come up in a run."""
@@ -225,8 +228,11 @@ BASE_NBYTES = 265e6
 """Bytes of a process that has loaded all that, and writes a small outcome."""
 SHARED_NBYTES = 205e6
 """Bytes of these that a process forked from one that has loaded it shares, or never loads."""
-ITERATION_NBYTES = 1.0e3
+ITERATION_NBYTES = 500.0
 """Bytes for an iteration of a rank: its rows of the timeline."""
+RANK_NBYTES, HOST_NBYTES = 6.0e3, 4.5e3
+"""Bytes for a rank: its links and routes; and for a host of the machine, with ranks or without.
+Measured of 1,024 to 131,072 ranks on fat trees of 8,192 and 200,000 hosts."""
 SAMPLE_NBYTES = 200.0
 """Bytes for a sample that is sent, in one epoch; plans are made epoch by epoch."""
 STORED_NBYTES = 27.0
@@ -276,6 +282,7 @@ class Effort:
     allreduces: AllreduceEffort = AllreduceEffort()  # of the gradients
     waiting: float = 0.0  # of the iterations those in which all ranks wait for the file system
     exact: bool = True  # whether the network has no tolerance
+    hosts: int = 0  # of the machine, with ranks or without
     kind: str = "run"  # runs of a kind are about as many times as slow as this says
 
     @property
@@ -289,7 +296,8 @@ class Effort:
             + PER_SENDING * min(self.iterations, self.samples)
             + PER_SAMPLE * crowding * self.samples
             + PER_STORED * self.stored * self.epochs
-            + PER_RANK * self.ranks
+            + PER_RANK * crowding * self.ranks
+            + PER_HOST * self.hosts
             + PER_PACKET * self.packets
             + self.allreduces.seconds
         )
@@ -302,6 +310,8 @@ class Effort:
             + ITERATION_NBYTES * self.iterations
             + SAMPLE_NBYTES * self.samples / self.epochs
             + STORED_NBYTES * self.stored
+            + RANK_NBYTES * self.ranks
+            + HOST_NBYTES * self.hosts
             + self.allreduces.nbytes
         )
 
@@ -327,6 +337,7 @@ def effort(scenario: Scenario) -> Effort:
         allreduces=_allreduces(scenario),
         waiting=iterations if waits_for_server(scenario) else 0.0,
         exact=not isinstance(scenario.network, Fluid) or scenario.network.tolerance == 0,
+        hosts=scenario.cluster.topology.num_hosts,
         kind=f"{workload.exchange.kind}, {scenario.network.kind}"
         + (", windows" if scenario.time_tolerance else ""),
     )

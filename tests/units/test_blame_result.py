@@ -5,7 +5,10 @@ import json
 import pytest
 import yaml
 
+from simshuffle.blame.runs import Blamed, Found
+from simshuffle.blame.waited_for import Row
 from simshuffle.cli import main
+from simshuffle.results.console import terminal_text
 
 SCENARIO = {
     "name": "fabric",
@@ -125,20 +128,24 @@ def test_without_all_ranks_links_are_named_and_the_rest_is_said(ran, said, kept)
     assert "Ranks and hosts cannot be told apart" in said(folder)
 
 
-def test_many_runs_fit_a_screen_and_one_can_be_named(ran, said, capsys):
-    values = ", ".join(map(str, range(6, 32)))
-    folder, _ = ran(
-        SLOW, f"sweep={{workload.local_batch_size: [{values}]}}", "workload.dataset.num_samples=640"
-    )
-    text = said(folder)
-    assert len(text.splitlines()) <= 40
-    assert "And 2 more runs" in text
+def test_many_runs_fit_a_screen():
+    row = Row("leaf.0>spine.0", "link", "allreduce", "0.25 of its peers' rate", 2.0, 0.2)
+    for count in (1, 2, 5, 12, 13, 26, 300):
+        runs = [Blamed(f"run number {n}", 1, 10.0, [row] * 30, {"io": 1.0}) for n in range(count)]
+        text = terminal_text(Found("results/many", runs, "Something is not known.").parts())
+        assert len(text.splitlines()) <= 40, count
+        assert ("more runs; --run NAME" in text) == (count > 24)
+
+
+def test_one_run_and_one_epoch_can_be_named(ran, said, capsys):
+    folder, _ = ran(SLOW, "sweep={world_size: [8, 16]}", "epochs=2")
     found = json.loads(said(folder, "--json"))["runs"]
-    assert len(found) == 26
-    assert len(json.loads(said(folder, "--json", "--run", found[3]["run"]))["runs"]) == 1
+    assert [of["epoch"] for of in found] == [2, 2]
+    (one,) = json.loads(said(folder, "--json", "--run", found[1]["run"], "--epoch", "1"))["runs"]
+    assert (one["run"], one["epoch"]) == (found[1]["run"], 1)
     assert main(["blame", str(folder), "--run", "other"]) == 2
     assert "--run: must be a run of the result" in capsys.readouterr().err
-    assert main(["blame", str(folder), "--epoch", "2"]) == 2
+    assert main(["blame", str(folder), "--epoch", "3"]) == 2
     assert "--epoch: must be an epoch" in capsys.readouterr().err
 
 
@@ -153,7 +160,7 @@ def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
     assert main(["blame", trace, "--run", "x"]) == 2
     assert "--run: is for results alone" in capsys.readouterr().err
     out = tmp_path / "sizes"
-    quick = ["sweep", "quickstart", "--axis", "world_size=8", "--set", "epochs=1"]
+    quick = ["sweep", "quickstart", "--over", "world_size=8", "--set", "epochs=1"]
     assert main([*quick, "--out", str(out), "-q"]) == 0
     assert main(["blame", str(out)]) == 2
     assert "must be a result of simshuffle run" in capsys.readouterr().err

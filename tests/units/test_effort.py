@@ -43,13 +43,21 @@ def test_all_shipped_scenarios_are_measured_but_for_one_that_takes_long():
     assert shipped - {row["scenario"] for row in ROWS} == {"paper/oracle-gpt"}
 
 
-def test_nine_of_ten_estimates_are_right_within_the_factor_that_is_claimed():
-    """With the constants as they are, and with one factor for the machine, as it is calibrated."""
+def test_nine_of_ten_estimates_are_right_within_a_factor_of_two():
+    """With the constants as they are, and with one factor for the machine, as it is calibrated; all
+    within the factor that is claimed."""
     measured = np.array([float(row["seconds"]) for row in ROWS])
     ratios = measured / np.array([found.seconds for found in efforts()])
     for factor in (1.0, statistics.median(ratios)):
-        assert (off(ratios / factor) <= FACTOR).mean() >= SURE
-    assert off(ratios).max() < 2 * FACTOR
+        assert (off(ratios / factor) <= 2.0).mean() >= SURE
+    assert off(ratios).max() < FACTOR
+
+
+def test_memory_is_estimated_within_a_factor_of_two():
+    """Of rows measured with it: the largest resident set of a process that does the run alone."""
+    rows = [row for row in zip(ROWS, efforts(), strict=True) if row[0]["peak_mb"]]
+    assert len(rows) > 50
+    assert off(np.array([float(row["peak_mb"]) * 1e6 / of.nbytes for row, of in rows])).max() < 2
 
 
 def test_nine_of_ten_runs_simulate_the_iterations_that_are_expected():

@@ -26,9 +26,9 @@ from simshuffle.study.executors import (
     Here,
     Local,
     Processes,
-    available_memory,
     usable_cores,
 )
+from simshuffle.study.size import available_memory
 from simshuffle.study.standing import TRUST, Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
@@ -103,7 +103,7 @@ def test_cells_wait_where_memory_would_not_do_for_two(mark: Path, store: Disk) -
 
 def test_a_cell_larger_than_the_memory_is_done_alone(mark: Path, store: Disk) -> None:
     cells = squares(mark, 1, 2, bytes_needed=1e15)
-    result = engine.run(TOY, asked(*cells), Processes(2), store)
+    result = engine.run(TOY, asked(*cells), Processes(2), store, force_size=True)
     assert len(result.tables["squares"]) == 2
 
 
