@@ -406,7 +406,7 @@ def plan_training(
     target_accuracy: str | Path | None = None,
     target: float | None = None,
     epochs: int | None = None,
-    price: Mapping[str, Any] = ...,
+    prices: Mapping[str, Any] = ...,
     budget: float | None = None,
     strategy: Sequence[str] = ...,
     io_share: float = 0.05,
@@ -429,7 +429,7 @@ def plan_training(
             result of train or tta.
         target: With --target-accuracy: such as 0.75. Default: the best of global less 1 point.
         epochs: Of the training, where no accuracy says it. Default: 90.
-        price: Of host-hour, ssd-tb, pfs-gbs, pfs-files. Default: a host-hour costs 1.
+        prices: Of host-hour, ssd-tb, pfs-gbs, pfs-files. Default: a host-hour costs 1.
         budget: What the training may cost at most.
         strategy: A strategy that is considered, as in a scenario. Default: those that are
             usual.

@@ -13,8 +13,11 @@ import numpy as np
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.network import Fluid
+from simshuffle.plan.effort import check_size
 from simshuffle.plan.jobs import settled, shared
+from simshuffle.plan.losses import check_losses, spare_hosts
 from simshuffle.plan.resources import Resources
+from simshuffle.plan.wiring import check_machine
 from simshuffle.routing.detour import Detours
 from simshuffle.routing.router import reach
 from simshuffle.scenario.faults import Fault
@@ -231,8 +234,22 @@ def _struck(fault: Fault, what: str, at: float, lasts: float | None, hit: Hit) -
     return Struck(what, at, until, reroutes_at if reroutes_at < until else inf, fault.rate, hit)
 
 
+def check_run(scenario: Scenario) -> None:
+    """See that a run can be simulated: its size, its routing and hosts, and what its faults hit.
+
+    Raises:
+        ScenarioError: as `simshuffle.plan.effort.check_size` and `RunFaults`.
+        InputError: as `simshuffle.plan.losses.check_losses`.
+        TopologyError: as `simshuffle.plan.wiring.check_machine`.
+    """
+    check_size(scenario)
+    check_machine(scenario.cluster)
+    check_faults(scenario)
+
+
 def check_faults(scenario: Scenario) -> None:
-    """See that what the faults of a scenario hit is on its machine; raises as `RunFaults`."""
+    """See that what the faults of a scenario hit is on its machine, and that it can go on; raises
+    as `check_run`."""
     if not scenario.faults:
         return
     if scenario.jobs is not None:
@@ -242,5 +259,6 @@ def check_faults(scenario: Scenario) -> None:
             raise ScenarioError(Problem("faults", rule, found.what, remedy), scenario.name)
         RunFaults(scenario, shared(settled(scenario)).whole)
         return
-    rng = scenario.rng("placement")
-    RunFaults(scenario, Resources(scenario.cluster, scenario.world_size, rng))
+    resources = Resources(scenario.cluster, scenario.world_size, scenario.rng("placement"))
+    RunFaults(scenario, resources)
+    check_losses(scenario, resources.hosts, len(spare_hosts(scenario, resources.hosts)))

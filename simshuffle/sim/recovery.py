@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import refuse
 from simshuffle.exchange import ExchangePlan, empty_plan
 from simshuffle.plan import remaining
 from simshuffle.plan.checkpoint_bounds import restore_seconds
 from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import Began, EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.plan.wiring import names_of, wiring
+from simshuffle.plan.losses import check_losses, spare_hosts
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.recovery import Recovery
 from simshuffle.scenario.scenario import Scenario
@@ -87,39 +86,12 @@ class Job:
         self._exchange: ExchangePlan
         self._machine = Machine(scenario, struck=struck)
         self._hosts = list(self._machine.hosts)
-        used, known = set(self._hosts), names_of(wiring(scenario.cluster).fabric, "host")
-        self._spares = [name for name in known if name not in used][: self._recovery.spares]
+        self._spares = spare_hosts(scenario, self._hosts)
         self._losses = sorted(scenario.lost_hosts, key=lambda loss: loss.at or 0.0)
-        self._check_spares()
-        self._check_samples()
+        check_losses(scenario, self._hosts, len(self._spares))
         # from the last checkpoint on, or else from the beginning
         self._undone: list[Stretch] = []
         self._saved = False
-
-    def _check_spares(self) -> None:
-        left = len(self._spares)
-        for loss in self._losses:
-            left -= loss.what in self._hosts
-            if self._recovery.policy == "spare" and left < 0 and loss.lasts is None:
-                refuse(
-                    "recovery.spares",
-                    "must be enough for the hosts that are lost and do not return",
-                    f"{self._recovery.spares}, and {loss.what} is lost for ever",
-                    "Add spares, say how long it is away (for), or set policy: elastic.",
-                    self.scenario.name,
-                )
-
-    def _check_samples(self) -> None:
-        workload, recovery, key = self.scenario.workload, self._recovery, ""
-        rule, found, remedy = "", "", "Set policy: spare, or take another workload.exchange."
-        if recovery.policy == "spare" and not recovery.reread and workload.exchange.tier == "ssd":
-            rule, found = "must be true where a spare host takes over samples on an SSD", "false"
-            key, remedy = "reread", "Set it to true, or policy: elastic."
-        if recovery.policy == "elastic" and (why := workload.exchange.whole_because):
-            key, rule = "policy", f"must not be elastic where {why}"
-            found = workload.exchange.kind
-        if rule:
-            refuse(f"recovery.{key}", rule, found, remedy, self.scenario.name)
 
     def epoch(self, parts: EpochParts) -> None:
         """Do the next epoch, and after every loss what it has undone."""

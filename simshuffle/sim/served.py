@@ -21,8 +21,8 @@ import numpy as np
 import simpy
 
 from simshuffle.lowering.reads import ReadChains
-from simshuffle.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
 from simshuffle.plan.devices import LinkTable
+from simshuffle.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.clock import NetworkClock, succeed_after
 from simshuffle.sim.steady import MeanError, Window

@@ -38,7 +38,7 @@ def strategies(**options):
 
 def test_every_number_comes_from_a_run_that_can_be_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["plan", "quickstart", *SET, "--price", "host-hour=3,ssd-tb=80", "--out", "plan"]
+    words = ["plan", "quickstart", *SET, "--prices", "host-hour=3,ssd-tb=80", "--out", "plan"]
     assert main([*words, "--quiet"]) == 0
     table, probes = (read_csv(tmp_path / "plan" / f"{n}.csv") for n in ("strategies", "probes"))
     rows = [table.iloc[0], table.iloc[-1]]
@@ -150,13 +150,13 @@ def test_a_curve_is_called_as_tables_call_it(name, setting):
 def test_a_budget_leaves_out_what_costs_more_and_says_what_would_do():
     named = ["global_shuffle:source=pfs", "local_shuffle"]
     prices = {"host-hour": 1.0, "pfs-gbs": 1000.0}
-    result = strategies(strategy=named, price=prices)
+    result = strategies(strategy=named, prices=prices)
     cost = result.tables["strategies"].set_index("strategy")["cost"]
     assert cost["global-pfs"] > 1000 > cost["local"]
-    enough = strategies(strategy=named, price=prices, budget=500.0)
+    enough = strategies(strategy=named, prices=prices, budget=500.0)
     assert enough.verdict()[0].startswith("Train with local: ")
     assert "within the budget of 500" in enough.verdict()[0]
-    none = strategies(strategy=named, price=prices, budget=1e-6)
+    none = strategies(strategy=named, prices=prices, budget=1e-6)
     assert not none.tables["strategies"]["chosen"].any()
     least = f"the least that would do is a cost of {cost['local']:,.4g}, of local."
     assert none.verdict()[0].endswith(least)
@@ -175,11 +175,11 @@ def test_a_scenario_whose_own_strategy_has_no_room_is_planned_all_the_same(capsy
 
 REFUSED = {
     "a price that is not known": (
-        ["--price", "host-hours=1"], ("--price host-hours", "no such price", "'host-hour'"),
+        ["--prices", "host-hours=1"], ("--prices host-hours", "no such price", "'host-hour'"),
     ),
-    "a negative price": (["--price", "host-hour=-1"], ("must be a price", "-1")),
-    "a price without a number": (["--price", "host-hour"], ("NAME=PRICE",)),
-    "no price of hosts": (["--price", "ssd-tb=80"], ("--price host-hour", "must be given")),
+    "a negative price": (["--prices", "host-hour=-1"], ("must be a price", "-1")),
+    "a price without a number": (["--prices", "host-hour"], ("NAME=PRICE",)),
+    "no price of hosts": (["--prices", "ssd-tb=80"], ("--prices host-hour", "must be given")),
     "a negative budget": (["--budget", "-1"], ("--budget", "greater than or equal to 0")),
     "a target without accuracy": (["--target", "0.7"], ("--target-accuracy",)),
     "no such curve": (["--target-accuracy", "none.csv"], ("no such file", "none.csv")),

@@ -116,7 +116,7 @@ class Asked:
 def request(options: PlanOptions) -> Request[Asked]:
     """What is asked for; an InputError if a price has no such name or is negative, no curve reaches
     the target or has a strategy that is named, or no strategy fits."""
-    prices = _prices(options.price)
+    prices = _prices(options.prices)
     scenario, own = _scenario(options)
     source = str(options.target_accuracy)
     known = {} if options.target_accuracy is None else curves.curves(options.target_accuracy)
@@ -236,7 +236,7 @@ def with_settings(command: str, values: Mapping[str, Any]) -> str:
 def _prices(given: Mapping[str, Any]) -> dict[str, float]:
     problems = []
     for name, value in given.items():
-        path = f"--price {name}"
+        path = f"--prices {name}"
         if name not in PRICES:
             problems.append(Problem(path, "no such price", repr(name), nearest(name, [*PRICES])))
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
@@ -245,8 +245,8 @@ def _prices(given: Mapping[str, Any]) -> dict[str, float]:
     if problems:
         raise InputError(problems, COMMAND_LINE)
     if given and HOST_HOUR not in given:
-        rule, remedy = "must be given with other prices", f"Add --price {HOST_HOUR}=1."
-        refuse(f"--price {HOST_HOUR}", rule, "none", remedy, COMMAND_LINE)
+        rule, remedy = "must be given with other prices", f"Add --prices {HOST_HOUR}=1."
+        refuse(f"--prices {HOST_HOUR}", rule, "none", remedy, COMMAND_LINE)
     return {name: float(value) for name, value in (given or {HOST_HOUR: 1.0}).items()}
 
 

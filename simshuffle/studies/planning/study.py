@@ -55,7 +55,7 @@ def _partial(asked: Asked) -> Scenario | None:
     """The scenario with a partial shuffle, of which Q is searched; None if there is none that fits,
     or no room for a single sample more."""
     for of in asked.candidates:
-        if of.record.exchange_schedule is None or of.record.kind != "partial_local_shuffle":
+        if of.record.exchange_schedule is None or of.record.needs_importance:
             continue
         scenario = _with_room(asked, of)
         if scenario is not None:

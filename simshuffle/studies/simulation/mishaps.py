@@ -4,14 +4,14 @@ killed. All of it is in ``meta.json``, by run."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rich.table import Table
+
+from simshuffle.results.console import new_table
 from simshuffle.results.faults import faults_told
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 HAPPENED = ("killed", "faults", "losses", "completeness")
 """What ``meta.json`` has of such a run."""
@@ -70,8 +70,6 @@ def sentences(result: Result) -> list[str]:
 def completeness(result: Result) -> Table | None:
     """Which share of the data set each epoch has seen, and computed twice; None of runs that lost
     no host."""
-    from simshuffle.results.console import new_table
-
     of_runs = {
         run: of["completeness"] for run, of in result.meta["runs"].items() if of.get("completeness")
     }

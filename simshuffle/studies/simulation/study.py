@@ -12,9 +12,7 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
-from simshuffle.plan.effort import check_size
-from simshuffle.plan.faults import check_faults
-from simshuffle.plan.wiring import check_machine
+from simshuffle.plan.faults import check_run
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import html
@@ -70,9 +68,7 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
         _check_jobs(options)
     check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
     for single in runs.values():
-        check_size(single)
-        check_machine(single.cluster)
-        check_faults(single)
+        check_run(single)
     ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
     rows = seeds * sum(map(_rows, runs.values()))
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")

@@ -10,9 +10,7 @@ import pandas as pd
 from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.plan.effort import check_size
-from simshuffle.plan.faults import check_faults
-from simshuffle.plan.wiring import check_machine
+from simshuffle.plan.faults import check_run
 from simshuffle.results import intervals
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
@@ -214,9 +212,7 @@ def _resolved(sweep: Sweep) -> dict[tuple[str, str], Any] | None:
                 alone = sweep.base.with_values({key: value})
             except InputError:
                 return None
-            check_size(alone)
-            check_machine(alone.cluster)
-            check_faults(alone)
+            check_run(alone)
             found: Any = alone.to_dict()
             for part in key.split("."):
                 found = found.get(part) if isinstance(found, dict) else None
