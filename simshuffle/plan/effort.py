@@ -12,6 +12,7 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.schedule import epoch_quota
 from simshuffle.network import Fluid, Packet
 from simshuffle.plan.bounds import MOST_RANKS, bounds
+from simshuffle.plan.checkpoint_bounds import training_seconds, written
 from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.reading_bounds import OPENS, PFS, REQUESTS, SSD, STORE, ReadingBounds
 from simshuffle.scenario.host_work import payload_nbytes
@@ -138,7 +139,8 @@ cables each."""
 
 
 def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
-    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange and PFS reads."""
+    """Packets of ``mtu`` bytes that cross cables, about: of gradients, exchange, PFS reads, and
+    checkpoints that go to the PFS, if there are any."""
     workload, world_size, cluster = scenario.workload, scenario.world_size, scenario.cluster
     dataset, epochs = workload.dataset, range(1, scenario.epochs + 1)
     out = dict.fromkeys(("gradients", "exchange", "reads"), 0.0)
@@ -155,6 +157,10 @@ def expected_packets(scenario: Scenario, mtu: float) -> dict[str, float]:
     if workload.exchange.tier == "pfs":
         missed = sum(1 - cached_share(scenario, epoch) for epoch in epochs)
         out["reads"] = missed * dataset.nbytes / mtu
+    checkpoint = workload.checkpoint
+    if checkpoint is not None and checkpoint.writes_to_pfs:
+        saves = scenario.epochs * bounds(scenario).epoch / training_seconds(scenario)
+        out["checkpoints"] = saves * written(scenario).total / mtu
     return out
 
 

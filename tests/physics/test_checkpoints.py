@@ -28,6 +28,7 @@ from simshuffle.plan.checkpoint_bounds import (
     written,
 )
 from simshuffle.plan.checkpoint_findings import checkpoint_facts, checkpoint_warnings
+from simshuffle.plan.effort import expected_packets
 from simshuffle.plan.resources import Resources
 from simshuffle.results import report
 from simshuffle.results.timeline import Timeline
@@ -464,6 +465,13 @@ def test_saves_travel_through_any_network(kind: str) -> None:
     """1 GB over a cable of 10 GB/s and servers of 4 GB/s, whatever shares the cables."""
     scenario = saving({"state": "1 GB", "every": 90}, network={"kind": kind})
     assert stalls(simulate(scenario)) == pytest.approx([0.25 + OPEN], rel=0.01)
+
+
+def test_packets_of_saves_are_counted_before_they_are_simulated() -> None:
+    """Two saves of 8 GB in packets of 4 kB, as iterations are at least as long as their bound."""
+    plain, saves = (expected_packets(of, 4e3) for of in (small(**MACHINE), saving({})))
+    assert saves.pop("checkpoints") == pytest.approx(2 * 8e9 / 4e3, rel=1e-9)
+    assert saves == plain
 
 
 @pytest.mark.parametrize(
