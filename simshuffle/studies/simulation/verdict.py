@@ -39,6 +39,9 @@ RESOURCES = {
     "pfs.bandwidth": "the bandwidth of the file system",
     "pfs.write": "the bandwidth of the file system for writes",
     "pfs.client": "the file system's client of a host",
+    "cache_tier.open": "file opens of the cache tier",
+    "cache_tier.bandwidth": "the bandwidth of the cache tier",
+    "cache_tier.host": "what a host gets from the cache tier",
     "ssd": "the SSD",
     "cores": "the cores of a host",
     "memory": "the memory of a host",
@@ -49,7 +52,7 @@ RESOURCES = {
     "scale_up_out": "the scale-up network",
 }
 """Kinds of links in words; cables are called by their ends."""
-FOR_READING = ("pfs.", "object_store.", "ssd", "cores", "memory", "storage>")
+FOR_READING = ("pfs.", "object_store.", "cache_tier.", "ssd", "cores", "memory", "storage>")
 """How kinds of links begin that only reading uses, or reading most of all."""
 
 
