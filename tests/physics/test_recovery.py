@@ -77,8 +77,8 @@ def test_phases_follow_one_another_without_a_gap():
     for recovery in (AWAY, {**AWAY, "policy": "elastic", "reread": False}):
         _, timeline = run(middle(healthy)[0], recovery=recovery)
         rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)]
-        for _, own in rows.groupby(["epoch", "rank"]):
-            own = own.sort_values("start_s")
+        for _, of_rank in rows.groupby(["epoch", "rank"]):
+            own = of_rank.sort_values("start_s")
             np.testing.assert_allclose(own["start_s"][1:], own["end_s"][:-1], atol=1e-9)
         assert rows[rows["epoch"] == 2].groupby("rank")["end_s"].max().nunique() == 1
 
