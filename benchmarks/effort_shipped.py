@@ -1,5 +1,6 @@
-"""What simulating the runs of all shipped scenarios takes: CPU seconds and iterations of ranks, in
-docs/data/effort.csv; the test of the estimates compares them with what `simshuffle check` says.
+"""What simulating the runs of all shipped scenarios takes: CPU seconds, iterations of ranks and the
+largest resident set, in docs/data/effort.csv; the test of the estimates compares them with what
+`simshuffle check` says. Every run is a fresh process, which keeps its outcome as a cell does.
 
     python benchmarks/effort_shipped.py [SCENARIO ...]
 
@@ -10,8 +11,11 @@ Iterations are counted in every window, also in those that did not do.
 from __future__ import annotations
 
 import csv
-import gc
+import json
+import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +28,7 @@ from simshuffle.plan.epochs import EpochPlan
 from simshuffle.scenario.scenario import Scenario, all_runs, load_scenarios
 from simshuffle.sim.cell import RunCell
 from simshuffle.sim.machine import Machine, SimulatedEpoch
+from simshuffle.study.store import Disk
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "docs" / "data" / "effort.csv"
@@ -61,10 +66,24 @@ def counted(simulate: Callable[[], Any]) -> int:
     return count
 
 
-def main() -> None:
-    """Measure, and write the table; of the scenarios that are named, or of all."""
+def one(name: str, run: str) -> tuple[int, float, int]:
+    """Iterations, CPU seconds and the largest resident set (bytes) of a run, in this process."""
     make_ready(Fluid())
     RunCell.make_ready()
+    scenario = all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml"))[run]
+    cell = RunCell(scenario.to_dict(), run)
+    begin = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        count = counted(lambda: Disk(Path(folder)).put("none", cell.run(lambda share: None)))
+    seconds = time.process_time() - begin
+    return count, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Measure, and write the table; of the scenarios that are named, or of all."""
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(one(*sys.argv[2:])))
+        return
     runs = taken()
     names = set(sys.argv[1:]) or {name for name, *_ in runs}
     with KEPT.open(newline="", encoding="utf-8") as file:
@@ -72,16 +91,18 @@ def main() -> None:
     for name, run, scenario in runs:
         if name not in names:
             continue
-        cell = RunCell(scenario.to_dict(), run)
-        begin = time.process_time()
-        count = counted(lambda cell=cell: cell.run(lambda share: None))  # type: ignore[misc]
-        seconds = time.process_time() - begin
-        kept[name, run] = [name, run, str(count), f"{seconds:.3g}"]
+        command = [sys.executable, __file__, "--one", name, run]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        count, seconds, nbytes = json.loads(answer)
+        kept[name, run] = [name, run, str(count), f"{seconds:.3g}", f"{nbytes / 1e6:.0f}"]
         with KEPT.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows(kept.values())
-        told = f"{seconds:.2f} s, {effort(scenario).seconds:.2f} by estimate"
-        print(f"{name}: {run}: {told}", flush=True)
-        gc.collect()
+        found = effort(scenario)
+        told = f"{seconds:.2f} s and {nbytes / 1e6:.0f} MB"
+        print(
+            f"{name}: {run}: {told}, {found.seconds:.2f} and {found.nbytes / 1e6:.0f} by estimate"
+        )
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

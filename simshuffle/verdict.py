@@ -20,6 +20,7 @@ from simshuffle.plan.findings import (
 )
 from simshuffle.plan.holding import held_in, most_held, offers, staging_seconds
 from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
+from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.plan.wiring import routing
 from simshuffle.results.console import new_table
 from simshuffle.results.slow_cables import slow_cables_on_the_ways
@@ -97,7 +98,9 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing(cluster).describe(),
+        **({"faults": [of.describe() for of in scenario.faults]} if scenario.faults else {}),
         **on_the_ways(scenario),
+        **tier_gain(scenario),
         "storage_nbytes": most_held(scenario),
         "storage_on": {"ssd": "SSD"}.get(where, where),
         "capacity_nbytes": cluster.capacity(where),
@@ -121,7 +124,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "extrapolated": extrapolated(scenario),
         "warnings": [
             {"key": w.path, "rule": w.rule, "value": w.value, "remedy": w.remedy}
-            for w in warnings(scenario)
+            for w in [*warnings(scenario), *tier_warnings(scenario)]
         ],
     }
 
@@ -170,6 +173,8 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
     parts += _sentences(rows, "Would not fit: ", lambda row: offered(row, False))
     parts += _sentences(rows, "Routing: ", lambda row: [row["routing"]])
     parts += _sentences(rows, "", _slow_cables)
+    parts += _sentences(rows, "Fault, of which the bounds know nothing: ", _faults)
+    parts += _sentences(rows, "", _tier)
     return parts + _sentences(rows, "Warning: ", _warnings, end="")
 
 
@@ -251,9 +256,18 @@ def _rests_on(row: Row) -> list[str]:
     return [text.format(count=row["simulation_timed"], within=row["simulation_within"])]
 
 
+def _faults(row: Row) -> list[str]:
+    return list(row.get("faults", []))
+
+
 def _slow_cables(row: Row) -> list[str]:
     about = row.get("slow_cables")
     return [] if about is None else [slow_cables_on_the_ways(about)]
+
+
+def _tier(row: Row) -> list[str]:
+    about = row.get("cache_tier")
+    return [] if about is None else [told(about)]
 
 
 def _warnings(row: Row) -> list[str]:

@@ -48,7 +48,8 @@ done
 peers orders "torch webdataset litdata libcachesim mosaicml-streaming" "" \
   "$ORDERS[torch]" "$ORDERS[mosaicml-streaming]" "$ORDERS[litdata]" "$BUFFERS[webdataset]" \
   tests/units/test_fetching.py::test_libcachesim_still_counts_what_was_recorded \
-  tests/physics/test_page_cache.py::test_libcachesim_still_counts_what_was_recorded
+  tests/physics/test_page_cache.py::test_libcachesim_still_counts_what_was_recorded \
+  tests/physics/test_cache_tier.py::test_libcachesim_still_counts_what_was_recorded
 NEEDS="jax jaxtyping async-lru equinox haliax"
 peers pipelines "datasets ray $NEEDS" levanter \
   "$BUFFERS[datasets]" "$BUFFERS[ray]" "$BUFFERS[levanter]"

@@ -21,6 +21,9 @@ from simshuffle.studies.month import study as month
 from simshuffle.studies.oracle import request as oracle_request
 from simshuffle.studies.oracle import study as oracle
 from simshuffle.studies.oracle.verb import OracleOptions
+from simshuffle.studies.planning import asked as planned
+from simshuffle.studies.planning import study as planning
+from simshuffle.studies.planning.verb import PlanOptions
 from simshuffle.studies.simulation import study as simulation
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions
@@ -150,6 +153,13 @@ def _month(place: Path) -> tuple[Study[Any], Request[Any]]:
     return month.STUDY, month.request(scenario, month.Length(days=2.0, seeds=3), over)
 
 
+def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
+    scenario = small(**SIZE, workload__exchange="local_shuffle")
+    named = ("global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3")
+    options = PlanOptions(scenario=scenario, strategy=named, price={"host-hour": 2.0})
+    return planning.STUDY, planned.request(options)
+
+
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
     place.mkdir(parents=True)
     head = "set,case,quantity,unit,measured,low,high,use,kind,scenario,values,spread,reason,source"
@@ -225,8 +235,15 @@ def _testbed(place: Path) -> tuple[Study[Any], Request[Any]]:
     return testbed.STUDY, testbed.request(measured.tiny())
 
 
+def _of_jobs(place: Path) -> tuple[Study[Any], Request[Any]]:
+    jobs = {"a": {}, "b": {"world_size": 2, "start": "0.1 s"}}
+    scenario = small(**SIZE, workload__exchange="global_shuffle:source=pfs", jobs=jobs)
+    return simulation.request(RunOptions(scenario=scenario))
+
+
 TINY: dict[str, Tiny] = {
     "simulation": _simulation,
+    "simulation_of_jobs": _of_jobs,
     "simulation_over_seeds": _over_seeds,
     "sweep": _sweep,
     "toy": _toy,
@@ -240,6 +257,7 @@ TINY: dict[str, Tiny] = {
     "congestion": _congestion,
     "month": _month,
     "sizes": _sizes,
+    "planning": _planning,
     "validation": _validation,
     "validation_opened": _opened,
     "training": _training,

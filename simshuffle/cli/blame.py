@@ -1,4 +1,4 @@
-"""The verb blame: who makes the steps of a real training job slow."""
+"""The verb blame: who makes the steps of a real training job slow, or the epochs of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 
 from simshuffle.cli.common import AsJson, To, check_format, print_json, print_parts
 from simshuffle.cli.help import command
-from simshuffle.study.options import Argument
+from simshuffle.errors import refuse
+from simshuffle.scenario.options import result_folders
+from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 app = typer.Typer()
 
@@ -17,6 +19,7 @@ app = typer.Typer()
 @command(
     app,
     "Results",
+    "simshuffle blame results/quickstart",
     "simshuffle blame tests/data/blame/slow-rank.csv",
     "simshuffle blame steps.parquet --to markdown",
 )
@@ -25,23 +28,44 @@ def blame(
         Path,
         Argument(
             "TRACE",
-            "A CSV or Parquet file: rank, stage, step, kind, start and duration (in seconds) of"
-            " each operation.",
+            "A result folder of run, or its name below results/; or a CSV or Parquet file: rank,"
+            " stage, step, kind, start and duration (in seconds) of each operation.",
+            complete=result_folders,
         ),
     ],
+    run: Annotated[
+        str | None, Option("NAME", "Of a result, this run alone; the default is all of them.")
+    ] = None,
+    epoch: Annotated[
+        int | None, Option("N", "Of a result, this epoch; the default is the last one.")
+    ] = None,
     json: AsJson = False,
     to: To = None,
 ) -> None:
-    """Say who makes the steps of a real job slow.
+    """Say who makes a real or a simulated job slow.
 
-    Replays its operations as if one rank, stage or kind, or nobody, were slow. Simulates nothing
-    else."""
-    from simshuffle.blame.replay import blame as blamed
-    from simshuffle.blame.trace import read_trace
-
+    Of a result: which host, rank, link or server the others waited for, and in which phase. Of a
+    trace: replays its operations as if one rank, stage or kind, or nobody, were slow. Simulates
+    nothing else."""
     check_format(json, to)
-    found = blamed(read_trace(trace), str(trace))
-    if json:
-        print_json(found.as_json())
+    folder = next((of for of in (trace, Path("results") / trace) if of.is_dir()), None)
+    if folder is not None:
+        from simshuffle.blame.runs import blame_runs
+        from simshuffle.study.registry import read_folder
+
+        of_runs = blame_runs(read_folder(folder), str(folder), run or "", epoch)
+        parts, values = of_runs.parts, of_runs.as_json
     else:
-        print_parts(found.parts(), to)
+        from simshuffle.blame.replay import blame as blamed
+        from simshuffle.blame.trace import read_trace
+
+        for flag, value in (("--run", run), ("--epoch", epoch)):
+            if value is not None:
+                rule, remedy = "is for results alone, a trace has none", "Leave it out."
+                refuse(flag, rule, str(value), remedy, COMMAND_LINE)
+        of_trace = blamed(read_trace(trace), str(trace))
+        parts, values = of_trace.parts, of_trace.as_json
+    if json:
+        print_json(values())
+    else:
+        print_parts(parts(), to)

@@ -34,6 +34,7 @@ app = typer.Typer()
 
 KNOWN = ("scenario", "study", "topology", *(verb.word for verb in verbs().values()))
 """Kinds of files, and verbs that make a result."""
+ALONE = "The bounds of a job are those of it alone: what other jobs and background take is in none."
 
 
 @command(
@@ -57,6 +58,8 @@ def check(
 
     Simulates nothing."""
     from simshuffle.plan.effort import check_size
+    from simshuffle.plan.faults import check_faults
+    from simshuffle.plan.jobs import each_alone
     from simshuffle.plan.wiring import check_machine
     from simshuffle.scenario.scenario import all_runs
 
@@ -65,10 +68,12 @@ def check(
         if not full:  # then they are among the verdicts
             warnings.simplefilter("ignore", SimshuffleWarning)
         scenarios = scenarios_of(scenario, set_ or {})
-    runs = all_runs(scenarios)
+    given = all_runs(scenarios)
+    runs = each_alone(given)
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
+        check_faults(single)
     if full:
         _print_in_full(scenarios, runs)
         return
@@ -76,12 +81,14 @@ def check(
 
     rows = [verdict(single, name) for name, single in runs.items()]
     parts = tables(rows)
+    if any(single.jobs or single.background for single in given.values()):
+        parts.append(ALONE)
     if interval or ranges:
         from simshuffle.results import intervals
         from simshuffle.uncertainty.report import plain, ranges_of
 
-        given = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
-        found = plain({row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, given)
+        known = ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
+        found = plain({row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows}, known)
         rows = [
             {
                 **row,

@@ -180,7 +180,19 @@ class _Verb(TyperCommand):
                 parameter.help = f"{text} Known: {', '.join(known)}."
 
 
-FIRST = ("new", "check", "list", "run", "sweep", "oracle", "loader", "train", "tta", "compare")
+FIRST = (
+    "new",
+    "check",
+    "list",
+    "run",
+    "sweep",
+    "plan",
+    "oracle",
+    "loader",
+    "train",
+    "tta",
+    "compare",
+)
 """Verbs that stand first in their groups; the others follow by their names."""
 MOVED = {
     **{name: f"study {name}" for name in ("ablate", "hiding", "congestion", "policies")},

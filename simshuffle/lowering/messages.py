@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,23 @@ class ExchangeCosts:
     received: Floats  # (iterations, M) bytes that each rank stores
     received_work: Floats  # (iterations, M) s of its main thread for that
     remove: Floats  # (M,) s at the end of the epoch, to remove what was sent
+
+    def until(self, iterations: int) -> ExchangeCosts:
+        """Those of what is sent after the first so many iterations; nothing is removed."""
+        low = int(np.searchsorted(self.plan.iteration, iterations))
+        plan = self.plan
+        sent = ExchangePlan(
+            plan.sample[:low], plan.target[:low], plan.iteration[:low], plan.message[:low]
+        )
+        return replace(
+            self,
+            plan=sent,
+            stored=self.stored[:low],
+            cached=self.cached[:low],
+            sent=self.sent[:iterations],
+            received=self.received[:iterations],
+            remove=np.zeros_like(self.remove),
+        )
 
     @property
     def read_memory(self) -> float:
@@ -178,6 +195,7 @@ class MessageLowering:
         self._resources, self._barriers = resources, schedule.barriers
         self._serial_pairs = serial_pairs
         self._ranks = np.arange(resources.world_size)
+        self._accounts = resources.first_rank + self._ranks
 
     def graph(
         self,
@@ -254,12 +272,13 @@ class MessageLowering:
         records["delay"][reads] = message.files * cluster.ssd.latency
         routes[reads, 0] = np.where(from_ssd, resources.ssd[hosts], resources.memory[hosts])
         records["delay"][works] = message.work
-        records["account"][reads] = records["account"][works] = ranks
+        records["account"][reads] = records["account"][works] = self._accounts
         routes[wires], latency = resources.message(ranks, message.target)
         records["work"][wires] = records["nbytes"][wires] = message.nbytes
         records["delay"][wires] = latency + cluster.message_passing.latency
         records["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
-        pair = ranks * len(ranks) + message.target  # a number for each ordered pair of ranks
+        # a number for each ordered pair of ranks
+        pair = self._accounts * resources.all_ranks + resources.first_rank + message.target
         records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
 
     def _fill_second_read(
@@ -269,7 +288,7 @@ class MessageLowering:
         hosts = self._resources.host_of
         part = np.where(message.mixed, message.cached, 0.0)
         records["work"][reads] = records["nbytes"][reads] = part
-        records["account"][reads] = self._ranks
+        records["account"][reads] = self._accounts
         routes[reads, 0] = np.where(message.mixed, self._resources.memory[hosts], NONE)
 
 

@@ -4,16 +4,17 @@ how much longer than others they take to compute."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from simshuffle.lowering.latencies import slowest_thread
 from simshuffle.network.batch import NONE, TransferBatch, chain, tasks
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.model import StepTimes
 from simshuffle.scenario.workload import Dataset, Workload
-from simshuffle.spec.arrays import Floats, Ints32, Ints64
+from simshuffle.spec.arrays import Floats, Ints32
 from simshuffle.spec.rng import lognormal_factor
 
 Edges = tuple[Ints32, Ints32]
@@ -70,13 +71,35 @@ class _Stages:
         self.columns.append((work, cap, nbytes, delay))
         self.route.append(route if route.ndim > 1 else route[:, None])
 
-    def add_pfs(self, requested: _Requested) -> None:
-        """Opens, then bytes, from the PFS."""
-        resources = self.resources
-        routes, link_latency = resources.pfs_read()
-        opens = np.full(resources.world_size, resources.pfs_open, np.int32)
+    def add_pfs(self, requested: _Requested, stored: bool = False) -> None:
+        """Opens, then bytes, from the PFS; ``stored``: by way of the cache tier."""
+        opens, cap = self.resources.pfs_open, self._open_cap(requested)
+        self._add_files(requested, opens, cap, self.resources.pfs_read(stored))
+
+    def add_tier(self, requested: _Requested) -> None:
+        """The same from the cache tier, which is reached as what it stands before."""
+        tier, threads = self.resources.cluster.cache_tier, self.workload.loader.threads
+        assert tier is not None  # noqa: S101 - else nothing is found in it
+        cap: Floats | float = np.inf
+        if tier.latency:
+            cap = tier.open_cap(requested.per_file, requested.per_request) * (
+                requested.in_flight(threads)
+            )
+        route = self.resources.tier_read(cables=self.workload.source == "pfs")
+        self._add_files(requested, self.resources.tier_open, cap, route)
+
+    def _add_files(
+        self,
+        requested: _Requested,
+        link: int,
+        cap: Floats | float,
+        route: tuple[Ints32, Floats],
+    ) -> None:
+        """Opens on a ``link``, at most ``cap`` a second, then bytes over a route."""
+        routes, link_latency = route
+        opens = np.full(self.resources.world_size, link, np.int32)
         work = requested.samples / requested.per_file * self.jitter
-        self.add(work, opens, cap=self._open_cap(requested))
+        self.add(work, opens, cap=cap)
         delay = np.where(requested.samples > 0, link_latency, 0.0)
         self.add(requested.nbytes, routes, nbytes=requested.nbytes, delay=delay)
 
@@ -108,9 +131,9 @@ class _Stages:
             return 0.0
         return requested.per_request * self.workload.dataset.decode_seconds
 
-    def add_object_store(self, requested: _Requested) -> None:
+    def add_object_store(self, requested: _Requested, stored: bool = False) -> None:
         """Requests, then their bytes, from the object store. A request is sent ``tries`` times in
-        the mean, each of which counts against the store's rate."""
+        the mean, each of which counts against the store's rate. ``stored`` as of `add_pfs`."""
         resources, threads = self.resources, self.workload.loader.threads
         store, in_flight = resources.cluster.store, requested.in_flight(threads)
         seconds = requested.requests / in_flight * store.waiting_seconds
@@ -125,7 +148,8 @@ class _Stages:
         servers = np.full(resources.world_size, resources.store_requests, np.int32)
         self.add(sent * self.jitter, servers, cap=cap)
         cap = in_flight * store.connection_bandwidth
-        self.add(requested.nbytes, resources.store_read(), nbytes=requested.nbytes, cap=cap)
+        route = resources.store_read(stored)
+        self.add(requested.nbytes, route, nbytes=requested.nbytes, cap=cap)
 
     def add_ssd(self, requested: _Requested) -> None:
         """Reads from the host's SSD; latencies of requests in flight at once pass together."""
@@ -242,16 +266,21 @@ def read_chains(
     """
     hit, missed = reads.hit_nbytes, _missed(reads, workload.dataset)
     any_hit = bool(reads.hit_samples.any())
-    any_missed = bool(missed.samples.any()) or not any_hit
+    tier = reads.tier is not None and bool(reads.tier.hit_samples.any())
+    any_missed = bool(missed.samples.any()) or not (any_hit or tier)
     hosts, source, dataset = resources.host_of, workload.source, workload.dataset
     hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
     stages = _Stages(workload, resources, jitter, rng)
-    if any_missed and source == "pfs":
-        stages.add_pfs(missed)
-    elif any_missed and source == "object_store":
-        stages.add_object_store(missed)
-    elif any_missed:
-        stages.add_ssd(missed)
+    for part, stored in _parts(missed, reads) if any_missed else []:
+        if source == "pfs":
+            stages.add_pfs(part, stored)
+        elif source == "object_store":
+            stages.add_object_store(part, stored)
+        else:
+            stages.add_ssd(part)
+    if reads.tier is not None and tier:
+        found = reads.tier.hit_samples.astype(float), reads.tier.hit_nbytes
+        stages.add_tier(replace(missed, samples=found[0], nbytes=found[1]))
     if any_hit and hit_in == "memory":
         stages.add(hit, resources.memory[hosts], nbytes=hit)
     elif any_hit:
@@ -275,14 +304,37 @@ def read_chains(
     )
 
 
+def read_sums(reads: Reads, workload: Workload) -> ReadSums:
+    """What all ranks read in a pass."""
+    hit_in = "memory" if reads.fetches is None else reads.fetches.cached_in
+    return _sums(_missed(reads, workload.dataset), workload.source, reads, hit_in)
+
+
 def _missed(reads: Reads, dataset: Dataset) -> _Requested:
     """What is not in memory, or in the cache of the node."""
     if reads.fetches is not None:
         pieces = reads.fetches.requests.astype(float)
         return _Requested(pieces, reads.fetches.nbytes.astype(float), 1, 1)
     samples = (reads.samples - reads.hit_samples).astype(float)
-    per_file, per_request = dataset.samples_per_file, dataset.read_at_once
-    return _Requested(samples, reads.nbytes - reads.hit_nbytes, per_file, per_request)
+    nbytes = reads.nbytes - reads.hit_nbytes
+    if reads.tier is not None:
+        samples = samples - reads.tier.hit_samples
+        # without what rounding leaves
+        nbytes = np.where(samples > 0, nbytes - reads.tier.hit_nbytes, 0.0)
+    return _Requested(samples, nbytes, dataset.samples_per_file, dataset.read_at_once)
+
+
+def _parts(missed: _Requested, reads: Reads) -> list[tuple[_Requested, bool]]:
+    """What a cache tier stores of what is read from behind it, and what it does not."""
+    if reads.tier is None or not reads.tier.stored_samples.any():
+        return [(missed, False)]
+    samples = reads.tier.stored_samples.astype(float)
+    if (samples == missed.samples).all():
+        return [(missed, True)]
+    nbytes, rest = reads.tier.stored_nbytes, missed.samples - samples
+    left = np.where(rest > 0, missed.nbytes - nbytes, 0.0)
+    parts = replace(missed, samples=samples, nbytes=nbytes), True
+    return [parts, (replace(missed, samples=rest, nbytes=left), False)]
 
 
 def _sums(missed: _Requested, source: str, reads: Reads, hit_in: str) -> ReadSums:
@@ -319,46 +371,6 @@ def _order(stages: int, threads: int) -> tuple[tuple[int, ...], Edges]:
         np.append(edge_from, [decode - 1, decode]).astype(np.int32),
         np.append(edge_to, [copy, copy]).astype(np.int32),
     )
-
-
-AT_ONCE = 1 << 22  # latencies in memory
-
-
-def slowest_thread(
-    requests: Ints64,
-    threads: int,
-    latency: float,
-    spread: float,
-    decode: float,
-    rng: np.random.Generator,
-    retries: tuple[float, float] = (0.0, 0.0),
-) -> Floats:
-    """Seconds until the last request of every batch is answered, in the shape of ``requests``.
-
-    Each of a batch's threads takes the next request when it is done with its last (list
-    scheduling). A request takes a log-normal time of mean ``latency`` s and standard deviation
-    ``spread`` times that, and what it brought is decoded in ``decode`` s. ``retries`` are the share
-    of all tries that fail, and s after which each is tried again, in a time of its own.
-    """
-    count = requests.ravel()
-    most = int(count.max(initial=0))
-    out = np.zeros(len(count))
-    step, (share, wait) = max(AT_ONCE // max(most, 1), 1), retries
-    for start in range(0, len(count), step):
-        part = count[start : start + step]
-        seconds = latency * lognormal_factor(rng, spread, (most, len(part))) + decode
-        if share > 0:
-            lost, failed = np.zeros_like(seconds), rng.random(seconds.shape) < share
-            while (tries := int(np.count_nonzero(failed))) > 0:
-                lost[failed] += latency * lognormal_factor(rng, spread, (tries,)) + wait
-                failed[failed] = rng.random(tries) < share
-            seconds += lost
-        seconds[np.arange(most)[:, None] >= part] = 0.0
-        busy_until, batch = seconds[:threads], np.arange(len(part))
-        for following in seconds[threads:]:
-            busy_until[busy_until.argmin(axis=0), batch] += following
-        out[start : start + step] = busy_until.max(axis=0, initial=0.0)
-    return out.reshape(requests.shape)
 
 
 def compute_factor(

@@ -11,7 +11,7 @@ from simshuffle.network.batch import TransferBatch, tasks
 from simshuffle.plan.holding import file_bandwidths, write_bandwidth
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.workload import Workload
-from simshuffle.spec.arrays import Floats, Ints32, Ints64
+from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,10 @@ class StagingTraffic:
 
 
 def staging_traffic(
-    workload: Workload, resources: Resources, shard_nbytes: Floats
+    workload: Workload,
+    resources: Resources,
+    shard_nbytes: Floats,
+    only: Flags | None = None,
 ) -> StagingTraffic | None:
     """The copying of the shards, or of the whole set, from the PFS or the object store to the SSDs
     or the memories of the hosts; None if nothing is staged.
@@ -41,11 +44,13 @@ def staging_traffic(
     if exchange.stored_share(world_size, resources.ranks_per_host) == 0.0:
         return None
     total = float(shard_nbytes.sum())
-    ring = exchange.redraws and workload.staging.broadcast and hosts > 1
+    ring = exchange.redraws and workload.staging.broadcast and hosts > 1 and only is None
     read = shard_nbytes
     if exchange.redraws:  # every host gets the whole set, or with a ring an equal part of it
         ranks_on_host = np.bincount(resources.host_of)[resources.host_of]
         read = np.full(world_size, total) / ranks_on_host / (hosts if ring else 1)
+    if only is not None:
+        read = read * only
     flows = _Flows(workload, resources, total)
     flows.read(read)
     if ring:

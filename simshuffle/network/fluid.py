@@ -51,6 +51,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simshuffle.network import fluid_change as change
 from simshuffle.network import fluid_events as events
 from simshuffle.network import fluid_records as records
 from simshuffle.network import fluid_transfers as transfers
@@ -172,6 +173,10 @@ class FluidNetwork:
         self._watched[group] = 0
         return group
 
+    def is_complete(self, group: int) -> bool:
+        """Whether all transfers of a group have ended."""
+        return bool(self._remaining[group] == 0)
+
     def watch(self, group: int) -> bool:
         """Have `advance` report the completion of a group; False if it is complete already."""
         if self._remaining[group] == 0:
@@ -261,34 +266,24 @@ class FluidNetwork:
     def set_capacity(self, links: Ints, values: ArrayLike, now: float) -> float:
         """Give ``links`` other capacities at ``now`` (s), (n,) units/s greater than 0; returns the
         time of the next event (s). All events before ``now`` must have been run by `advance`."""
-        from simshuffle.network import fluid_change as change  # most runs do without
-
         numbers, found = np.asarray(links, np.int32), as_floats(values)
         return change.set_capacity(*self._addresses, float(now), numbers, found)
 
     def crossing(self, links: Ints) -> tuple[Ints32, Ints32]:
         """The transfers not yet ended whose routes have any of ``links``: (n,) their slots, and (n,
         links of the longest route) their routes, padded with -1 and without rate limits."""
-        state = self._state
-        hops = state.hops["link"].reshape(-1, state.width)
-        on_route = np.arange(state.width) < state.nodes["n_hops"][:, None]
-        found = (np.isin(hops, links) & on_route).any(axis=1)
-        slots = np.flatnonzero(found & (state.nodes["state"] != records.UNUSED)).astype(np.int32)
-        return slots, np.where(on_route & (hops < self._count), hops, -1)[slots]
+        return change.crossing(self._state, links, self._count)
 
     def reroute(self, slots: Ints32, routes: Ints32, now: float) -> float:
         """Let the transfers in ``slots`` go on over ``routes``, (n, up to the width) links padded
         with -1, from ``now`` (s) on; what they have carried stays with the links of their old ones.
         Returns the time of the next event (s), as `set_capacity`."""
-        from simshuffle.network import fluid_change as change
-
         work = np.empty(len(slots))
-        arguments = float(now), slots, routes, work
-        upcoming = change.reroute(*self._addresses, *arguments, True)
+        upcoming = change.reroute(*self._addresses, float(now), slots, routes, work, True)
         while upcoming == events.LACKS_ENTRIES:
             self._grow_arena(routes.size)
             self._write_words()
-            upcoming = change.reroute(*self._addresses, *arguments, False)
+            upcoming = change.reroute(*self._addresses, float(now), slots, routes, work, False)
         self._state.nodes["work"][slots] = work
         return upcoming
 

@@ -3,12 +3,14 @@ on; see `simshuffle.network.fluid.FluidNetwork.set_capacity` and ``reroute``."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from simshuffle.network.fluid_events import LACKS_ENTRIES, graph_at, promise, state_at, upcoming
 from simshuffle.network.fluid_members import mark_dirty, stop_flow
-from simshuffle.network.fluid_records import ACTIVE, CAPACITY, FIRST, PEAK, State
+from simshuffle.network.fluid_records import ACTIVE, CAPACITY, FIRST, PEAK, UNUSED, State
 from simshuffle.network.fluid_sweep import fill
 from simshuffle.network.fluid_transfers import share
-from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 from simshuffle.spec.compiling import compiled, entry, int64
 
 # Where less than this share of a capacity is left, rounding in the sum of what others took of it
@@ -41,6 +43,17 @@ def set_capacity(state: int, graph: int, now: float, links: Ints32, values: Floa
     else:
         share(s, g.starting, FIRST)
     return upcoming(s, g)
+
+
+def crossing(s: State, links: Ints, count: int) -> tuple[Ints32, Ints32]:
+    """See `FluidNetwork.crossing`; ``count`` are the links of the caller, the first ones."""
+    hops = s.hops["link"].reshape(-1, s.width)
+    on_route = np.arange(s.width) < s.nodes["n_hops"][:, None]
+    wanted = np.zeros(len(s.links), bool)
+    wanted[links] = True
+    found = (wanted[hops] & on_route).any(axis=1) & (s.nodes["state"] != UNUSED)
+    slots = np.flatnonzero(found).astype(np.int32)
+    return slots, np.where(on_route & (hops < count), hops, -1)[slots]
 
 
 @compiled

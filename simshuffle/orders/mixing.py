@@ -72,7 +72,7 @@ def moves(before: EpochOrder, after: EpochOrder, readers: Readers) -> float:
 def divergence(labels: Ints64, group: Ints64) -> float:
     """Mean over groups, (n,) the rank or the iteration of each row, of how far their labels are
     from those of all rows: the Kullback-Leibler divergence of the shares of labels of the group to
-    those of all, in nats. Labels, (n,) from 0, are classes, or bins of importance (`binned`)."""
+    those of all, in nats. Labels, (n,) from 0, are classes."""
     _, group = np.unique(group, return_inverse=True)
     _, labels = np.unique(labels, return_inverse=True)
     groups, kinds = int(group.max()) + 1, int(labels.max()) + 1
@@ -81,14 +81,6 @@ def divergence(labels: Ints64, group: Ints64) -> float:
     whole = counts.sum(axis=0) / counts.sum()
     ratio = np.where(share > 0, share / whole, 1.0)
     return float((share * np.log(ratio)).sum(axis=1).mean())
-
-
-def binned(importance: Floats, bins: int) -> Ints64:
-    """(N,) the bin of each sample, of as many as there are with equally many samples: labels for
-    `divergence`. Equal importance may be in two bins."""
-    place = np.empty(len(importance), np.int64)
-    place[np.argsort(importance, kind="stable")] = np.arange(len(importance))
-    return place * bins // len(importance)
 
 
 def position_entropy(orders: Sequence[EpochOrder], size: int, readers: Readers, bins: int) -> float:

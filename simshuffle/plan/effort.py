@@ -17,6 +17,7 @@ from simshuffle.plan.reading_bounds import OPENS, PFS, REQUESTS, SSD, STORE, Rea
 from simshuffle.scenario.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
+from simshuffle.spec.record import Spec
 from simshuffle.spec.units import Dimension, readable
 
 LEAST = 12
@@ -117,13 +118,15 @@ def thinned(scenario: Scenario, iterations: int) -> Thinning:
     unread = round(each * iterations / whole) * scenario.world_size + rest
     samples = iterations * scenario.world_size * batch + unread + min(over, 0)
     cached = memory.cache_nbytes * samples / dataset.num_samples
+    caches: dict[str, Spec] = {"memory": memory.model_copy(update={"page_cache": cached})}
+    if (tier := scenario.cluster.cache_tier) is not None:
+        room = tier.capacity * samples / dataset.num_samples
+        caches["cache_tier"] = tier.model_copy(update={"capacity": room})
     update = {
         "workload": workload.model_copy(
             update={"dataset": dataset.model_copy(update={"num_samples": samples})}
         ),
-        "cluster": scenario.cluster.model_copy(
-            update={"memory": memory.model_copy(update={"page_cache": cached})}
-        ),
+        "cluster": scenario.cluster.model_copy(update=caches),
     }
     factor = dataset.num_samples / samples
     return Thinning(scenario.model_copy(update=update), left_out, factor, dataset.num_samples)

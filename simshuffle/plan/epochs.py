@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from simshuffle.exchange import (
     empty_plan,
 )
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
+from simshuffle.plan.cache_tier import SharedCache, TierReads
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
@@ -104,6 +105,8 @@ class Reads:
     # (iterations, M) computing of each batch over that of as many samples of the model's step
     # times; None if it is 1 for all
     work: Floats | None = None
+    # what a cache tier has of the others; None if there is none
+    tier: TierReads | None = None
 
 
 @dataclass(frozen=True)
@@ -130,21 +133,37 @@ def sample_nbytes(scenario: Scenario) -> Floats:
     return scenario.workload.dataset.draw_nbytes(scenario.rng("sample_size"))
 
 
-def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
-    """The plans of epochs 1, 2, ... in order; ``nbytes`` is (N,), from `sample_nbytes`."""
+class Began(NamedTuple):
+    """Where a training stands that is planned from there on."""
+
+    epoch: int  # the next one
+    owner: Ints  # (N,) the rank of each sample
+
+
+def plan_epochs(
+    scenario: Scenario, nbytes: Floats, began: Began | None = None
+) -> Iterator[EpochPlan]:
+    """The plans of epochs 1, 2, ... in order, or from another one on, before which nothing is in a
+    cache; ``nbytes`` is (N,), from `sample_nbytes`."""
     workload, world_size = scenario.workload, scenario.world_size
     strategy = workload.exchange
-    owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
+    if began is None:
+        rng = scenario.rng("partition")
+        began = Began(1, strategy.first_owner(len(nbytes), world_size, rng))
+    owner = began.owner
     held = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
     room = scenario.cluster.memory.cache_nbytes
     caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
     nodes: NodeCaches | None = None
+    shared = None
+    if (tier := scenario.used_tier) is not None:
+        shared = SharedCache(tier, nbytes, scenario.rng("cache_tier"))
     places = None
     if strategy.needs_places:
         places = Resources(scenario.cluster, world_size, scenario.rng("placement")).places
-    for epoch in range(1, scenario.epochs + 1):
+    for epoch in range(began.epoch, scenario.epochs + 1):
         context = scenario.shards_context(owner, epoch)
         shards = strategy.epoch_shards(context)
         importance = None
@@ -166,8 +185,10 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
         )
         inference = None
         if strategy.inference_pass:
-            inference = _inference(scenario, owner, nbytes, work, caches)
-        training, sent = _training(scenario, epoch, shards, exchange, nbytes, work, nodes or caches)
+            inference = _inference(scenario, owner, nbytes, work, caches, shared)
+        training, sent = _training(
+            scenario, epoch, shards, exchange, nbytes, work, nodes or caches, shared
+        )
         if epoch == scenario.epochs:
             caches.forget()
         yield EpochPlan(epoch, shards, exchange, training, inference, sent)
@@ -177,7 +198,12 @@ def plan_epochs(scenario: Scenario, nbytes: Floats) -> Iterator[EpochPlan]:
 
 
 def _inference(
-    scenario: Scenario, owner: Ints, nbytes: Floats, work: Floats | None, caches: PageCaches
+    scenario: Scenario,
+    owner: Ints,
+    nbytes: Floats,
+    work: Floats | None,
+    caches: PageCaches,
+    shared: SharedCache | None,
 ) -> Reads:
     """A pass over all shards in the order in which samples are numbered."""
     size, world_size = scenario.workload.local_batch_size, scenario.world_size
@@ -185,7 +211,16 @@ def _inference(
     shards = Shards(np.argsort(owner, kind="stable").astype(np.int32), start)
     batches, working = _batches(shards, nbytes, work, size, -(-int(shards.sizes.max()) // size))
     hits = _hits(scenario, caches, shards, empty_plan(world_size), batches)
-    return Reads(batches.samples, batches.nbytes, hits.samples, hits.nbytes, work=working)
+    return _reads(shards, batches, hits, working, shared)
+
+
+def _reads(
+    shards: Shards, batches: Batches, hits: Hits, work: Floats | None, shared: SharedCache | None
+) -> Reads:
+    """A pass with what page caches and a cache tier have of it."""
+    tier = None if shared is None else shared.read(shards, batches, hits.found)
+    of_hosts = hits.samples, hits.nbytes
+    return Reads(batches.samples, batches.nbytes, *of_hosts, work=work, tier=tier)
 
 
 def _training(
@@ -196,6 +231,7 @@ def _training(
     nbytes: Floats,
     work: Floats | None,
     caches: PageCaches | NodeCaches,
+    shared: SharedCache | None,
 ) -> tuple[Reads, Flags]:
     """The reads of training, and which of the samples that are sent are in memory then."""
     workload, world_size = scenario.workload, scenario.world_size
@@ -210,7 +246,7 @@ def _training(
         nothing = np.zeros(exchange.sample.shape, bool)
         return Reads(batches.samples, batches.nbytes, *cached, found.fetches, working), nothing
     hits = _hits(scenario, caches, shards, exchange, batches)
-    reads = Reads(batches.samples, batches.nbytes, hits.samples, hits.nbytes, work=working)
+    reads = _reads(shards, batches, hits, working, shared)
     return _filled_up(reads, size, iterations) if carried else reads, hits.sent
 
 
@@ -248,6 +284,7 @@ def _filled_up(reads: Reads, size: int, iterations: int) -> Reads:
         np.minimum(hit, size),
         reads.hit_nbytes[:iterations] * factor,
         work=None if reads.work is None else reads.work[:iterations],
+        tier=None if reads.tier is None else reads.tier.filled_up(iterations, factor),
     )
 
 

@@ -103,7 +103,10 @@ class Targets:
         return np.flatnonzero(on & ((self._of.gpu_of == gpu) | (gpu < 0))).tolist()
 
     def _made(
-        self, devices: list[int] = [], ranks: list[int] = [], cables: list[int] = []  # noqa: B006
+        self,
+        devices: list[int] = [],
+        ranks: list[int] = [],
+        cables: list[int] = [],  # noqa: B006
     ) -> Hit:
         every = np.unique(np.array(cables, np.int32))
         own = self._of.numbers_of(every)
@@ -190,9 +193,9 @@ class RunFaults:
 
     def _draw(self, number: int, fault: Fault) -> Iterator[Struck]:
         rng = self._scenario.rng("faults", number)
-        names, at = self._targets.drawn_from(fault.what), 0.0
+        names, at, every = self._targets.drawn_from(fault.what), 0.0, fault.every or inf
         while names:
-            at += rng.exponential(fault.every)
+            at += rng.exponential(every)
             what = names[int(rng.integers(len(names)))]
             lasts = None if fault.lasts is None else float(rng.exponential(fault.lasts))
             hit = self._targets.hit(what)

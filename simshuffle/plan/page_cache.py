@@ -35,17 +35,19 @@ class Hits:
     # (steps, M) whether the sample that a rank sends in a step is in its host's cache when it is
     # sent
     sent: Flags
+    # (N,) by slot whether its sample is there, or one for all
+    found: Flags | bool
 
 
 def no_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
     """Everything comes from storage."""
     nothing = np.zeros_like(batches.samples), np.zeros_like(batches.nbytes)
-    return Hits(*nothing, np.zeros(exchange.sample.shape, bool))
+    return Hits(*nothing, np.zeros(exchange.sample.shape, bool), False)
 
 
 def all_hits(batches: Batches, exchange: ExchangePlan) -> Hits:
     """Everything is in memory."""
-    return Hits(batches.samples, batches.nbytes, exchange.moving)
+    return Hits(batches.samples, batches.nbytes, exchange.moving, True)
 
 
 @dataclass
@@ -106,7 +108,7 @@ class PageCaches:
         sent = self._sent(epoch, found)
         if epoch.sent_before_use.any():
             self._note_sent_before_use(epoch, found, sent)
-        return Hits(*_of_batches(epoch, found), sent)
+        return Hits(*_of_batches(epoch, found), sent, found)
 
     def note(self) -> None:
         """Under global shuffle: note what the latest epoch left, so that its order is not needed

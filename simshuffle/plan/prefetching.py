@@ -10,9 +10,14 @@ import numpy as np
 from simshuffle.errors import InputError, Problem
 from simshuffle.exchange.loader_shuffle import MOST_CHECKED
 from simshuffle.plan.bounds import bounds
-from simshuffle.plan.epochs import cached_share
 from simshuffle.plan.holding import counted
-from simshuffle.plan.reading_bounds import LOADERS, MOST_EPOCHS, ReadingBounds, worker_seconds
+from simshuffle.plan.reading_bounds import (
+    LOADERS,
+    MOST_EPOCHS,
+    ReadingBounds,
+    reads_elsewhere,
+    worker_seconds,
+)
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 
@@ -107,9 +112,9 @@ def demand(scenario: Scenario) -> Demand:
         whole = reading.fetching(reads, count)
         shared = {name: seconds / count for name, seconds in whole.items()}
     else:
-        cached = cached_share(scenario, min(scenario.epochs, MOST_EPOCHS))
-        read = np.full((1, 1), reading.read(samples, cached))
-        shared = reading.seconds(samples, cached)
+        shares = reads_elsewhere(scenario, min(scenario.epochs, MOST_EPOCHS))
+        read = np.full((1, 1), reading.read(samples, *shares))
+        shared = reading.seconds(samples, *shares)
     return Demand(
         step=found.steps / found.iterations,
         read=read,

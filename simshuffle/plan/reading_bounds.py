@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from simshuffle.plan.cache_tier import tier_share
 from simshuffle.plan.epochs import NodeReads, cached_share
 from simshuffle.plan.holding import last_epoch
 from simshuffle.scenario.scenario import Scenario
@@ -15,6 +16,7 @@ Seconds = dict[str, float]
 OPENS, PFS, CLIENT, HCAS, SSD = "file opens", "PFS bandwidth", "PFS client", "HCAs", "SSD"
 MEMORY, DECODE, PCIE, LOADERS = "memory", "decode", "PCIe", "loader workers"
 REQUESTS, STORE, FRONT_END = "store requests", "store bandwidth", "store hosts"
+TIER, TIER_OPENS, TIER_HOST = "cache tier", "cache tier opens", "cache tier hosts"
 MOST_EPOCHS = 1000
 """Epochs back in which a sample that is still in memory was read."""
 
@@ -32,18 +34,21 @@ class ReadingBounds:
         curve = self._cluster.parallel_file_system.client_bandwidth
         self._client = math.inf if curve is None else curve(scenario.hosts)
         self._cable = cable_bandwidth(scenario)
+        self._tier_used = tier = scenario.used_tier
+        own = None if tier is None else tier.host_bandwidth
+        self._tier_host = math.inf if own is None else own(scenario.hosts)
 
-    def seconds(self, samples: float, cached: float) -> Seconds:
+    def seconds(self, samples: float, cached: float, tiered: float = 0.0) -> Seconds:
         """Least time (s) of each resource to bring ``samples`` samples to every rank, by its name.
 
-        ``cached`` is the share that is read from memory; the others come from the PFS, the SSD or
-        the object store. The laws are in docs/model-bounds.md; capacities are those of
-        `simshuffle.plan.resources`.
+        ``cached`` is the share that is read from memory, ``tiered`` the share of the others that a
+        cache tier has; the rest comes from the PFS, the SSD or the object store. The laws are in
+        docs/model-bounds.md; capacities are those of `simshuffle.plan.resources`.
         """
         cluster, host, dataset = self._cluster, self._cluster.host, self._dataset
         ranks, source = self._ranks, self._workload.source
         out = dict.fromkeys((OPENS, PFS, CLIENT, HCAS, SSD), 0.0)
-        missed = samples * (1.0 - cached)
+        missed = samples * (1.0 - cached) * (1.0 - tiered)
         nbytes = missed * dataset.stored.mean
         if source == "ssd":
             out[SSD] = ranks * self._ssd_seconds(missed)
@@ -53,13 +58,34 @@ class ReadingBounds:
         elif source == "pfs":
             opens = self._world_size * missed / dataset.samples_per_file
             out |= self._servers(opens, self._world_size * nbytes, ranks * nbytes)
+        for name, seconds in self._tier(samples * (1.0 - cached), tiered).items():
+            out[name] = out.get(name, 0.0) + seconds
         out[MEMORY] = ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
         out[DECODE] = ranks * samples * dataset.decode_seconds / host.cores
         slots = min(host.pcie_slots, ranks)
         input_size = self._workload.model.input_size
         out[PCIE] = ranks * samples * input_size / (slots * host.pcie_bandwidth)
         batch = min(samples, self._workload.local_batch_size)
-        out[LOADERS] = samples / batch * self.batch(batch, cached) / self._loader.at_once
+        out[LOADERS] = samples / batch * self.batch(batch, cached, tiered) / self._loader.at_once
+        return out
+
+    def _tier(self, samples: float, tiered: float) -> Seconds:
+        """Of a cache tier that has the share ``tiered`` of ``samples`` samples of every rank, and
+        where anything is evicted stores the others."""
+        tier, dataset = self._tier_used, self._dataset
+        if tier is None:
+            return {}
+        found = samples * tiered
+        held = found if tier.eviction == "none" else samples
+        of_host = self._ranks * found * dataset.stored.mean
+        opens = self._world_size * found / dataset.samples_per_file
+        out = {
+            TIER: self._world_size * held * dataset.stored.mean / tier.bandwidth,
+            TIER_OPENS: opens / tier.open_rate if tier.open_rate else 0.0,
+            TIER_HOST: of_host / self._tier_host,
+        }
+        if self._workload.source == "pfs":
+            out[HCAS] = of_host / (self._cluster.host.hcas * self._cable)
         return out
 
     def fetching(self, reads: NodeReads | None, batches: int) -> Seconds:
@@ -121,9 +147,9 @@ class ReadingBounds:
             waiting, at_most = self._cluster.parallel_file_system.latency, self._cable
         return requests * waiting / threads + nbytes / at_most
 
-    def batch(self, samples: float, cached: float) -> float:
+    def batch(self, samples: float, cached: float, tiered: float = 0.0) -> float:
         """Least time (s) in which a worker loads a batch of ``samples`` samples if it is alone."""
-        parts = self.read(samples, cached), self.decode(samples), self.copy(samples)
+        parts = self.read(samples, cached, tiered), self.decode(samples), self.copy(samples)
         return float(worker_seconds(*parts, self._loader.threads))
 
     def decode(self, samples: float) -> float:
@@ -131,14 +157,21 @@ class ReadingBounds:
         most = self._workload.local_batch_size, self._cluster.host.cores
         return samples * self._dataset.decode_seconds / min(self._loader.threads, *most)
 
-    def read(self, samples: float, cached: float) -> float:
-        """s in which a worker alone opens and reads a batch of ``samples`` samples."""
+    def read(self, samples: float, cached: float, tiered: float = 0.0) -> float:
+        """s in which a worker alone opens and reads a batch of ``samples`` samples; shares as of
+        `seconds`."""
         cluster, dataset, source = self._cluster, self._dataset, self._workload.source
-        missed = samples * (1.0 - cached)
+        missed = samples * (1.0 - cached) * (1.0 - tiered)
         nbytes = missed * dataset.stored.mean
         requests = samples / dataset.read_at_once
         in_flight = min(self._loader.threads, max(requests, 1.0))
         read = samples * cached * dataset.stored.mean / cluster.memory.bandwidth
+        if (tier := self._tier_used) is not None:
+            found = samples * (1.0 - cached) * tiered
+            cap = tier.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
+            read += found / dataset.samples_per_file / min(cap, tier.open_rate or math.inf)
+            of_fabric = self._cable if source == "pfs" else math.inf
+            read += found * dataset.stored.mean / min(tier.bandwidth, self._tier_host, of_fabric)
         if source == "pfs":
             pfs = cluster.parallel_file_system
             cap = pfs.open_cap(dataset.samples_per_file, dataset.read_at_once, in_flight)
@@ -186,16 +219,24 @@ def reading_bounds(scenario: Scenario, samples: float, iterations: int) -> tuple
         reads = last_epoch(scenario)
         first = max(reading.fetching(reads, 1).values())
         return first, reading.fetching(reads, iterations)
-    cached, batch = cached_share(scenario, epoch), scenario.workload.local_batch_size
-    shared = reading.seconds(min(samples, batch), cached)
-    alone = reading.batch(min(samples, batch), cached)
+    cached, tiered = reads_elsewhere(scenario, epoch)
+    batch = scenario.workload.local_batch_size
+    shared = reading.seconds(min(samples, batch), cached, tiered)
+    alone = reading.batch(min(samples, batch), cached, tiered)
     first = max(alone, *(seconds for name, seconds in shared.items() if name != LOADERS))
     if not scenario.workload.exchange.inference_pass:
-        return first, reading.seconds(samples, cached)
+        return first, reading.seconds(samples, cached, tiered)
     shard = scenario.workload.dataset.num_samples / scenario.world_size
-    measuring = reading.seconds(shard, cached)
-    training = reading.seconds(samples, cached_share(scenario, max(epoch, 2)))
+    measuring = reading.seconds(shard, cached, tiered)
+    training = reading.seconds(samples, *reads_elsewhere(scenario, max(epoch, 2)))
     return first, {name: training[name] + measuring[name] for name in training}
+
+
+def reads_elsewhere(scenario: Scenario, epoch: int) -> tuple[float, float]:
+    """Expected shares of an epoch's reads that are in memory, and of the others that a cache tier
+    has."""
+    cached = cached_share(scenario, epoch)
+    return cached, tier_share(scenario, epoch, cached)
 
 
 def worker_seconds(

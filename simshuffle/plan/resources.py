@@ -1,14 +1,15 @@
 """Every resource of a cluster as a link of the one fluid network: cables, PCIe slots, NVLink,
-memory, SSDs, cores, the PFS, the object store.
+memory, SSDs, cores, the PFS, the object store, the cache tier.
 
-A link's unit is what flows through it: bytes for cables, slots, memory, the PFS and the object
-store; seconds of device time for an SSD (so that reads and writes share it at their own speeds);
+A link's unit is what flows through it: bytes for cables, slots, memory, the PFS, the object
+store and the cache tier; seconds of device time for an SSD (so that reads and writes share it at their own speeds);
 core-seconds for cores; operations for the opening of files and for requests to the object store.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,11 @@ from simshuffle.spec.validation import validated
 if TYPE_CHECKING:
     from simshuffle.network.fluid import FluidNetwork
 
+OF_HOSTS = (
+    *("_endpoint", "pcie_out", "pcie_in", "nvlink", "scale_up_out", "scale_up_in"),
+    *("memory", "ssd", "cores", "pfs_client", "store_host", "tier_host"),
+)
+"""What `Resources` have a row of for each host: its ports, and links."""
 UNBOUND = 1e15
 """Bytes/s of what does not bind: more than all hosts together take."""
 DETOUR = 6
@@ -58,6 +64,7 @@ class Resources:
     Args:
         world_size: M; ranks fill the hosts one after the other, in the order of its placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
+        beside: more hosts that send over its cables.
         every_cable: whether all cables are links, as where messages may go round some of them.
         writes: whether anything is written to the file system.
 
@@ -69,6 +76,8 @@ class Resources:
         gpu_of, rail_of, slot_of: (M,) each rank's GPU, and the HCA and the PCIe slot beside it.
         cables: the first of its links: which of `Router.links` they are, ascending. Those that no
             message can cross are left out, where routes are known that well.
+        first_rank, all_ranks: the number of its first rank among those of all jobs that share the
+            network, and how many these are.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class Resources:
         cluster: Cluster,
         world_size: int,
         rng: np.random.Generator,
+        beside: Sequence[str] = (),
         *,
         every_cable: bool = False,
         writes: bool = False,
@@ -83,31 +93,26 @@ class Resources:
         wires = wiring(cluster)
         self.cluster = cluster
         self.world_size = world_size
+        self.first_rank, self.all_ranks = 0, world_size
         host = cluster.host
         self.num_hosts = cluster.hosts_for(world_size)
         self.ranks_per_host = cluster.ranks_per_host(world_size)  # of every host but the last
         self.hosts = placed(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
-        self.host_of: Ints32 = cluster.host_of(world_size)
-        self._domains = Domains(
-            self.hosts, names_of(wires.fabric, "host"), cluster.hosts_per_domain
-        )
-        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
-        self.num_domains = self._domains.count
-        self.gpu_of: Ints32 = np.arange(world_size, dtype=np.int32) % host.gpus
-        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
-        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
+        self._fill(names_of(wires.fabric, "host"))
         endpoints = self.forwarding.endpoints
         own = [endpoints(name)[: host.hcas] for name in self.hosts]
         self._endpoint = np.array(own, np.int32)
+        self._beside = [port for name in beside for port in endpoints(name)[: host.hcas]]
         servers = [p for name in names_of(wires.fabric, "storage") for p in endpoints(name)]
         self._pfs_endpoint = np.array(servers, np.int32)
         self._rack_of_switch = wires.rack_of
         # the link of what is written, if the servers write at another speed than they read
         self.pfs_write: int | None = None
         self.links = self._number_links(every_cable, writes)
-        more = 2 + (self.pfs_write is not None) + every_cable * DETOUR
-        self.width = self.forwarding.diameter + more
+        # the most devices before the cables of a read or a write
+        devices = 2 + (self.pfs_write is not None or cluster.cache_tier is not None)
+        self.width = self.forwarding.diameter + devices + every_cable * DETOUR
 
     @cached_property
     def places(self) -> Places:
@@ -184,11 +189,64 @@ class Resources:
             self.store_host = add(1, "object_store.host", "B", own)[:, 0]
         if writes and pfs.free_write_bandwidth != pfs.free_bandwidth:
             self.pfs_write = add_shared("pfs.write", "B", pfs.free_write_bandwidth)
+        self._number_tier(add, add_shared)
         latency = np.append(every.latency[cables], np.zeros(len(names) - len(cables)))
         if domains is not None:
             latency[self.scale_up_out] = domains.latency
         cable = np.arange(len(names)) < len(cables)
         return LinkTable(names, tiers, units, np.array(capacity), latency, cable)
+
+    def _number_tier(
+        self,
+        add: Callable[[int, str, str, float], Ints32],
+        add_shared: Callable[[str, str, float], int],
+    ) -> None:
+        tier = self.cluster.cache_tier
+        if tier is None:
+            return
+        curve = tier.host_bandwidth
+        own = UNBOUND if curve is None else curve(self.num_hosts)
+        self.tier_bandwidth = add_shared("cache_tier.bandwidth", "B", tier.bandwidth)
+        self.tier_open = add_shared("cache_tier.open", "ops", tier.open_rate or UNBOUND)
+        self.tier_host = add(1, "cache_tier.host", "B", own)[:, 0]
+
+    def part(self, first: int, world_size: int, first_rank: int) -> Resources:
+        """What a job of ``world_size`` ranks has of it, which fills its hosts from the one of
+        number ``first`` on; ``first_rank`` as the attribute. Links keep their numbers."""
+        out = copy(self)
+        for name in ("places", "rails"):
+            out.__dict__.pop(name, None)  # which are those of all
+        own = slice(first, first + self.cluster.hosts_for(world_size))
+        out.world_size, out.first_rank = world_size, first_rank
+        out.ranks_per_host = self.cluster.ranks_per_host(world_size)
+        out.hosts = self.hosts[own]
+        out.num_hosts = len(out.hosts)
+        for name in OF_HOSTS:
+            if (links := getattr(self, name, None)) is not None:
+                setattr(out, name, links[own])
+        known = names_of(wiring(self.cluster).fabric, "host")
+        out._fill(known)
+        return out
+
+    def _fill(self, known: Sequence[str]) -> None:
+        """Number the ranks by where they are; ``known`` are all hosts of the topology."""
+        cluster, host, ranks = self.cluster, self.cluster.host, self.world_size
+        self.host_of: Ints32 = cluster.host_of(ranks)
+        self._domains = Domains(self.hosts, known, cluster.hosts_per_domain)
+        self.domain_of: Ints32 = self._domains.of_host[self.host_of]
+        self.num_domains = self._domains.count
+        self.gpu_of: Ints32 = np.arange(ranks, dtype=np.int32) % host.gpus
+        self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
+        self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
+
+    def not_of(self, whole: Resources) -> Flags:
+        """(links,) the devices of hosts of the ``whole`` that are not among those of this part."""
+        out = np.zeros(len(self.links.names), bool)
+        for of, foreign in ((whole, True), (self, False)):
+            for name in OF_HOSTS[1:]:
+                if (links := getattr(of, name, None)) is not None:
+                    out[links] = foreign
+        return out
 
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Routes of messages between the memories of ranks, and the latency of the links on them.
@@ -234,6 +292,40 @@ class Resources:
     def ports(self) -> Ints32:
         """The ports of all ranks, each once."""
         return np.unique(self._endpoint[self.host_of, self.rail_of])
+
+    def between(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
+        """Routes between ports (n,) of any hosts, (n, width) links, and their latency, (n,) s."""
+        routes, latency = self._routes(src, dst)
+        out = np.full((len(src), self.width), -1, np.int32)
+        out[:, : routes.shape[1]] = routes
+        return out, latency
+
+    def ports_of(self, hosts: Sequence[str]) -> Ints32:
+        """(hosts, HCAs) ports of hosts by name."""
+        hcas = self.cluster.host.hcas
+        return np.array([self.forwarding.endpoints(name)[:hcas] for name in hosts], np.int32)
+
+    def writes(self, hosts: Sequence[str]) -> tuple[Ints32, Floats, Floats]:
+        """Routes of writes to the PFS, one from each HCA of hosts by name, host after host: the
+        links of reads the other way. Returns (n, width) links, (n,) s of latency, and (n,) bytes/s
+        that the client of a host leaves each of them, where it is no link of a job."""
+        ports = self.ports_of(hosts).ravel()
+        servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
+        routes, latency = self._routes(ports, servers)
+        out = np.full((len(ports), self.width), -1, np.int32)
+        out[:, 0] = self.pfs_bandwidth
+        out[:, 1 : 1 + routes.shape[1]] = routes
+        most = np.full(len(ports), np.inf)
+        client = self.cluster.parallel_file_system.client_bandwidth
+        if client is not None and self.pfs_client is not None:
+            hcas, own = self.cluster.host.hcas, {name: k for k, name in enumerate(self.hosts)}
+            ends = (out >= 0).sum(axis=1)
+            for k, name in enumerate(np.repeat(list(hosts), hcas).tolist()):
+                if name in own:
+                    out[k, ends[k]] = self.pfs_client[own[name]]
+                else:
+                    most[k] = client(self.num_hosts) / hcas
+        return out, latency, most
 
     @property
     def host_ports(self) -> Ints32:
@@ -288,22 +380,40 @@ class Resources:
             out[:, 1] = self.scale_up_in[self.host_of[dst], self.gpu_of[dst]]
         return out
 
-    def pfs_read(self) -> tuple[Ints32, Floats]:
+    def pfs_read(self, stored: bool = False) -> tuple[Ints32, Floats]:
         """Routes of reads from the PFS to every rank, (M, width) int32, and the latency of the
-        links on them, (M,) s."""
-        servers, ports = self._pfs_ports()
-        return self._pfs_routes([self.pfs_bandwidth], *self._routes(servers, ports))
+        links on them, (M,) s; with ``stored`` by way of the cache tier."""
+        devices: list[Any] = [self.pfs_bandwidth, *self._clients]
+        return self._from_servers([*devices, self.tier_bandwidth] if stored else devices)
+
+    def tier_read(self, cables: bool) -> tuple[Ints32, Floats]:
+        """The same from the cache tier, which stands beside the servers of the PFS; without
+        ``cables`` hosts reach it as an object store."""
+        devices = [self.tier_bandwidth, self.tier_host[self.host_of]]
+        return self._from_servers(devices, cables)
+
+    def store_read(self, stored: bool = False) -> Ints32:
+        """Routes of reads from the object store to every rank, (M, devices) int32: they cross no
+        cable, since the hosts reach it by a network of their own. ``stored`` as of `pfs_read`."""
+        devices: list[Any] = [self.store_bandwidth, self.store_host[self.host_of]]
+        devices += [self.tier_bandwidth] if stored else []
+        return self._from_servers(devices, cables=False)[0]
 
     def pfs_written(self) -> tuple[Ints32, Floats]:
-        """The same of what every rank writes to the PFS, over cables the other way. It shares the
-        servers' bandwidth with reads, unless they write faster than they read."""
+        """The same as `pfs_read` of what every rank writes to the PFS, over cables the other way.
+        It shares the servers' bandwidth with reads, unless they write faster than they read."""
         servers, ports = self._pfs_ports()
         shared = [self.pfs_bandwidth]
         if self.pfs_write is not None:
             capacity = self.links.capacity
             faster = capacity[self.pfs_write] > capacity[self.pfs_bandwidth]
             shared = [self.pfs_write] if faster else [self.pfs_write, *shared]
-        return self._pfs_routes(shared, *self._routes(ports, servers))
+        return self._over([*shared, *self._clients], *self._routes(ports, servers))
+
+    @property
+    def _clients(self) -> list[Ints32]:
+        """(M,) the link by which the host of each reaches the PFS, if there are any."""
+        return [] if self.pfs_client is None else [self.pfs_client[self.host_of]]
 
     def _pfs_ports(self) -> tuple[Ints32, Ints32]:
         """(M,) each rank's port of the servers, and its own."""
@@ -311,32 +421,34 @@ class Resources:
         servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
         return servers, self._endpoint[self.host_of, self.rail_of]
 
-    def _pfs_routes(
-        self, shared: list[int], cables: Ints32, latency: Floats
-    ) -> tuple[Ints32, Floats]:
-        """Those of all ranks: what all share, the client of a host, the cables."""
-        out = np.full((self.world_size, self.width), -1, np.int32)
-        first = len(shared)
-        out[:, :first] = shared
-        if self.pfs_client is not None:
-            out[:, first] = self.pfs_client[self.host_of]
-            first += 1
-        out[:, first : first + cables.shape[1]] = cables
-        return out, latency
+    def _from_servers(self, devices: list[Any], cables: bool = True) -> tuple[Ints32, Floats]:
+        """Routes to every rank over ``devices``, each a link or (M,) links, and ``cables``."""
+        if cables:
+            return self._over(devices, *self._routes(*self._pfs_ports()))
+        out, latency = self._over(devices, np.empty((self.world_size, 0), np.int32))
+        return out[:, : len(devices)], latency
 
-    def store_read(self) -> Ints32:
-        """Routes of reads from the object store to every rank, (M, 2) int32: they cross no cable,
-        since the hosts reach it by a network of their own."""
-        shared = np.full(self.world_size, self.store_bandwidth, np.int32)
-        return np.stack([shared, self.store_host[self.host_of]], axis=1)
+    def _over(
+        self, devices: list[Any], cables: Ints32, latency: Floats | None = None
+    ) -> tuple[Ints32, Floats]:
+        """Routes over ``devices``, then over ``cables``, (M, hops), of this latency, (M,) s."""
+        out, first = np.full((self.world_size, self.width), -1, np.int32), len(devices)
+        for place, link in enumerate(devices):
+            out[:, place] = link
+        out[:, first : first + cables.shape[1]] = cables
+        latency = np.zeros(self.world_size) if latency is None else latency
+        return out, latency
 
     @property
     def servers(self) -> list[int]:
-        """The links of the servers of file system and object store, which all ranks share."""
-        pfs = [self.pfs_bandwidth, self.pfs_open]
-        if self.cluster.object_store is None:
-            return pfs
-        return [*pfs, self.store_bandwidth, self.store_requests]
+        """The links of the servers of file system, object store and cache tier, which all ranks
+        share."""
+        found = [self.pfs_bandwidth, self.pfs_open]
+        if self.cluster.object_store is not None:
+            found += [self.store_bandwidth, self.store_requests]
+        if self.cluster.cache_tier is not None:
+            found += [self.tier_bandwidth, self.tier_open]
+        return found
 
 
 def places_on(machine: str, world_size: int) -> Places:

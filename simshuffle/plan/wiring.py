@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -57,9 +57,16 @@ def names_of(fabric: Fabric, kind: str) -> list[str]:
     return [fabric.cabling.names[node] for node in fabric.cabling.of_kind(kind).tolist()]
 
 
-def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generator) -> list[str]:
+def placed(
+    cluster: Cluster,
+    fabric: Fabric,
+    count: int,
+    rng: np.random.Generator,
+    taken: Collection[str] = (),
+) -> list[str]:
     """The names of ``count`` hosts in the order in which ranks fill them, as the cluster's
-    ``placement`` says; ``rng`` draws those of a scattered one.
+    ``placement`` says, but none of those that are ``taken``; ``rng`` draws those of a scattered
+    one.
 
     Raises:
         TopologyError: the placement names a host that the network does not have.
@@ -74,7 +81,8 @@ def placed(cluster: Cluster, fabric: Fabric, count: int, rng: np.random.Generato
             remedy = f"Its {len(names)} hosts are called {' to '.join(ends)}."
             problem = Problem("cluster.placement", rule, first_of(unknown), remedy)
             raise TopologyError(problem, "placement")
-        return named[:count]
+        return [name for name in named if name not in taken][:count]
+    names = [name for name in names if name not in taken] if taken else names
     if cluster.placement == "scattered":
         return [names[i] for i in np.sort(rng.permutation(len(names))[:count])]
     names = names[:count]

@@ -22,6 +22,7 @@ from simshuffle.spec.units import Dimension, readable
 VERBS = {
     "simulation": "run",
     "simulation_over_seeds": "run --seeds",
+    "simulation_of_jobs": "run",
     "sweep": "sweep",
     "congestion": "congestion",
     "ablation": "ablate",
@@ -30,7 +31,7 @@ VERBS = {
     "oracle": "oracle",
 }
 """What makes each kind of result that a figure takes."""
-RUNS = ("simulation", "simulation_over_seeds", "sweep")
+RUNS = ("simulation", "simulation_over_seeds", "simulation_of_jobs", "sweep")
 """Kinds of results with the times of runs, of which several are shown together."""
 
 

@@ -33,11 +33,11 @@ LABELS = {
 }
 """The papers' labels and the phases in each. The authors' timers book waiting for other ranks where
 it happens; `breakdown` says what for."""
-SAVING = "CHECKPOINT"
-ALL_LABELS = {**LABELS, SAVING: ("checkpoint",)}
+SAVING, LOST = "CHECKPOINT", "LOST"
+ALL_LABELS = {**LABELS, SAVING: ("checkpoint",), LOST: ("lost", "restart")}
 """And what the papers do not have: with it, what a rank does adds up to the epoch. Sweeps,
 ablations and times to an accuracy have columns for the papers' alone."""
-SELDOM = ("IMPT", SAVING)
+SELDOM = ("IMPT", SAVING, LOST)
 """Labels that are listed only where they occur."""
 
 MEANINGS = {
@@ -47,6 +47,7 @@ MEANINGS = {
     "GE+WU": "gradient exchange (allreduce) and weight update",
     "EXCHANGE": "exchange of samples",
     SAVING: "saving the state of the training, or waiting for it",
+    LOST: "work of the time since the last checkpoint, and what passes until training goes on",
 }
 """What a label stands for."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,8 @@ PHASES = (
     "bubble",  # it has nothing to compute yet, in a pipeline
     "group_communication",  # its group sends what the passes need
     "checkpoint",  # the training loop waits until its state is saved, or copied to be saved
+    "lost",  # what is done again, since the job was broken off after the last checkpoint
+    "restart",  # from when a host is lost until training goes on
     # messages in flight while the loop does something else: overlaps the phases above
     "exchange_hidden",
     # gradients in flight before the last rank has computed all of its own: the same
@@ -148,18 +150,28 @@ class Timeline:
     phases: pd.DataFrame
     links: pd.DataFrame  # columns `LINK_COLUMNS`; links that carried nothing are left out
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
-    # what ended the job before its last epoch did, as plain values; None if nothing did
-    killed: dict[str, Any] | None = None
+    # what else is to be said of it: lists of plain values, by name
+    said: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
     """The tables of several timelines below one another; several may be of one run."""
+    said: dict[str, list[Any]] = {}
+    for of in timelines:
+        said = joined_lists(said, of.said)
     return Timeline(
         stacked([of.phases for of in timelines]),
         stacked([of.links for of in timelines]),
         stacked([of.sources for of in timelines]),
-        next((of.killed for of in timelines if of.killed is not None), None),
+        said,
     )
+
+
+def joined_lists(
+    first: Mapping[str, list[Any]], second: Mapping[str, list[Any]]
+) -> dict[str, list[Any]]:
+    """The values of both by name."""
+    return {name: [*first.get(name, []), *second.get(name, [])] for name in {**first, **second}}
 
 
 def phase_rows(

@@ -64,7 +64,7 @@ def wait_causes(
     waiting; and (rows,) the rank that comes last, -1 where that is not known, or is the one that
     waits: after an allreduce there is only the exchange to wait for, and a barrier has a
     latency."""
-    of, names = _waits(phases, labels), list(labels)
+    of, names = waits(phases, labels), list(labels)
     rank = phases["rank"].to_numpy()
     mostly = of.share.argmax(axis=2)[of.step, rank]
     # what no work explains is by rounding, or by what ranks do alike: it is caused by the same
@@ -76,7 +76,7 @@ def wait_causes(
 
 
 @dataclass(frozen=True)
-class _Waits:
+class Waits:
     """The waiting of an epoch."""
 
     step: NDArray[np.integer[Any]]  # (rows,) the iteration that each phase belongs to, see `_steps`
@@ -90,15 +90,20 @@ class _Waits:
     share: Floats  # (steps, ranks, labels) which part of ``waited`` each label causes
     last: NDArray[np.intp]  # (steps,) the rank that comes last
 
+    def weights(self, table: pd.DataFrame) -> Floats:
+        """(steps,) how many times each counts, from a column ``weight`` of the rows if any."""
+        weight = np.ones(len(self.waited))
+        if "weight" in table:
+            weight[self.step] = table["weight"]
+        return weight
+
 
 def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dict[str, Floats]:
     """For each label with waiting in it, the seconds by cause: (labels,), mean over ranks."""
-    of, names = _waits(table, labels), list(labels)
+    of, names = waits(table, labels), list(labels)
     steps, ranks, _ = of.waited.shape
     exchange = _label_of_phase(labels)[PHASES.index("exchange")]
-    weight = np.ones(steps)
-    if "weight" in table:
-        weight[of.step] = table["weight"]
+    weight = of.weights(table)
     waited, after = of.waited * weight[:, None, None], of.after * weight[:, None, None]
     causes = np.einsum("srb,srl->bl", waited, of.share) / ranks
     causes[exchange, exchange] += after.sum() / ranks
@@ -111,7 +116,8 @@ def _of_epoch(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> dic
     return dict(zip(names, causes, strict=True))
 
 
-def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits:
+def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
+    """The waiting of one epoch, with all its ranks; ``labels`` as of `waiting`."""
     phase = pd.Categorical(table["phase"], PHASES).codes
     rank, iteration = table["rank"].to_numpy(), table["iteration"].to_numpy()
     start, end = table["start_s"].to_numpy(float), table["end_s"].to_numpy(float)
@@ -142,6 +148,9 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
     exclusive = label[phase] >= 0
     np.maximum.at(ended, place[exclusive], end[exclusive])
     ended = ended.reshape(steps, ranks)[1:-1]
+    # a rank that takes no part in a step is not late for the next one
+    first = np.where(np.isfinite(ended), ended, np.inf).min(axis=1, keepdims=True)
+    ended = np.where(np.isfinite(ended), ended, first)
     late = ended - ended.min(axis=1, keepdims=True)
     saved = total(label[phase] == saving)[1:-1, :, saving] if saving >= 0 else np.zeros(late.shape)
     saved = np.minimum(saved - saved.min(axis=1, keepdims=True), late)
@@ -152,7 +161,7 @@ def _waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> _Waits
     excess = (own[np.arange(steps), last][:, None] - own).clip(min=0.0)
     whole = excess.sum(axis=2, keepdims=True)
     share = np.divide(excess, whole, out=np.zeros_like(excess), where=whole > 0)
-    return _Waits(
+    return Waits(
         step, label[phase], idle, later, waited, total(later & idle), total(idle), share, last
     )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import cached_property
 
 import numpy as np
 
 from simshuffle.routing.fabric import Fabric
 from simshuffle.routing.router import mixed
-from simshuffle.spec.arrays import Flags, Ints, Ints32
+from simshuffle.spec.arrays import Ints, Ints32
 from simshuffle.topology.cabling import FAR, SwitchGraph
 
 
@@ -26,19 +27,36 @@ class Detours:
 
     def __init__(self, fabric: Fabric, failed: Ints) -> None:
         self._fabric = fabric
-        self.failed = np.unique(failed)
-        ways, ends = fabric.switches, np.cumsum(fabric.parallel)
-        usable = ~np.isin(fabric.between, self.failed)
-        links = [each.tolist() for each in np.split(fabric.between[usable], _before(usable, ends))]
-        kept = np.flatnonzero([len(each) > 0 for each in links[: len(ends)]])
-        self._left: SwitchGraph = copy(ways)
-        self._left.here, self._left.there = ways.here[kept], ways.there[kept]
-        switches = np.arange(len(ways.nodes) + 1)
-        self._left.first = np.searchsorted(self._left.here, switches).astype(np.int32)
-        self._links = [links[way] for way in kept.tolist()]
-        self._first, self._there = self._left.first.tolist(), self._left.there.tolist()
+        self._failed = np.zeros(len(fabric.links), bool)
+        self._failed[failed] = True
         self._steps: dict[int, list[int]] = {}
         self._known: dict[tuple[int, int], list[int] | None] = {}
+
+    @cached_property
+    def _left(self) -> SwitchGraph:
+        """The pairs of switches with a link that is left."""
+        ways, graph = self._fabric.switches, copy(self._fabric.switches)
+        kept = np.flatnonzero(np.diff(self._first_link))
+        graph.here, graph.there = ways.here[kept], ways.there[kept]
+        switches = np.arange(len(ways.nodes) + 1)
+        graph.first = np.searchsorted(graph.here, switches).astype(np.int32)
+        return graph
+
+    @cached_property
+    def _first_link(self) -> Ints:
+        """(ways + 1,) where the links that are left of each pair of switches begin in `_links`."""
+        usable = np.append(0, np.cumsum(~self._failed[self._fabric.between]))
+        return np.asarray(usable[np.append(0, np.cumsum(self._fabric.parallel))])
+
+    @cached_property
+    def _links(self) -> Ints32:
+        """The links between switches that are left, pair by pair."""
+        return self._fabric.between[~self._failed[self._fabric.between]]
+
+    @cached_property
+    def _starts(self) -> Ints:
+        """As `_first_link`, of the pairs of `_left` alone."""
+        return np.unique(self._first_link)
 
     def route(self, src: int, dst: int) -> list[int] | None:
         """The links from one port to another; None if there is no way."""
@@ -57,17 +75,19 @@ class Detours:
         if steps[here] == FAR:
             return None
         while here != goal:
-            ways = range(self._first[here], self._first[here + 1])
-            nearer = [way for way in ways if self._leads(way, steps, steps[here] - 1, goal)]
-            links = [(link, way) for way in nearer for link in self._links[way]]
-            link, way = links[int(mixed(here, end)[0] % np.uint64(len(links)))]
-            out.append(link)
-            here = self._there[way]
+            links = self._nearer(here, steps, goal)
+            out.append(links[int(mixed(here, end)[0] % np.uint64(len(links)))])
+            here = int(fabric.entered[out[-1]])
         return [*out, int(fabric.eject[end])]
 
-    def _leads(self, way: int, steps: list[int], left: int, goal: int) -> bool:
-        there = self._there[way]
-        return steps[there] == left and (there == goal or bool(self._left.transit[there]))
+    def _nearer(self, here: int, steps: list[int], goal: int) -> list[int]:
+        """The links from a switch that begin a shortest way to a goal."""
+        left, starts, out = self._left, self._starts, []
+        for way in range(left.first[here], left.first[here + 1]):
+            there = left.there[way]
+            if steps[there] == steps[here] - 1 and (there == goal or left.transit[there]):
+                out += self._links[starts[way] : starts[way + 1]].tolist()
+        return out
 
     def _steps_to(self, goal: int) -> list[int]:
         if goal not in self._steps:
@@ -79,7 +99,7 @@ class Detours:
         fabric = self._fabric
         node = fabric.links.leaves[fabric.inject[port]]
         ports: Ints32 = np.flatnonzero(fabric.links.leaves[fabric.inject] == node).astype(np.int32)
-        left = ports[~np.isin(fabric.inject[ports], self.failed)]
+        left = ports[~self._failed[fabric.inject[ports]]]
         if not len(left):
             return None
         return int(left[np.searchsorted(left, port) % len(left)])
@@ -95,8 +115,3 @@ class Detours:
             if steps is None or end is None or steps[self._fabric.at[end]] == FAR:
                 return int(port)
         return None
-
-
-def _before(usable: Flags, ends: Ints) -> Ints:
-    """How many links are usable up to the end of each pair of switches but the last."""
-    return np.append(0, np.cumsum(usable))[ends[:-1]]

@@ -37,6 +37,10 @@ def cross_field_problems(
                 yield Problem(path, p.rule, p.value, p.remedy)
     yield from _order_problems(cluster, workload, world_size, seed)
     yield from _storage_problems(cluster, workload, world_size)
+    if cluster.cache_tier is not None and workload.exchange.fetches:
+        rule = f"cannot be used with {workload.exchange.kind}, whose loaders fetch pieces"
+        remedy = "Leave it out, or use global_shuffle or local_shuffle."
+        yield Problem("cluster.cache_tier", rule, "a cache", remedy)
 
 
 def sweep_problems(sweep: Mapping[str, list[Any]]) -> Iterator[Problem]:

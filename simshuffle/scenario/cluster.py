@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from simshuffle.errors import InputError, Problem, TopologyError
 from simshuffle.routing import Routing
+from simshuffle.scenario.cache_tier import CacheTier
 from simshuffle.scenario.storage import LocalSsd, Memory, ObjectStore, ParallelFileSystem
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.hostlist import expanded
@@ -119,6 +120,8 @@ class Cluster(Spec):
         memory: the memory of a host.
         parallel_file_system: the file system that all hosts share.
         object_store: one that all hosts reach, Amazon S3 and the like; none if left out.
+        cache_tier: a cache that all hosts share, in front of the file system or the object store;
+            none if left out.
         message_passing: what the message layer costs the exchange.
         placement: which hosts ranks fill, one after the other: the first ones ('compact'), these in
             such an order that each leaf switch gets one in turn ('round_robin'), hosts drawn at
@@ -139,6 +142,7 @@ class Cluster(Spec):
     memory: Memory
     parallel_file_system: ParallelFileSystem
     object_store: ObjectStore | None = None
+    cache_tier: CacheTier | None = None
     message_passing: MessagePassing = Field(default_factory=MessagePassing)
     placement: str | list[str] = "compact"
     host_names: str | None = None

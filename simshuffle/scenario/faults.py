@@ -10,6 +10,7 @@ from pydantic import create_model, model_validator
 from simshuffle.errors import refuse
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.spec.record import Fraction, Keyed, PositiveSeconds, Seconds, Spec
+from simshuffle.spec.units import Dimension, readable
 
 KINDS = ("cables", "hosts", "gpus", "ssds")
 """Of what faults may be drawn."""
@@ -60,6 +61,15 @@ class Fault(_Lasting):
         found: float | None = getattr(self, "for")
         return found
 
+    def describe(self) -> str:
+        """What it is and when, for people."""
+        rate = f"at {100 * self.rate:.3g} % of its rate" if self.rate else "failed"
+        lasts = "" if self.lasts is None else f" for {_told(self.lasts)}"
+        if self.every is not None:
+            mean = " in the mean" if lasts else ""
+            return f"one of the {self.what} every {_told(self.every)} {rate}{lasts}{mean}"
+        return f"{self.what} {rate} from {_told(self.at or 0.0)}{lasts}"
+
     @model_validator(mode="after")
     def _given_or_drawn(self) -> Fault:
         drawn, part = self.every is not None, self.what.rpartition(".")[2]
@@ -83,6 +93,10 @@ class Fault(_Lasting):
             remedy = "Say how long it lasts, or for one cable on_failure: reroute."
             _refuse("for", rule, "left out", remedy)
         return self
+
+
+def _told(seconds: float) -> str:
+    return readable(seconds, Dimension.SECONDS, 3)
 
 
 def _refuse(path: str, rule: str, value: str, remedy: str) -> NoReturn:

@@ -149,12 +149,19 @@ Ranges = Annotated[Mapping[str, tuple[float, float]], RANGES]
 
 def scenario_of(given: Scenario | str | Path, values: Mapping[str, Any]) -> Scenario:
     """The scenario of a name or a file, or the one that is given, with these values. Raises an
-    InputError if there is none, or it is not valid."""
-    from simshuffle.scenario.scenario import Scenario, load_scenario  # noqa: PLC0415 - when asked
+    InputError if there is none, it is not valid, or it has jobs."""
+    from simshuffle.scenario.scenario import (  # noqa: PLC0415 - when asked
+        Scenario,
+        load_scenario,
+        refuse_jobs,
+    )
 
     if isinstance(given, Scenario):
-        return given.with_values(values) if values else given
-    return load_scenario(str(given), values)
+        found = given.with_values(values) if values else given
+    else:
+        found = load_scenario(str(given), values)
+    refuse_jobs(found)
+    return found
 
 
 def scenarios_of(
@@ -170,7 +177,7 @@ def scenarios_of(
     for one in each:
         try:
             if isinstance(one, Scenario):
-                loaded = [scenario_of(one, values)]
+                loaded = [one.with_values(values) if values else one]
             else:
                 loaded = load_scenarios(str(one), values)
             for single in loaded:

@@ -143,7 +143,10 @@ _NAMING_FILES = (
 
 
 def _naming_files(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records that name a file."""
+    """The records that name a file, those of its jobs among them."""
+    jobs = raw.get("jobs")
+    for job in jobs.values() if isinstance(jobs, dict) else ():
+        yield from _naming_files(job) if isinstance(job, dict) else ()
     for section, key, kind in _NAMING_FILES:
         holder = raw if section is None else raw.get(section)
         record = holder.get(key) if isinstance(holder, dict) else None

@@ -15,10 +15,13 @@ from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.exchange import ShardsContext
 from simshuffle.network import Fluid, Network
 from simshuffle.reliability import Failures
+from simshuffle.scenario.background import Background, background_problems
+from simshuffle.scenario.cache_tier import CacheTier
 from simshuffle.scenario.calibrated import Calibrated, blame, mismatches
 from simshuffle.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.faults import Fault, host_names
+from simshuffle.scenario.jobs import Job, problem_of, together_problems
 from simshuffle.scenario.model import ModelProfile, StepTimes
 from simshuffle.scenario.reading import by_content, files, resolve
 from simshuffle.scenario.recovery import Recovery, recovery_problems
@@ -60,6 +63,8 @@ class Scenario(Spec):
             ever.
         time_tolerance: 0 simulates every iteration; with '1 %' a part of each epoch stands for the
             rest where it may.
+        jobs: several jobs on the machine, by name, each with what differs from this scenario.
+        background: traffic of others, beside the job or the jobs.
         sweep: lists of values by dotted key; every combination is a run, and the last key varies
             fastest.
         models: profiles by name, which 'workload.model' may name before those of the catalog.
@@ -79,6 +84,8 @@ class Scenario(Spec):
     network: Network = Fluid()
     faults: list[Fault] | None = None
     time_tolerance: Share = 0.0
+    jobs: dict[str, Job] | None = None
+    background: list[Background] | None = None
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)
@@ -133,6 +140,20 @@ class Scenario(Spec):
         """The runs of the sweep by name, in its order; a scenario without sweep is one run. Raises
         a ScenarioError if a combination is not valid."""
         return self.combinations(self.sweep)
+
+    def of_jobs(self) -> dict[str, Scenario]:
+        """Each of its jobs as a scenario of its own, by its name, on hosts that it need not name.
+        Raises a ScenarioError if one is not valid."""
+        base = self.model_copy(update={"jobs": None, "background": None, "sweep": {}}).to_dict()
+        out, problems = dict[str, Scenario](), list[Problem]()
+        for name, job in (self.jobs or {}).items():
+            try:
+                out[name] = _build(base, job.values(), source=self.name, folder=None)
+            except ScenarioError as error:
+                problems += [problem_of(name, problem) for problem in error.problems]
+        if problems:
+            raise ScenarioError(problems, self.name)
+        return out
 
     def combinations(self, axes: Mapping[str, Sequence[Any]]) -> dict[str, Scenario]:
         """A run without sweep for each combination of the values of dotted keys, by its name.
@@ -196,6 +217,13 @@ class Scenario(Spec):
     def hosts(self) -> int:
         """Hosts that the ranks fill."""
         return self.cluster.hosts_for(self.world_size)
+
+    @property
+    def used_tier(self) -> CacheTier | None:
+        """The cluster's cache tier, if samples are read through it; None where they come from the
+        hosts."""
+        behind = self.workload.source in {"pfs", "object_store"}
+        return self.cluster.cache_tier if behind else None
 
     @property
     def storage_per_host(self) -> float:
@@ -297,7 +325,40 @@ def _build(raw: Any, values: Mapping[str, Any], source: str, folder: Path | None
         )
         problems += sweep_problems(scenario.sweep)
         problems += unreported(recovery_problems(scenario), problems)
+        problems += [] if problems else _neighbour_problems(scenario)
         problems += mismatches(scenario.calibrated, scenario.workload.model.name)
     if problems or scenario is None:
         raise ScenarioError(problems, source)
     return scenario.noted(warn(resolved.switches))
+
+
+def refuse_jobs(scenario: Scenario) -> None:
+    """Raise a ScenarioError if a scenario has jobs, which only some verbs know."""
+    if scenario.jobs is not None:
+        rule = "is known to simshuffle run and check alone"
+        remedy = "Leave it out: --set jobs=null."
+        problem = Problem("jobs", rule, ", ".join(scenario.jobs)[:60], remedy)
+        raise ScenarioError(problem, scenario.name)
+
+
+def _neighbour_problems(scenario: Scenario) -> list[Problem]:
+    """What is wrong with the jobs of a scenario, or with the traffic of others."""
+    jobs, background = scenario.jobs, scenario.background
+    if jobs is None and background is None:
+        return []
+    found = list[Problem]()
+    for key, given in (("jobs", jobs), ("background", background)):
+        if given is not None and scenario.time_tolerance > 0:
+            rule = f"must be 0 with {key}: no part of an epoch stands for the rest"
+            found.append(Problem("time_tolerance", rule, f"{scenario.time_tolerance:g}", "Set 0."))
+    if background is not None and not isinstance(scenario.network, Fluid):
+        rule = "must be fluid with background, whose traffic is a share of links"
+        found.append(Problem("network.kind", rule, scenario.network.kind, "Set network: fluid."))
+    found += background_problems(background or [])
+    if jobs is not None:
+        try:
+            hosts = {name: alone.hosts for name, alone in scenario.of_jobs().items()}
+        except ScenarioError as error:
+            return [*found, *error.problems]
+        found += together_problems(jobs, scenario.cluster, hosts)
+    return found

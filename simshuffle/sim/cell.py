@@ -120,36 +120,15 @@ class RunCell(NetworkCell):
         """As for `Cell`: facts of the run, the rows of its epochs and of its breakdown; and its
         tables, if they are kept. Of each epoch they are taken when it is over."""
         scenario = self.scenario
-        self._hold_little()
-        tables = _Tables(self.timeline) if self.with_tables else None
-        reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
-        held, slow, killed = 0.0, SlowCables(scenario.cluster), None
-        for timeline in simulate_epochs(scenario, NAMELESS, tell):
-            _give_back()  # before tables are made of it
-            slow.carried(timeline.links)
-            killed = timeline.killed
-            seconds = report.phase_seconds(timeline)
-            groups = in_groups(scenario, seconds)
-            held = max(held, float(timeline.sources["nbytes_cached"].max()))
-            reported["epochs"].append(report.epochs(timeline, seconds))
-            reported["breakdown"].append(report.all_labels(timeline, seconds))
-            _give_back()
-            if tables is not None:
-                tables.add(timeline)
+        self.hold_little()
+        reporting = Reporting(scenario, self.timeline if self.with_tables else None)
+        for timeline in simulate_epochs(scenario, NAMELESS, tell, struck=reporting.struck):
+            give_back()  # before tables are made of it
+            reporting.add(timeline)
             del timeline  # the next epoch needs its room
-            _give_back()
-        values = {name: _columns(stacked(parts)) for name, parts in reported.items()}
-        about = {
-            "label": scenario.label(),
-            "facts": {
-                **facts(scenario, held),
-                **groups,
-                **slow.facts(),
-                **({} if killed is None else {"killed": killed}),
-            },
-        }
-        outcome = Outcome({**about, **values}, {} if tables is None else tables.all())
-        _give_back()  # the machine is gone only now
+            give_back()
+        outcome = reporting.outcome()
+        give_back()  # the machine is gone only now
         return outcome
 
     def simulated(self, tell: Tell) -> Timeline:
@@ -161,20 +140,57 @@ class RunCell(NetworkCell):
         fetched = counted(self.scenario, epochs)
         return max((each.fetches.held_nbytes for each in fetched), default=0)
 
-    def _hold_little(self) -> None:
+    def hold_little(self) -> None:
         """Have the system take every large array back as soon as nobody has it any more; glibc
         would raise that size to 32 MB, and keep the room of all that are smaller."""
         if self.memory > LARGE and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)):
             set_option(M_MMAP_THRESHOLD, MAPPED)
 
 
-def _give_back() -> None:
+def give_back() -> None:
     """Give the system the memory that is no longer used, which the allocators of Arrow and of C
     would keep: 60 MB of 2048 ranks, in 5 ms."""
     pa.default_memory_pool().release_unused()
     # glibc alone has it; other C libraries do so by themselves
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
+
+
+class Reporting:
+    """What is kept of a run, epoch by epoch; ``kept`` as of `RunCell`, None without tables. What
+    its faults hit is added to ``struck`` while it goes on."""
+
+    def __init__(self, scenario: Scenario, kept: Kept | None) -> None:
+        self._scenario, self._slow = scenario, SlowCables(scenario.cluster)
+        self._tables = None if kept is None else _Tables(kept)
+        self._reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
+        self._held, self._groups = 0.0, dict[str, Any]()
+        self.struck: list[dict[str, Any]] = []
+        self._said: dict[str, list[Any]] = {"faults": self.struck} if scenario.faults else {}
+
+    def add(self, timeline: Timeline) -> None:
+        """Take what is kept of an epoch."""
+        for name, found in timeline.said.items():
+            self._said.setdefault(name, []).extend(found)
+        self._slow.carried(timeline.links)
+        seconds = report.phase_seconds(timeline)
+        self._groups = in_groups(self._scenario, seconds)
+        self._held = max(self._held, float(timeline.sources["nbytes_cached"].max()))
+        self._reported["epochs"].append(report.epochs(timeline, seconds))
+        self._reported["breakdown"].append(report.all_labels(timeline, seconds))
+        give_back()
+        if self._tables is not None:
+            self._tables.add(timeline)
+
+    def outcome(self) -> Outcome:
+        """All of it."""
+        values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
+        of = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
+        # a job is killed once
+        said = {name: of[0] if name == "killed" else of for name, of in self._said.items()}
+        about = {"label": self._scenario.label(), "facts": {**of, **said}}
+        tables = {} if self._tables is None else self._tables.all()
+        return Outcome({**about, **values}, tables)
 
 
 TIMELINES: Mapping[Kept, tuple[str, ...]] = {

@@ -167,7 +167,9 @@ def _exchange(
 class Epoch:
     """One epoch of training by all ranks: ``nbytes`` are (N,) of every sample, ``progress`` is
     called after each iteration with the number of iterations done, ``thinning`` is that of the
-    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is."""
+    plan's scenario. `measuring` is None if importance is not measured, `exchange` if nothing is;
+    `done` are the iterations that it has, fewer than `planned` if the job was killed, or broken
+    off."""
 
     def __init__(
         self,
@@ -181,7 +183,7 @@ class Epoch:
         scenario, clock, resources = simulation.scenario, simulation.clock, simulation.resources
         self._clock, self._env, self._plan, self._progress = clock, clock.env, plan, progress
         workload, world_size = scenario.workload, scenario.world_size
-        self._world_size = world_size
+        self._world_size, self._first_rank = world_size, resources.first_rank
         self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
         self.loaders = loaders
         self.measuring = _measuring(simulation, plan, thinning)
@@ -195,12 +197,12 @@ class Epoch:
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
         self._finish = Barrier(self._env, world_size, let_go)
         self._iterations_done = 0
+        self.planned = self.done = plan.iterations
         self._log = PhaseLog(MEASURING, world_size)
         self._checkpoints = simulation.checkpoints
         parts = {**self._gradients.parts, **(SAVING if self._checkpoints is not None else {})}
         self._iterations = PhaseLog(parts, world_size)
         self._current = [Times(0.0)] * world_size  # of the iteration in which each rank is
-        self.done = plan.iterations  # perhaps fewer if the job was killed
         self.killed: Killed | None = None
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
@@ -219,21 +221,23 @@ class Epoch:
             yield through | self._checkpoints.kill
             self.killed = self._checkpoints.killed
             if self.killed is not None:
-                self.done = self.killed.iteration
+                self.done = self.killed.iteration - self._checkpoints.first
                 for rank in ranks:  # none has come through this save
                     self._iterations.cut(rank, self._current[rank], self._env.now)
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
         """Phase rows of the epoch that is over, see `simshuffle.results.timeline.phase_rows`."""
-        plan, epoch = self._plan, self._plan.epoch
+        plan, epoch, done = self._plan, self._plan.epoch, self.done
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
-        nbytes: dict[str, Any] = {"read": plan.training.nbytes[: self.done]}
+        nbytes: dict[str, Any] = {"read": plan.training.nbytes[:done]}
         nbytes["reduced"] = self._gradient_size
         if self.exchange is not None:
-            nbytes["sent"] = self.exchange.costs.sent[: self.done]
+            nbytes["sent"] = self.exchange.costs.sent[:done]
         if self._checkpoints is not None:
-            nbytes["saved"] = np.array(self._checkpoints.nbytes)
+            nbytes["saved"] = np.tile(self._checkpoints.nbytes, (self.done, 1))
+            if self.killed is not None:  # that one is not there
+                nbytes["saved"][-1] = 0.0
         rows = [
             self._log.rows(epoch, {"measured": measured}, final=True),
             self._iterations.rows(epoch, nbytes),
@@ -241,13 +245,29 @@ class Epoch:
         if self.killed is None:
             rows.append(self._final.rows(epoch, final=True))
         if self.exchange is not None:
-            until = np.minimum(self._delivered_at, self._awaited_from)
-            hidden = np.stack([self._free_at, np.maximum(until, self._free_at)], axis=-1)
-            hidden = hidden[: self.done]
-            nothing = np.zeros((*hidden.shape[:-1], 1))
+            free_at = self._free_at[:done]
+            until = np.minimum(self._delivered_at, self._awaited_from)[:done]
+            hidden = np.stack([free_at, np.maximum(until, free_at)], axis=-1)
+            nothing = np.zeros((*free_at.shape, 1))
             rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, nothing))
         rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
+
+    def break_off(self) -> None:
+        """Leave it as it is: its rows are those of the iterations that all ranks have done."""
+        self.done = self._iterations.complete
+        self._log.keep(self._log.complete)
+        self._iterations.keep(self.done)
+        self._final.keep(0)
+
+    @property
+    def saved(self) -> int:
+        """Iterations that the last checkpoint has that is written by now, of those planned here; -1
+        if it is from before."""
+        checkpoints = self._checkpoints
+        if checkpoints is None:
+            return -1
+        return max(checkpoints.saved(self._plan.epoch) - checkpoints.first, -1)
 
     @property
     def measured_spread(self) -> float:
@@ -318,10 +338,10 @@ class Epoch:
     def _communicate(self, exchange: Exchange, rank: int, iteration: int, times: Times) -> Steps:
         """Host work and barriers of sending; the work is noted before the waiting, whatever their
         order was."""
-        begin = self._env.now
-        before = float(self._clock.network.accounts[rank])
+        begin, account = self._env.now, self._first_rank + rank
+        before = float(self._clock.network.accounts[account])
         yield from self._clock.ended(exchange.start(rank, iteration))
-        worked = float(self._clock.network.accounts[rank]) - before
+        worked = float(self._clock.network.accounts[account]) - before
         times.free = self._free_at[iteration, rank] = self._env.now
         times.sent = min(begin + worked, times.free)
 

@@ -123,9 +123,13 @@ class Faults:
             "gpus": len(struck.hit.ranks),
             "rerouted": 0,
         }
-        self.rows.append(row)
+        # a run that lost a host goes on with a new clock, before which this may have begun
+        past = self.rows if struck.at < self._clock.env.now else []
+        same = [of for of in past if (of["what"], of["at_s"]) == (struck.what, struck.at)]
+        if not same:
+            self.rows.append(row)
         if struck.reroutes_at < inf:
-            self._row_of[id(struck)] = row
+            self._row_of[id(struck)] = same[0] if same else row
 
     def _set_rates(self, links: list[int]) -> None:
         if links:

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.lowering.reads import read_sums
 from simshuffle.lowering.staging import staging_traffic
 from simshuffle.network import Fluid
 from simshuffle.network.models import shared_network
+from simshuffle.plan import remaining
 from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.plan.resources import Resources
 from simshuffle.results.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Workload
+from simshuffle.sim.background import send
 from simshuffle.sim.checkpoints import Killed
+from simshuffle.sim.clock import NetworkClock
 from simshuffle.sim.epoch import Epoch
+from simshuffle.sim.links import LinkStatistics, Peaks
 from simshuffle.sim.recorder import Recorder
 from simshuffle.sim.served import Served, ServerWatch
 from simshuffle.sim.simulation import Loaders, Simulation
-from simshuffle.spec.arrays import Floats
-
-if TYPE_CHECKING:
-    from simshuffle.network.fluid import FluidNetwork
+from simshuffle.spec.arrays import Flags, Floats
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,15 @@ NOTHING = Staged(0.0, 0.0, 0.0)
 
 
 def stage(
-    workload: Workload, resources: Resources, shard_nbytes: Floats, tolerance: float = 0.0
+    workload: Workload,
+    resources: Resources,
+    shard_nbytes: Floats,
+    tolerance: float = 0.0,
+    only: Flags | None = None,
 ) -> Staged:
     """Copy what the workload keeps on the hosts, in a fluid network of its own, of that tolerance;
     see `simshuffle.lowering.staging.staging_traffic`."""
-    traffic = staging_traffic(workload, resources, shard_nbytes)
+    traffic = staging_traffic(workload, resources, shard_nbytes, only)
     if traffic is None:
         return NOTHING
     count, width = traffic.batch.routes.shape
@@ -66,20 +73,53 @@ STAGED = 0.1
 """Share of the tolerance of time that staging may use up, in which hosts end one after another."""
 
 
+@dataclass(frozen=True)
+class Running:
+    """An epoch that has begun."""
+
+    plan: EpochPlan
+    thinning: Thinning
+    epoch: Epoch
+    staged: Staged
+    watch: ServerWatch | None
+    begin: float  # s of simulated time
+
+
 class Machine:
-    """A cluster with its network and its clock; arguments as of `Simulation`."""
+    """A cluster with its network and its clock; arguments as of `Simulation`. Where several jobs
+    share it, ``links`` tell what they carried."""
 
     def __init__(
         self,
         scenario: Scenario,
         recorder: Recorder | None = None,
         struck: list[dict[str, Any]] | None = None,
+        begin: float = 0.0,
+        on: tuple[Resources, NetworkClock] | None = None,
+        links: LinkStatistics | None = None,
     ) -> None:
-        self.scenario, self._simulation = scenario, Simulation(scenario, recorder, struck)
+        self.scenario = scenario
+        self._simulation = Simulation(scenario, recorder, struck, begin, on)
         clock = self._simulation.clock
-        self._env = clock.env
-        self._links = LinkStatistics(self._simulation.resources, clock.network)
+        self._env, self._begin = clock.env, begin
+        several = None if scenario.background is None else Peaks(clock)
+        resources = self._simulation.resources
+        self._links = links or LinkStatistics(resources, clock.network, several, since=begin)
         self._stage: Staged | None = None
+        if on is None:
+            send(scenario, self._simulation.resources, clock)
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of the hosts of the run, in the order of its ranks."""
+        return self._simulation.resources.hosts
+
+    def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
+        """The staging of what the hosts of some ``ranks``, (M,), keep; nothing else goes on."""
+        workload, resources = self.scenario.workload, self._simulation.resources
+        if not ranks.any():
+            return NOTHING
+        return stage(workload, resources, shard_nbytes, only=ranks)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Those of the training of an epoch."""
@@ -92,29 +132,63 @@ class Machine:
         thinning: Thinning,
         nbytes: Floats,
         progress: Callable[[int], None],
+        until: float = math.inf,
+        first: int = 0,
     ) -> SimulatedEpoch:
-        """Simulate an epoch; arguments as of `Epoch`."""
-        env, recorder = self._env, self._simulation.recorder
+        """Simulate an epoch; arguments as of `Epoch`. It is broken off at ``until`` (s) if it is
+        not over by then; the machine is of no use afterwards. ``first`` of its iterations were done
+        before, and are not in the plan."""
+        if self._simulation.checkpoints is not None:
+            self._simulation.checkpoints.first = first
+        running, env = self.begin(plan, loaders, thinning, nbytes, progress), self._env
+        process = env.process(running.epoch.run())
+        with without_cycle_collection():
+            if until == math.inf:
+                env.run(until=process)
+            elif until > env.now:
+                env.run(until=process | env.timeout(until - env.now))
+        if not process.triggered:
+            running.epoch.break_off()
+        return replace(self.end(running), over=process.triggered)
+
+    def begin(
+        self,
+        plan: EpochPlan,
+        loaders: Loaders,
+        thinning: Thinning,
+        nbytes: Floats,
+        progress: Callable[[int], None],
+    ) -> Running:
+        """Begin an epoch now, which is then to be run; arguments as of `Epoch`."""
+        recorder = self._simulation.recorder
         staged = self._staged(plan, thinning, nbytes)  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         told = progress if watch is None else watch.telling(progress)
         epoch = Epoch(self._simulation, plan, loaders, nbytes, told, thinning)
-        begin = env.now
+        self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
             recorder.begin(begin)
-        with without_cycle_collection():
-            env.run(until=env.process(epoch.run()))
+        return Running(plan, thinning, epoch, staged, watch, begin)
+
+    def end(self, running: Running) -> SimulatedEpoch:
+        """The epoch that has just run, as far as it did."""
+        recorder, now = self._simulation.recorder, self._env.now
         if recorder is not None:
-            recorder.end(env.now)
+            recorder.end(now)
+        plan, epoch = running.plan, running.epoch
+        if epoch.done < epoch.planned:
+            plan = remaining.until(plan, epoch.done, epoch.loaders.asked)
         return SimulatedEpoch(
             rows=epoch.rows(),
-            links=self._links.close_epoch(plan.epoch, env.now),
-            sources=_sources(self.scenario, plan, _until(thinning, plan, epoch), epoch, staged),
-            begin=begin,
-            end=env.now,
+            links=self._links.close_epoch(plan.epoch, now),
+            sources=_sources(self.scenario, plan, running.thinning, epoch, running.staged),
+            begin=running.begin,
+            end=now,
             measured_spread=epoch.measured_spread,
-            served=None if watch is None else watch.served(),
+            served=None if running.watch is None else running.watch.served(),
             killed=epoch.killed,
+            done=epoch.done,
+            saved=epoch.saved,
         )
 
     def _watch(self, plan: EpochPlan, loaders: Loaders, thinning: Thinning) -> ServerWatch | None:
@@ -127,7 +201,7 @@ class Machine:
 
     def _staged(self, plan: EpochPlan, thinning: Thinning, nbytes: Floats) -> Staged:
         """The staging before the first epoch."""
-        if plan.epoch > 1:
+        if plan.epoch > 1 or self._begin > 0:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
             shards = plan.shards.sums(nbytes)
@@ -154,6 +228,9 @@ class SimulatedEpoch:
     measured_spread: float = 0.0  # see `Epoch.measured_spread`
     served: Served | None = None  # what the servers did, if iterations were left out
     killed: Killed | None = None  # by what the job was ended in it, if it was
+    over: bool = True  # or broken off
+    done: int = 0  # iterations that all ranks have done
+    saved: int = -1  # of them those that its last checkpoint has; -1 if it made none
 
     def timeline(self, run: str, window: WindowRow, earlier: float = 0.0) -> Timeline:
         """Its tables, which use up the rows; ``earlier`` s before it belong to no epoch."""
@@ -168,8 +245,26 @@ class SimulatedEpoch:
         sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
         for column in ("run", "strategy", "whole_because"):
             sources[column] = pd.Categorical(sources[column])
-        killed = None if self.killed is None else self.killed.plain()
-        return Timeline(phase_table(run, self.rows), links, sources, killed)
+        said = {} if self.killed is None else {"killed": [self.killed.plain()]}
+        return Timeline(phase_table(run, self.rows), links, sources, said)
+
+
+def with_loaders(
+    machine: Machine, plans: Iterator[EpochPlan]
+) -> Iterator[tuple[EpochPlan, Loaders]]:
+    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
+    if not machine.scenario.workload.loader.across_epochs:
+        # which holds none of them
+        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
+        return
+    plan = next(plans)
+    loaders = machine.loaders(plan)
+    for following in plans:
+        ahead = machine.loaders(following)
+        loaders.followed_by(ahead)
+        yield plan, loaders
+        plan, loaders = following, ahead
+    yield plan, loaders
 
 
 @contextmanager
@@ -194,29 +289,24 @@ def reporter(
     return lambda done: progress((before + done) / total)
 
 
-def _until(thinning: Thinning, plan: EpochPlan, epoch: Epoch) -> Thinning:
-    """As if iterations after the end of a job had been left out of the plan."""
-    if epoch.killed is None:
-        return thinning
-    lost, samples = plan.iterations - epoch.done, thinning.scenario.workload.dataset.num_samples
-    share = epoch.done / plan.iterations
-    return Thinning(thinning.scenario, -lost, share, round(share * samples))
-
-
 def _sources(
     scenario: Scenario, plan: EpochPlan, thinning: Thinning, epoch: Epoch, staged: Staged
 ) -> dict[str, Any]:
-    """Where the bytes of an epoch come from: what was left out is like what was not."""
+    """Where the bytes of an epoch come from: what was left out is like what was not. Of one that
+    was broken off ``plan`` is what was done of it."""
     costs = None if epoch.exchange is None else epoch.exchange.costs
-    trained = int(plan.training.samples.sum())
+    training = epoch.loaders.chains.sums
+    if epoch.done < epoch.planned:
+        training = read_sums(plan.training, scenario.workload)
+        costs = None if costs is None else costs.until(epoch.done)
+    trained = int(plan.training.samples[: epoch.done].sum())
     sent, factor = thinning.sent_factor(plan.epoch), thinning.factor
     read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
     requests, opens = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}, 0.0
-    passes = [(epoch.loaders, thinning.read_factor(trained))]
+    passes = [(training, thinning.read_factor(trained) if trained else 1.0)]
     if epoch.measuring is not None:
-        passes.append((epoch.measuring.loaders, factor))
-    for loaders, times in passes:
-        sums = loaders.chains.sums
+        passes.append((epoch.measuring.loaders.chains.sums, factor))
+    for sums, times in passes:
         for of, found in ((read, sums.nbytes), (requests, sums.requests)):
             for source in of:
                 of[source] += times * found[source]
@@ -232,8 +322,8 @@ def _sources(
         "world_size": scenario.world_size,
         "exchange_fraction": np.nan if fraction is None else fraction,
         "epoch": plan.epoch,
-        "iterations": plan.iterations + thinning.left_out,
-        "samples": round(trained * thinning.read_factor(trained)),
+        "iterations": epoch.done + thinning.left_out,
+        "samples": round(trained * passes[0][1]),
         "samples_moved": round(plan.exchange.samples_moved * sent),
         "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
@@ -261,46 +351,3 @@ def _charge(
     if scenario.workload.staging.source == "object_store":
         asked, nbytes = asked + staged.read_requests, nbytes + staged.nbytes
     return store.charge(asked, nbytes)
-
-
-class LinkStatistics:
-    """Per-epoch differences of the network's link counters."""
-
-    def __init__(self, resources: Resources, network: FluidNetwork) -> None:
-        self._resources, self._network = resources, network
-        self._before = network.links.copy()
-        self._since = 0.0
-
-    def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """What every link carried since the last call, as the links table of the epoch without
-        the name of the run; ``now`` in s."""
-        network, table = self._network, self._resources.links
-        network.settle()
-        after = network.links
-        work = after["work"] - self._before["work"]
-        used = np.flatnonzero(work > 0)
-        elapsed = max(now - self._since, np.finfo(float).tiny)
-        carried = pd.DataFrame(
-            {
-                "epoch": np.full(len(used), epoch, np.int16),
-                "link": np.array(table.names, object)[used],
-                "tier": _of_kinds(table.tiers, used),
-                "capacity": table.capacity[used],
-                "unit": _of_kinds(table.units, used),
-                "nbytes": (after["nbytes"] - self._before["nbytes"])[used],
-                "mean_utilisation": work[used] / table.capacity[used] / elapsed,
-                "peak_utilisation": after["peak"][used],
-                "busy_s": (after["busy"] - self._before["busy"])[used],
-            }
-        )
-        network.restart_peaks()
-        self._before = after.copy()
-        self._since = now
-        return carried
-
-
-def _of_kinds(names: list[str], used: NDArray[np.intp]) -> pd.Categorical:
-    """The names of the links ``used``; made of them, not of codes, pandas would copy all of them
-    into strings of Arrow."""
-    kinds, codes = np.unique(np.array(names, object)[used], return_inverse=True)
-    return pd.Categorical.from_codes(codes, pd.Index(kinds))

@@ -120,14 +120,25 @@ class PhaseLog:
         ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
         self._times[rank].extend([begin, *ends])
 
+    @property
+    def complete(self) -> int:
+        """Iterations that all ranks have noted."""
+        return min(map(len, self._times)) // (1 + len(self._parts))
+
+    def keep(self, iterations: int) -> None:
+        """Forget all but the first so many of every rank."""
+        for times in self._times:
+            del times[iterations * (1 + len(self._parts)) :]
+
     def rows(
         self, epoch: int, nbytes: Mapping[str, Any] | None = None, *, final: bool = False
     ) -> dict[str, Any]:
         """The rows of an epoch (see `simshuffle.results.timeline.phase_rows`); uses the times up.
         ``nbytes`` that a part moved, by its name: (iterations, M), or one number for all."""
-        ranks = np.stack([np.frombuffer(times) for times in self._times])
+        count, width = self.complete, 1 + len(self._parts)
+        ranks = np.stack([np.frombuffer(times) if count else np.zeros(0) for times in self._times])
         self._times.clear()
-        bounds = ranks.reshape(len(ranks), -1, 1 + len(self._parts)).swapaxes(0, 1)
+        bounds = ranks.reshape(len(ranks), count, width).swapaxes(0, 1)
         rows = phase_rows(epoch, list(self._parts.values()), bounds, np.zeros(1), final)
         # not as one array of all parts: most move nothing
         lasts = bounds[..., 1:] > bounds[..., :-1]

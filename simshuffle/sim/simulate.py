@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from simshuffle.errors import Problem, ScenarioError
+from simshuffle.errors import Problem, ScenarioError, refuse
 from simshuffle.plan.effort import WORTH_LEAVING_OUT, Thinning, check_size, first_window, thinned
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.jobs import settled
 from simshuffle.results.timeline import (
     Timeline,
     WindowRow,
@@ -15,10 +16,10 @@ from simshuffle.results.timeline import (
     seconds_by_iteration,
     seconds_in,
 )
-from simshuffle.scenario.scenario import Scenario
-from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter
+from simshuffle.scenario.scenario import Scenario, refuse_jobs
+from simshuffle.sim.machine import Machine, SimulatedEpoch, reporter, with_loaders
 from simshuffle.sim.recorder import Recorder
-from simshuffle.sim.simulation import Loaders
+from simshuffle.sim.recovery import with_losses
 from simshuffle.sim.steady import Seen, Window, window_of
 from simshuffle.spec.arrays import Floats
 
@@ -179,16 +180,24 @@ def simulate_epochs(
         The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: there are too many packets; or epochs are left out whose loaders read ahead
-            for the next one (``loader.across_epochs``).
+        ScenarioError: it has jobs; there are too many packets; or epochs are left out whose loaders
+            read ahead for the next one (``loader.across_epochs``).
         TopologyError: the same, and its routes could deadlock.
     """
     name = run or scenario.label()
+    refuse_jobs(scenario)
+    scenario = settled(scenario)
     if first_epoch > 1 and scenario.workload.loader.across_epochs:
         rule = f"must be false where epoch {first_epoch} is simulated alone"
         problem = Problem("workload.loader.across_epochs", rule, "true", "Set it to false.")
         raise ScenarioError(problem, scenario.name)
     check_size(scenario)
+    if scenario.lost_hosts:
+        if first_epoch > 1:
+            rule = "must have no lost host where not all epochs are simulated"
+            refuse("faults", rule, scenario.lost_hosts[0].what, "Leave it out.", scenario.name)
+        yield from with_losses(scenario, name, progress, struck)
+        return
     because = why_whole(scenario)
     if scenario.time_tolerance > 0 and not because:
         yield from windows(scenario, name, progress, first_epoch, recorder)
@@ -199,32 +208,15 @@ def simulate_epochs(
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     done = 0
     plans = filter(lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes))
-    for plan, loaders in _with_loaders(machine, plans):
+    for plan, loaders in with_loaders(machine, plans):
         report = reporter(progress, done, total)
-        done += plan.iterations
-        window = WindowRow(plan.iterations, whole_because=because)
+        planned = plan.iterations
+        done += planned
         simulated = machine.epoch(plan, loaders, whole, nbytes, report)
         del plan, loaders, report  # the tables need their room, and then the next epoch
         killed = simulated.killed
-        yield simulated.timeline(name, window)
+        simulated_iterations = planned if killed is None else killed.iteration
+        yield simulated.timeline(name, WindowRow(simulated_iterations, whole_because=because))
         del simulated
         if killed is not None:
             return
-
-
-def _with_loaders(
-    machine: Machine, plans: Iterator[EpochPlan]
-) -> Iterator[tuple[EpochPlan, Loaders]]:
-    """Each plan with its loaders; where those go on into the next epoch, a plan ahead."""
-    if not machine.scenario.workload.loader.across_epochs:
-        # which holds none of them
-        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
-        return
-    plan = next(plans)
-    loaders = machine.loaders(plan)
-    for following in plans:
-        ahead = machine.loaders(following)
-        loaders.followed_by(ahead)
-        yield plan, loaders
-        plan, loaders = following, ahead
-    yield plan, loaders

@@ -17,6 +17,7 @@ from simshuffle.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.network.batch import NONE
 from simshuffle.plan.epochs import Reads
 from simshuffle.plan.faults import RunFaults, needs_every_cable
+from simshuffle.plan.jobs import hosts_beside, writes_to_pfs
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.workload import Loader
@@ -188,6 +189,11 @@ class Loaders:
         self._next: Loaders | None = None
         self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
 
+    @property
+    def asked(self) -> Ints64:
+        """(M,) batches that each rank has asked for so far."""
+        return np.array(self._loaded)
+
     def followed_by(self, loaders: Loaders) -> None:
         """Let the workers go on with the next epoch when they have loaded all of this one."""
         self._next = loaders
@@ -228,27 +234,21 @@ class Loaders:
 class Simulation:
     """What all epochs of a run share: resources, the clock of their network, allreduces, how ranks
     divide a step (None if each goes through it by itself), and checkpoints (None if there are
-    none). The scenario is without sweep; ``struck`` is what its faults are added to when they begin
-    (`simshuffle.sim.faults.Row`)."""
+    none). The scenario is without sweep and jobs; ``struck`` is what its faults are added to when
+    they begin (`simshuffle.sim.faults.Row`). Its time begins with ``begin`` (s); ``on`` is what it
+    has of a machine that several jobs share, and its clock."""
 
     def __init__(
-        self, scenario: Scenario, recorder: Recorder | None, struck: list[Row] | None = None
+        self,
+        scenario: Scenario,
+        recorder: Recorder | None,
+        struck: list[Row] | None = None,
+        begin: float = 0.0,
+        on: tuple[Resources, NetworkClock] | None = None,
     ) -> None:
         self.scenario, self.recorder = scenario, recorder
         workload, cluster, rng = scenario.workload, scenario.cluster, scenario.rng
-        saved = workload.checkpoint
-        self.resources = Resources(
-            cluster,
-            scenario.world_size,
-            rng("placement"),
-            every_cable=needs_every_cable(scenario),
-            writes=saved is not None and saved.writes_to_pfs,
-        )
-        network = self.resources.network(scenario.network, accounts=scenario.world_size)
-        env = simpy.Environment()
-        self.clock = NetworkClock(env, network)
-        if recorder is not None:
-            self.clock = recorder.clock(env, network, self.resources)
+        self.resources, self.clock = on or self._machine(scenario, recorder, begin)
         allreduce = workload.allreduce_on(cluster)
         self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
         by_data = workload.parallelism.by_data
@@ -258,8 +258,22 @@ class Simulation:
             found, rows = RunFaults(scenario, self.resources), [] if struck is None else struck
             self.slower = Faults(found, self.resources, self.clock, rows).slower
         self.checkpoints: Checkpoints | None = None
-        if saved is not None:
+        if workload.checkpoint is not None:
             self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
+
+    @staticmethod
+    def _machine(
+        scenario: Scenario, recorder: Recorder | None, begin: float
+    ) -> tuple[Resources, NetworkClock]:
+        rng, ranks = scenario.rng("placement"), scenario.world_size
+        cables, writes = needs_every_cable(scenario), writes_to_pfs([scenario])
+        of = scenario.cluster, ranks, rng, hosts_beside(scenario)
+        resources = Resources(*of, every_cable=cables, writes=writes)
+        network = resources.network(scenario.network, accounts=ranks)
+        env = simpy.Environment(begin)
+        if recorder is not None:
+            return resources, recorder.clock(env, network, resources)
+        return resources, NetworkClock(env, network)
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """(iterations, M) factors of what the accelerators compute, from that random stream."""

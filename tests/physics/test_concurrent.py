@@ -1,90 +1,92 @@
-"""Jobs that share one file system, against what follows by hand."""
+"""Jobs of a log that ran at the same time, against what follows by hand."""
 
 from dataclasses import replace
 
 import pytest
 
 from simshuffle.errors import InputError
+from simshuffle.plan.jobs import settled
+from simshuffle.results import report
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.jobs import simulate_jobs
 from simshuffle.studies.validation import concurrent
-from simshuffle.studies.validation.concurrent import FILES, Job, quantity
+from simshuffle.studies.validation.answers import load
+from simshuffle.studies.validation.concurrent import Job, quantity, side_by_side
+
+LOG = "abci_dataparallel_2020.csv"
+RATE = 20_000.0
+"""Files/s of the servers, so that they bind: 64 GPUs compute at 64 images in 184 ms."""
 
 
-def job(gpus: int, epochs: int = 1, start: float = 0.0) -> Job:
-    return Job("resnet50", gpus, 64, start, (1.0,) * epochs)
+def base() -> Scenario:
+    """The scenario of the logs, on servers that bind, without chance."""
+    rate, none = "cluster.parallel_file_system.open_rate", "cluster.parallel_file_system."
+    values = {rate: f"{RATE} /s", f"{none}background_load": "0", f"{none}latency": "0 s"}
+    values |= {"workload.jitter.compute": "0", "workload.jitter.read": "0"}
+    return load(
+        "validation/abci-chainer-2020", {**values, "workload.dataset.num_samples": "1280000"}
+    )
 
 
-def epochs_together(running: list[Job], alone: list[float], rate: float) -> list[float]:
-    """Mean seconds of an epoch of each job."""
-    return [quantity("mean epoch", one) for one in concurrent.epochs_together(running, alone, rate)]
+def job(gpus: int, epochs: int = 1, start: float = 0.0, batch: int = 64) -> Job:
+    return Job("resnet50", gpus, batch, start, (1.0,) * epochs)
 
 
-def test_alone_a_job_takes_its_own_time() -> None:
-    # 100 s for all files is less than the servers could give
-    assert epochs_together([job(8, 3)], [100.0], FILES / 10) == pytest.approx([100.0], rel=1e-9)
+def lasted(running: list[Job], thinned: int = 16) -> list[list[float]]:
+    """Seconds of every epoch of each job."""
+    scenario = settled(side_by_side(base(), running, thinned))
+    names = {name: name for name in scenario.jobs or {}}
+    out: dict[str, list[float]] = {name: [] for name in names}
+    for of, timeline in simulate_jobs(scenario, names):
+        out[of].append(thinned * float(report.epochs(timeline)["epoch_s"].iloc[0]))
+    return list(out.values())
 
 
 def test_the_servers_bound_a_job() -> None:
-    assert epochs_together([job(8, 2)], [100.0], FILES / 250) == pytest.approx([250.0], rel=1e-9)
+    """1.28 M files at 20 k/s: 64 s, and up to two of the 20 iterations of a thinned epoch."""
+    ((first, *others),) = lasted([job(64, 3)])
+    assert 64.0 <= first <= 64.0 * 1.11
+    assert others == pytest.approx([64.0, 64.0], rel=0.02)
 
 
 def test_two_equal_jobs_halve_the_rate() -> None:
-    # each asks for FILES/100; together they get FILES/100 and each half of it
-    assert epochs_together([job(8), job(8)], [100.0, 100.0], FILES / 100) == pytest.approx(
-        [200.0, 200.0], rel=1e-9
-    )
+    """1.28 M files at 10 k/s each, whatever they are for."""
+    first, second = lasted([job(64, 2), replace(job(64, 2), model="alexnet")])
+    assert second == pytest.approx([128.0, 128.0], rel=0.1)
+    assert first == pytest.approx([128.0, 128.0], rel=0.1)
 
 
-def test_ranks_and_not_jobs_share_fairly() -> None:
-    # 12 ranks get 1/12 each of FILES/300 a second: 4 ranks together 1/3, and take 900 s; then 8
-    # ranks, which have done 2/3 in 300 s of their epoch every 450 s, are through at 450 s; after
-    # that the 4 ranks have all: they have read 450/900, and the rest takes 150 s
-    together = epochs_together([job(4), job(8)], [1.0, 1.0], FILES / 300)
-    assert together == pytest.approx([450 + 150, 450], rel=1e-9)
+def test_a_job_that_begins_later_disturbs_for_as_long_as_it_runs() -> None:
+    """From 96 s on 128 workers beside 64 get two thirds of the servers: 1.28 M files at 13.3 k/s in
+    96 s, of which the first job loses two thirds, 64 s."""
+    first, second = lasted([job(64, 4), replace(job(128), start=96.0)])
+    total = sum(first)
+    assert 64.0 <= first[0] <= 64.0 * 1.11
+    assert second == pytest.approx([96.0], rel=0.1)
+    assert total == pytest.approx(4 * 64.0 + 64.0, rel=0.03)
 
 
-def test_a_slow_job_leaves_the_rest_to_the_others() -> None:
-    # the first asks for FILES/1000 whatever happens; the second gets FILES/100 - FILES/1000 = FILES
-    # 9/1000
-    assert epochs_together([job(8), job(8)], [1000.0, 10.0], FILES / 100) == pytest.approx(
-        [1000.0, 1000 / 9], rel=1e-9
-    )
+def test_a_cached_job_reads_the_servers_in_its_first_epoch_only() -> None:
+    """512 GPUs on 128 hosts, whose shards fit: later epochs take what they compute, 10,000 files a
+    host at 128 x 4 GPUs: 1.28 M in 40 iterations of 0.184 s and gradients, under 20 s."""
+    ((first, *others),) = lasted([replace(job(512, 3), cached=True)])
+    assert first >= 64.0
+    assert max(others) < 20.0
+    ((_, *again),) = lasted([job(512, 3)])
+    assert again == pytest.approx([64.0, 64.0], rel=0.1)
 
 
-def test_a_job_that_starts_later_slows_the_first_from_then_on() -> None:
-    # alone for 50 s, half is read; then at half the rate, 100 s more
-    first, _ = epochs_together([job(8), job(8, 5, start=50.0)], [100.0, 100.0], FILES / 100)
-    assert first == pytest.approx(150.0, rel=1e-9)
-
-
-def test_an_epoch_is_as_long_as_what_runs_beside_it() -> None:
-    # 100 s alone; while the other runs, from 150 s on, at half the rate: half of the second epoch
-    # takes 100 s, the third is disturbed for 100 s and does half of itself, the fourth is not
-    first, second = concurrent.epochs_together(
-        [job(8, 4), job(8, 1, start=150.0)], [100.0, 100.0], FILES / 100
-    )
-    assert first == pytest.approx([100.0, 150.0, 150.0, 100.0], rel=1e-9)
-    assert second == pytest.approx([200.0], rel=1e-9)
-
-
-def test_a_cached_job_disturbs_nobody_after_its_first_epoch() -> None:
-    # 200 s each for the first epochs, side by side; then both alone, though they run together
-    cached = replace(job(8, 3), cached=True)
-    assert (
-        concurrent.epochs_together([cached, job(8, 3)], [100.0, 100.0], FILES / 100)
-        == [pytest.approx([200.0, 100.0, 100.0], rel=1e-9)] * 2
-    )
+def test_a_thinned_evening_is_as_long_as_a_whole_one() -> None:
+    """Where a thinned epoch has few iterations, these are smaller in place of fewer."""
+    running = [job(64, 2, batch=512), job(32, 2, start=20.0)]
+    for thinned, whole in zip(lasted(running, 8), lasted(running, 1), strict=True):
+        assert thinned == pytest.approx(whole, rel=0.03)
 
 
 def test_a_cached_job_that_is_not_there_is_refused() -> None:
-    evening = {
-        "log": "abci_dataparallel_2020.csv",
-        "from": "2020-01-22-19-00-00",
-        "to": "2020-01-22-19-30-00",
-    }
+    evening = {"log": LOG, "from": "2020-01-22-19-00-00", "to": "2020-01-22-19-30-00"}
     with pytest.raises(InputError, match="resnet50 64"):
-        concurrent.alone(evening | {"cached": "alexnet 3"})
-    alone = concurrent.alone(evening | {"cached": "resnet50 64"})
-    assert alone == concurrent.alone(evening)
+        concurrent.evening("validation/abci-chainer-2020", evening | {"cached": "alexnet 3"})
 
 
 def test_quantities_of_the_epochs_of_a_job() -> None:

@@ -28,7 +28,8 @@ from simshuffle.studies.training.tables import (
     collect,
     outcome_of,
 )
-from simshuffle.studies.training.text import report
+from simshuffle.studies.training.text import parts
+from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.store import TABLE, Disk
@@ -226,7 +227,7 @@ def test_summary_and_report_have_both_and_compare_the_last():
         (best.mean, best.low, best.high)
     )
     assert local["global_difference"] == pytest.approx(-0.1)
-    text = report(tables, {"study": "both"})
+    text = as_report(parts(tables, {"study": "both"}))
     assert re.search(r"last epoch +best", text)
     assert re.search(r"local +70\.0 ± 0\.0 +85\.0 ± 63\.5 +-10\.0", text)
 
@@ -354,7 +355,7 @@ def test_failed_runs_are_left_out_of_means_and_named():
         for seed in (0, 2)
     ]
     assert row["global_difference"] == pytest.approx(sum(pairs) / 2, abs=1e-12)
-    text = report(tables, {"study": "invented", "description": ""})
+    text = as_report(parts(tables, {"study": "invented", "description": ""}))
     assert f"{bad}: the loss is not finite in epoch 2" in " ".join(text.split())
     assert "left out of every mean" in text
     assert "its process was killed by signal 9" in " ".join(text.split())
@@ -378,18 +379,18 @@ def test_the_report_says_what_was_found_and_what_was_not(study):
 
 def test_a_study_without_anything_to_compare_still_has_a_report():
     tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
-    assert "1 runs: 1 done" in report(tables, {"study": "single"})
+    assert "1 runs: 1 done" in as_report(parts(tables, {"study": "single"}))
     assert figures(tables) == {}
 
 
 def test_the_report_names_momentum_and_mode_of_the_pass():
     tables = collect({"one": description("global", 4, 0)}, {"one": outcome_of(record(0.7))})
-    assert "momentum" not in report(tables, {"study": "old", "runs": {"one": {}}})
+    assert "momentum" not in as_report(parts(tables, {"study": "old", "runs": {"one": {}}}))
     runs = {
         "one": {"statistics_momentum": 0.1, "importance_pass": ""},
         "two": {"statistics_momentum": 0.03, "importance_pass": "train"},
     }
-    text = " ".join(report(tables, {"study": "new", "runs": runs}).split())
+    text = " ".join(as_report(parts(tables, {"study": "new", "runs": runs})).split())
     assert "of each batch with momentum 0.03 or 0.1." in text
     assert "runs before an epoch: in train mode it refreshes them from the old shard." in text
 

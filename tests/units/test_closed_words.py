@@ -28,6 +28,8 @@ OPEN = {
         "T",
         "RANKS",
         "ACCURACY",
+        "PRICE",
+        "NAME=PRICE,...",
         "SHARE",
         "SIZE",
         "SIZE,...",

@@ -23,7 +23,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list", "schema"],
-    "Simulate": ["run", "sweep", "oracle", "loader", "train", "tta", "month"],
+    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
     "Results": ["compare", "blame", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
@@ -154,6 +154,7 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
         for verb in (
             "run",
             "sweep",
+            "plan",
             "study ablate",
             "study hiding",
             "study congestion",
@@ -189,6 +190,7 @@ OUT = {
     "study congestion": ["study", "congestion", "quickstart", "--world-size", "8"],
     "study policies": ["study", "policies", "quickstart"],
     "study sizes": ["study", "sizes", "quickstart"],
+    "plan": ["plan", "quickstart", *SMALL],
     "loader": ["loader", "--order", "own:shuffle=global"],
     "month": [
         *("month", "quickstart", *SMALL, "--days", "2", "--seeds", "2"),

@@ -47,7 +47,8 @@ from simshuffle.studies.filtering.tables import (
     best_rates,
     summary,
 )
-from simshuffle.studies.filtering.text import report
+from simshuffle.studies.filtering.text import parts
+from simshuffle.studies.training.wording import as_report
 from simshuffle.study import engine
 from simshuffle.study.executors import Here
 from simshuffle.study.store import Disk, Lost
@@ -381,12 +382,14 @@ def test_runs_that_failed_are_left_out_and_named():
     runs.loc[3, ["status", "message"]] = ["failed", "the loss is not finite: epoch 2"]
     row = summary(runs)[lambda t: (t["subset"] == "network") & (t["batch_size"] == 16)].iloc[0]
     assert row["seeds"] == row["random_pairs"] == 2
-    text = report(
-        FilterTables(
-            *(STORED[name].empty() for name in ("filters", "eps", "points")),
-            runs,
-        ),
-        {},
+    text = as_report(
+        parts(
+            FilterTables(
+                *(STORED[name].empty() for name in ("filters", "eps", "points")),
+                runs,
+            ),
+            {},
+        )
     )
     assert "network-16-0.1-0 (failed): the loss is not finite: epoch 2" in " ".join(text.split())
 

@@ -64,6 +64,10 @@ ASKED = {
         {"files": [LOGS / "nccl-1-host.txt"]},
         [str(LOGS / "nccl-1-host.txt")],
     ),
+    "plan_training": (
+        {"scenario": "quickstart", "strategy": ["local_shuffle"], "set": TINY},
+        ["quickstart", "--strategy", "local_shuffle"],
+    ),
     "sizes": ({"scenario": "quickstart", "epoch": 1, "set": TINY}, ["quickstart", "--epoch", "1"]),
     "month": (
         {"scenario": "quickstart", "days": 2.0, "period": 600.0, "seeds": 2, "set": SAVING},

@@ -7,7 +7,6 @@ from simshuffle.orders.mixing import (
     Coverage,
     along,
     batches,
-    binned,
     companions,
     coverage,
     divergence,
@@ -83,10 +82,6 @@ def test_divergence_of_a_random_order_is_that_of_sampling():
     # multinomial counts: (classes - 1) / 2 n, less what is drawn without replacement
     wanted = 9 / (2 * 256) * (1 - 256 / 2048)
     assert divergence(order.sample * 10 // 2048, order.rank) == pytest.approx(wanted, rel=0.35)
-
-
-def test_importance_is_binned_by_its_rank():
-    assert binned(np.array([0.1, 9.0, 0.2, 5.0]), 2).tolist() == [0, 1, 0, 1]
 
 
 def test_position_entropy():

@@ -16,7 +16,8 @@ from simshuffle.results.canvas import save
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import curve, losses, summary
 from simshuffle.studies.training.tables import collect
-from simshuffle.studies.training.text import parts, report
+from simshuffle.studies.training.text import parts
+from simshuffle.studies.training.wording import as_report
 from simshuffle.train import emulate
 from simshuffle.train.iterations import planned
 from simshuffle.train.recording import effective_number, epoch_kept, epochs_remembered
@@ -174,7 +175,7 @@ def test_the_curve_goes_through_global_shuffle():
 
 
 def test_report_and_tables_name_it():
-    text = report(tables(), {"study": "mine"})
+    text = as_report(parts(tables(), {"study": "mine"}))
     assert "seeds" in text and " 16.5 " in text and "150 " in text
     said = " ".join(text.split())
     assert "the running statistics of a rank rest on after the last epoch" in said

@@ -1,84 +1,219 @@
-"""Runs side by side: the same bytes as one after another, and tables that are in memory once."""
+"""Scenarios with jobs and with background traffic: how they are read, named, checked and shown."""
 
-import numpy as np
-import pandas as pd
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 
 from simshuffle.cli import main
-from simshuffle.results.timeline import PHASES, Timeline, concatenate, phase_rows, phase_table
-from simshuffle.study import executors
-from tests.contents import contents
+from simshuffle.errors import ScenarioError
+from simshuffle.plan.jobs import alone, each_alone, settled
+from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario
+from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.simulation.verb import RunOptions
+from simshuffle.study import engine
+from tests.small import small
 
-SMALL = [
-    *("--set", "workload.dataset.num_samples=1600", "--set", "epochs=1"),
-    *("--set", "sweep={world_size: [4, 8], workload.exchange: [local_shuffle,"
-      " 'partial_local_shuffle:exchange_fraction=0.3', 'global_shuffle:source=ssd']}"),
-]  # fmt: skip
+TWO = {"a": {"world_size": 4}, "b": {"world_size": 2, "start": "1 s"}}
 
 
-@pytest.mark.parametrize("words", [["run"], ["run", "--seeds", "2"], ["sweep"]], ids="-".join)
-def test_two_processes_write_the_same_bytes_as_one(words, tmp_path, monkeypatch):
-    """All files: tables, figures, what is said of them; of meta.json but how it was made."""
-    used = []
-    of = executors.Processes.do
-    monkeypatch.setattr(executors, "WORTH_PROCESSES", 0.0)
-    monkeypatch.setattr(
-        executors.Processes, "do", lambda *given: (used.append(given[0].count), of(*given))[1]
-    )
+def hosts(scenario: Scenario) -> dict[str, Any]:
+    return {name: job.placement for name, job in (settled(scenario).jobs or {}).items()}
+
+
+def test_a_job_says_what_differs_from_the_scenario():
+    changes = {
+        "model": "densenet161",
+        "loader": {"workers": 3},
+        "exchange": {"kind": "global_shuffle", "source": "pfs"},
+    }
+    scenario = small(jobs={"a": {}, "b": {"workload": changes, "seed": 7, "epochs": 3}}, seed=5)
+    a, b = scenario.of_jobs().values()
+    assert (a.seed, a.epochs, a.world_size) == (5, 1, 8)
+    assert (b.seed, b.epochs, b.world_size) == (7, 3, 8)
+    assert a.workload == scenario.workload
+    assert b.workload.model.name == "densenet161"
+    assert (b.workload.loader.workers, b.workload.loader.prefetch) == (3, 4)
+    assert b.workload.exchange.kind == "global_shuffle"
+    assert b.jobs is None
+
+
+def test_jobs_fill_the_next_free_hosts():
+    assert hosts(small(jobs=TWO)) == {
+        "a": ["h0000", "h0001", "h0002", "h0003"],
+        "b": ["h0004", "h0005"],
+    }
+    named = {"a": {"world_size": 2}, "b": {"world_size": 3, "placement": "h[0001-0003]"}}
+    assert hosts(small(jobs=named)) == {"a": ["h0000", "h0004"], "b": ["h0001", "h0002", "h0003"]}
+    drawn = hosts(small(jobs=TWO, cluster__placement="scattered"))
+    assert len({*drawn["a"], *drawn["b"]}) == 6
+    assert drawn["a"] == sorted(drawn["a"])
+    assert drawn["a"] != hosts(small(jobs=TWO))["a"]
+
+
+def test_a_scenario_with_jobs_reads_back_as_it_was_written():
+    scenario = settled(small(jobs=TWO, background=[{"kind": "uniform", "load": 0.2}]))
+    again = from_dict(yaml.safe_load(scenario.to_yaml()), "again")
+    assert again == scenario
+    assert settled(again) == scenario
+    assert list(alone(scenario, "b").jobs or {}) == ["b"]
+    assert "jobs" not in small().to_dict()
+    assert "background" not in small().to_dict()
+
+
+def test_background_is_sent_by_hosts_without_a_job():
+    found = settled(small(jobs=TWO, background=[{"kind": "permutation", "load": 1}])).background
+    assert found is not None
+    assert found[0].hosts == [f"h{number:04d}" for number in range(6, 16)]
+
+
+JOBS_REFUSED = {
+    "overlapping": (
+        {"a": {"placement": "h[0000-0007]"}, "b": {"placement": "h[0007-0014]"}},
+        ("jobs.b.placement", "no other job has", "'h0007'"),
+    ),
+    "too many hosts": ({"a": {}, "b": {}, "c": {}}, ("jobs", "fit side by side", "24 hosts")),
+    "unknown host": (
+        {"a": {"world_size": 1, "placement": ["h0077"]}},
+        ("jobs.a.placement", "hosts of the topology", "'h0077'"),
+    ),
+    "too few named": (
+        {"a": {"placement": ["h0000"]}},
+        ("jobs.a.placement", "8 ranks fill", "1 of them"),
+    ),
+    "none": ({}, ("jobs", "at least one job", "none")),
+    "a name with a dot": ({"a.b": {}}, ("jobs", "letters, digits", "'a.b'")),
+    "a model of no catalog": (
+        {"a": {"workload": {"model": "resnet51"}}},
+        ("jobs.a.workload.model", "no such entry", "resnet51"),
+    ),
+    "a key of no workload": (
+        {"a": {"workload": {"loader": {"wokers": 2}}}},
+        ("jobs.a.workload.loader.wokers", "", ""),
+    ),
+    "a negative start": ({"a": {"start": "-1 s"}}, ("jobs.a.start", "", "")),
+    "an unknown key": ({"a": {"begin": "1 s"}}, ("jobs.a.begin", "", "")),
+}
+
+
+@pytest.mark.parametrize("name", JOBS_REFUSED)
+def test_jobs_that_cannot_run_side_by_side_are_refused(name: str):
+    jobs, (path, rule, value) = JOBS_REFUSED[name]
+    with pytest.raises(ScenarioError) as caught:
+        settled(small(jobs=jobs))
+    (problem,) = caught.value.problems
+    assert problem.path == path
+    assert rule in problem.rule
+    assert value in problem.value
+    assert problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"jobs": TWO, "time_tolerance": 0.01}, "time_tolerance"),
+        ({"background": [{"kind": "uniform", "load": 1}], "time_tolerance": 0.1}, "time_tolerance"),
+        (
+            {"background": [{"kind": "uniform", "load": 1}], "network": {"kind": "packet"}},
+            "network.kind",
+        ),
+        ({"background": [{"kind": "uniform", "load": 1.5}]}, "background.0.load"),
+        (
+            {"background": [{"kind": "uniform", "load": 1, "hosts": ["h0001"]}]},
+            "background.0.hosts",
+        ),
+        (
+            {"background": [{"kind": "uniform", "load": 1, "hosts": ["h0001", "x"]}]},
+            "background.0.hosts",
+        ),
+        ({"background": [{"kind": "uniform", "load": 1}], "world_size": 16}, "background.0.hosts"),
+    ],
+)
+def test_what_does_not_go_with_them_is_refused(values: dict[str, Any], path: str):
+    with pytest.raises(ScenarioError) as caught:
+        settled(small(**values))
+    assert [problem.path for problem in caught.value.problems] == [path]
+    assert all(problem.remedy for problem in caught.value.problems)
+
+
+def written(place: Path, **values: Any) -> str:
+    path = place / "jobs.yaml"
+    path.write_text(small(**values).to_yaml(), encoding="utf-8")
+    return str(path)
+
+
+def test_a_job_that_begins_when_the_others_have_ended_is_refused(tmp_path, capsys):
+    late = {"a": {"world_size": 2}, "b": {"world_size": 2, "start": "1000 s"}}
+    path = written(tmp_path, jobs=late)
+    assert main(["run", path, "--out", str(tmp_path / "out"), "--processes", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "jobs.b.start" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "words", [["sweep", "--over", "seed=1,2"], ["run", "--seeds", "2"], ["run", "--interval"]]
+)
+def test_what_jobs_are_not_known_to_is_refused(tmp_path, capsys, words: list[str]):
     verb, *more = words
-    for count in (1, 2):
-        # places of their own, so that nothing is found there
-        out = tmp_path / str(count) / "out"
-        more_words = [*more, "--processes", str(count), "--out", str(out), "-q"]
-        assert main([verb, "quickstart", *SMALL, *more_words]) == 0
-    assert used == [2]
-    one, two = (contents(tmp_path / str(count) / "out") for count in (1, 2))
-    assert len(one) > 5
-    assert one == two
+    assert main([verb, written(tmp_path, jobs=TWO), *more, "--out", str(tmp_path / "out")]) == 2
+    assert "jobs" in capsys.readouterr().err
 
 
-def rows(count, epoch=1):
-    """A phases table of one run, whose columns are pieces of memory of their own."""
-    bounds = np.cumsum(np.ones((count, 4, 6)), axis=2)
-    return phase_table("", [phase_rows(epoch, list(PHASES[:5]), bounds, bounds[..., 1:])])
+def test_check_says_the_bounds_of_each_job(tmp_path, capsys):
+    path = written(tmp_path, jobs=TWO)
+    assert main(["check", path]) == 0
+    assert "those of it alone" in " ".join(capsys.readouterr().out.split())
+    assert main(["check", path, "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["a", "b"]
+    assert main(["check", path, "--full"]) == 0
+    assert list(yaml.safe_load(capsys.readouterr().out)["jobs"]) == ["a", "b"]
 
 
-def test_joined_tables_hold_the_rows_of_all_in_their_order():
-    parts = [rows(2, 1), rows(3, 2)]
-    parts = [
-        of.assign(run=of["run"].cat.rename_categories([n]))
-        for of, n in zip(parts, "ba", strict=True)
+def test_runs_are_swept_over_keys_of_jobs():
+    sweep = {"jobs.b.world_size": [1, 3]}
+    scenario = small(jobs=TWO).model_copy(update={"sweep": sweep})
+    runs = each_alone(scenario.runs())
+    assert [one.world_size for one in runs.values()] == [4, 1, 4, 3]
+    assert len(runs) == 4
+
+
+def test_the_table_of_jobs_has_each_alone_and_beside_the_others():
+    values = {"workload__exchange": "global_shuffle:source=pfs"}
+    values["cluster__parallel_file_system__open_rate"] = "400 /s"
+    jobs = {"few": {"world_size": 2}, "many": {"world_size": 6}, "far": {"world_size": 1}}
+    jobs["far"]["workload"] = {"exchange": "local_shuffle"}
+    scenario = small(**values, jobs=jobs)
+    study, request = simulation.request(RunOptions(scenario=scenario))
+    result = engine.run(study, request)
+    table = result.derived["jobs"].set_index("job")
+    assert list(table.index) == ["few", "many", "far"]
+    epochs = result.tables["epochs"].set_index("run")["epoch_s"]
+    assert (table["together_s"] == epochs[table.index]).all()
+    assert (table["alone_s"] == [epochs[f"{name} alone"] for name in table.index]).all()
+    assert table["slowdown"].to_numpy() == pytest.approx(table["together_s"] / table["alone_s"])
+    first, second, *_ = study.verdict(result)
+    assert first.startswith("few loses most")
+    assert "file opens of the file system" in second
+    assert table.loc["far", "slowdown"] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_swept_scenario_with_jobs_names_each_combination():
+    scenario = small(jobs={"a": {"world_size": 2}}).model_copy(update={"sweep": {"seed": [1, 2]}})
+    _, request = simulation.request(RunOptions(scenario=scenario))
+    names = [run for _, run, _ in request.values.cells()]
+    assert names == [
+        "a local @8 seed=1",
+        "a local @8 seed=1 alone",
+        "a local @8 seed=2",
+        "a local @8 seed=2 alone",
     ]
-    links = pd.DataFrame({"run": pd.Categorical(["b"]), "tier": pd.Categorical(["x"])})
-    others = pd.DataFrame({"run": pd.Categorical(["a"]), "tier": pd.Categorical(["w"])})
-    wanted = {name: [*parts[0][name], *parts[1][name]] for name in parts[0]}
-    dtypes = {name: parts[0][name].dtype for name in parts[0] if name != "run"}
-    found = concatenate(
-        [
-            Timeline(parts[0].copy(), links, links.copy()),
-            Timeline(parts[1].copy(), others, others.copy()),
-        ]
-    )
-    assert {name: list(found.phases[name]) for name in found.phases} == wanted
-    assert {name: found.phases[name].dtype for name in dtypes} == dtypes
-    assert list(found.phases["run"].cat.categories) == ["b", "a"]
-    assert list(found.links["tier"]) == ["x", "w"]
-    assert list(found.links["tier"].cat.categories) == ["x", "w"]
 
 
-def test_ctrl_c_says_what_is_kept_and_nothing_else(tmp_path, monkeypatch, capsys):
-    of = executors.Here.do
-
-    def stopped(self, cells, store, watch):
-        yield from of(self, dict(list(cells.items())[:2]), store, watch)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(executors.Here, "do", stopped)
-    words = ["run", "quickstart", *SMALL, "--processes", "1", "--out", str(tmp_path / "out")]
-    assert main(words) == 130
-    told = "Interrupted. 2 of 6 runs are kept; the same command goes on with them."
-    assert capsys.readouterr().err.splitlines()[-1] == told
-    assert [path.name for path in tmp_path.iterdir()] == [".cells"]
-    monkeypatch.undo()
-    assert main(words) == 0
-    assert "2 of 6 runs are there already." in capsys.readouterr().err
+def test_a_shipped_scenario_takes_jobs_by_set():
+    scenario = load_scenario("quickstart", {"jobs": {"a": {}, "b": {}}, "sweep": {}})
+    assert [one.hosts for one in scenario.of_jobs().values()] == [16, 16]

@@ -162,14 +162,14 @@ def test_a_spread_is_simulated_at_both_ends_and_a_ratio_on_both_sides() -> None:
     ]
 
 
-def test_rows_of_one_evening_share_their_runs_whatever_the_background_load() -> None:
+def test_rows_of_one_evening_share_their_simulation() -> None:
     evening = "log=abci_dataparallel_2020.csv;from=2020-01-22-19-00-00;to=2020-01-22-19-30-00"
     spread = "cluster.parallel_file_system.background_load=0.2..0.6"
     tasks = [
         variants(row(kind="concurrent", values=f"{evening};job={job}", spread=spread))
         for job in ("resnet50 4", "resnet50 64")
     ]
-    # its three jobs, alone
+    # as it is, and at both ends of the background load
     assert len({task for variant in tasks for side in variant for task in side}) == 3
 
 

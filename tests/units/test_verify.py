@@ -36,6 +36,7 @@ SHUFFLING = {
 ALTERED = {
     "simulation": ("epochs.csv", "epoch_s"),
     "simulation_over_seeds": ("summary.csv", "mean"),
+    "simulation_of_jobs": ("jobs.csv", "slowdown"),
     "sweep": ("summary.csv", "high"),
     "ablation": ("ends.csv", "exchange_fraction"),
     "hiding": ("points.csv", "epoch_s"),
@@ -45,6 +46,7 @@ ALTERED = {
     "loader": ("loaders.csv", "shards"),
     "tuning": ("settings.csv", "samples_per_s"),
     "sizes": ("quantiles.csv", "median"),
+    "planning": ("strategies.csv", "epoch_s"),
     "validation": ("validation.csv", "predicted"),
     "validation_opened": ("validation.csv", "predicted"),
     "training": ("runs.csv", "train_loss"),

@@ -10,7 +10,8 @@ from typing_extensions import TypedDict
 from simshuffle.results.table_io import rows
 from simshuffle.studies.filtering.figures import figures
 from simshuffle.studies.filtering.tables import STORED, SUMMARY, FilterTables, summary
-from simshuffle.studies.filtering.text import parts, report
+from simshuffle.studies.filtering.text import parts
+from simshuffle.studies.training.wording import reported
 from simshuffle.study.study import Derived, Result, Study
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ def _json(result: Result) -> dict[str, Any]:
     return {name: rows(table) for name, table in (tables | dict(result.derived)).items()}
 
 
-def _report(result: Result) -> str:
-    return report(FilterTables(**result.tables), result.meta)
-
-
 STUDY: Study[Filtering] = Study(
     kind="data_optimised",
     verb="train",
@@ -46,10 +43,8 @@ STUDY: Study[Filtering] = Study(
     stored=STORED,
     documents=("study.yaml",),
     derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
-    texts={"report.txt": _report},
     figures=lambda result: figures(FilterTables(**result.tables)),
-    parts=lambda result: [_report(result)],
-    exported=lambda result: parts(FilterTables(**result.tables), result.meta),
+    **reported(lambda result: parts(FilterTables(**result.tables), result.meta)),
     as_json=_json,
     facts=lambda filtering, outcomes, tables: filtering.facts,
     says=Says,

@@ -14,7 +14,6 @@ from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    as_report,
     as_table,
     found,
     mean,
@@ -31,11 +30,6 @@ NAMES = {
     "network": "network-filtered data",
     "random": "randomly filtered data",
 }
-
-
-def report(tables: FilterTables, meta: Mapping[str, Any]) -> str:
-    """All of it as one text; arguments as of `parts`."""
-    return as_report(parts(tables, meta))
 
 
 def parts(tables: FilterTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:

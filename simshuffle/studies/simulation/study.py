@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NotRequired, get_args
 
@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.plan.effort import check_size
+from simshuffle.plan.faults import check_faults
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
@@ -22,10 +23,11 @@ from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.options import scenarios_of
 from simshuffle.scenario.scenario import Scenario, all_runs, stored
-from simshuffle.sim.cell import TABLES, RunCell, kept_of, reported
-from simshuffle.spec.overrides import combination_name
+from simshuffle.sim.cell import TABLES, kept_of, reported
 from simshuffle.studies.simulation import text
 from simshuffle.studies.simulation.figures import breakdown_chart
+from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
+from simshuffle.studies.simulation.runs import Runs, side_by_side
 from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
@@ -57,37 +59,20 @@ USUAL = {"labels": "cause", "timeline": "full", "seeds": 1}
 """What ``meta.json`` does not name."""
 
 
-@dataclass(frozen=True)
-class Runs:
-    """What is simulated."""
-
-    # without sweep, by the name of the run, each with its first seed
-    scenarios: Mapping[str, Scenario]
-    timeline: Kept = "full"  # the ranks of which the timeline is kept
-    seeds: int = 1  # of each run
-    # of inputs, by dotted key, lowest and highest (SI units); None without intervals
-    ranges: Mapping[str, tuple[float, float]] | None = None
-
-    def cells(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """The name of each cell, its run, and of several seeds the seed, which is a column of its
-        tables then. The seeds of a run are one after another."""
-        for run, single in self.scenarios.items():
-            for number in range(single.seed, single.seed + self.seeds):
-                seed = {"seed": number} if self.seeds > 1 else {}
-                yield f"{run} {combination_name(seed)}".rstrip(), run, seed
-
-
 def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     """The study that simulates all runs of the scenarios, and what is asked of it. Of one seed,
     nothing speaks of seeds. Raises ScenarioError if two runs have the same name, a value of a sweep
     is not valid, or a run has too many packets; TopologyError if a routing or hosts are not known
     for its network; InputError if a scenario sweeps the seed itself, or has too many."""
     scenarios, seeds = scenarios_of(options.scenario, options.set), options.seeds
-    runs = all_runs(scenarios)
+    runs, beside = side_by_side(all_runs(scenarios))
+    if beside.jobs:
+        _check_jobs(options)
     check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
     for single in runs.values():
         check_size(single)
         check_machine(single.cluster)
+        check_faults(single)
     ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
     rows = seeds * sum(map(_rows, runs.values()))
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")
@@ -98,10 +83,19 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     asked = {name: value for name, value in given.items() if value != USUAL[name]}
     asked |= asked_of(ranges)
     text, files = stored(scenarios)
-    of = Runs(runs, kept, seeds, ranges)
+    of = replace(beside, timeline=kept, seeds=seeds, ranges=ranges)
     documents = {"scenario.yaml": text}
-    study = STUDY if seeds == 1 else OVER_SEEDS
+    study = OF_JOBS if beside.jobs else STUDY if seeds == 1 else OVER_SEEDS
     return study, Request(scenarios[0].name, of, documents, asked, files)
+
+
+def _check_jobs(options: RunOptions) -> None:
+    """See that nothing is asked of jobs that is known of single runs alone."""
+    asked = {"--seeds": options.seeds > 1, "--interval": options.interval or bool(options.ranges)}
+    for option, there in asked.items():
+        if there:
+            rule, remedy = "is not known for a scenario with jobs", "Leave it out, or the jobs."
+            refuse(option, rule, "", remedy, COMMAND_LINE)
 
 
 def _rows(single: Scenario) -> int:
@@ -111,15 +105,14 @@ def _rows(single: Scenario) -> int:
 
 
 def _cells(runs: Runs, outcomes: Outcomes) -> dict[str, Cell]:
-    plain = {run: single.to_dict() for run, single in runs.scenarios.items()}
-    return {
-        name: RunCell({**plain[run], **seed}, name, timeline=runs.timeline)
-        for name, run, seed in runs.cells()
-    }
+    return {name: runs.cell_of(name, run, seed) for name, run, seed in runs.cells()}
 
 
 def _collect(runs: Runs, outcomes: Outcomes) -> Tables:
-    cells = [({"run": run, **seed}, outcomes[name]) for name, run, seed in runs.cells()]
+    cells = [
+        ({"run": run, **seed}, runs.outcome(outcomes, name, run))
+        for name, run, seed in runs.cells()
+    ]
     epochs = reported(cells, "epochs")
     order = [*report.keys_of(epochs)[:-1], *list(report.EPOCH_COLUMNS)[1:]]
     return LazyTables(
@@ -148,7 +141,8 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         if run not in of_runs:
             times = epochs[epochs["run"] == run][["staging_s", "samples_per_s"]].to_dict("list")
             times["staging_s"] = times["staging_s"][0]
-            of_runs[run] = {**outcomes[name].values["facts"], **times}
+            found = runs.outcome(outcomes, name, run)
+            of_runs[run] = {**found.values["facts"], **times}
     if runs.ranges is None:
         return {"runs": of_runs}
     last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
@@ -280,6 +274,7 @@ class _Run(TypedDict):
     staging_s: float
     routing: NotRequired[str]
     slow_cables: NotRequired[dict[str, Any]]
+    faults: NotRequired[list[dict[str, Any]]]
     extrapolated: NotRequired[list[str]]
 
 
@@ -352,4 +347,12 @@ OVER_SEEDS = replace(
     kind="simulation_over_seeds",
     stored=STORED_OVER_SEEDS,
     derived={"summary": Derived(SUMMARY_OVER_SEEDS, _summary)},
+)
+OF_JOBS = replace(
+    STUDY,
+    kind="simulation_of_jobs",
+    derived={"jobs": Derived(JOBS, jobs_table)},
+    verdict=jobs_verdict,
+    parts=lambda result: [jobs_listing(result), *_parts(result)],
+    exported=lambda result: [jobs_listing(result), *_exported(result)],
 )

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.effort import check_size
+from simshuffle.plan.faults import check_faults
 from simshuffle.plan.wiring import check_machine
 from simshuffle.results import intervals
 from simshuffle.results.chart import Chart
@@ -215,6 +216,7 @@ def _resolved(sweep: Sweep) -> dict[tuple[str, str], Any] | None:
                 return None
             check_size(alone)
             check_machine(alone.cluster)
+            check_faults(alone)
             found: Any = alone.to_dict()
             for part in key.split("."):
                 found = found.get(part) if isinstance(found, dict) else None

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
+from simshuffle.results.faults import faults_told
 from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
@@ -162,6 +163,7 @@ def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
             *(f"  {killed(of)}" for of in [meta.get("killed")] if of),
             *(f"  {sentence}" for sentence in _in_groups(meta.get("in_groups"))),
             *(f"  {slow_cables_in_use(of)}." for of in [meta.get("slow_cables")] if of),
+            *(f"  {faults_told(of)}." for of in [meta.get("faults")] if of is not None),
             *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
     return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]

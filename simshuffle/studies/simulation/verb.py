@@ -136,6 +136,7 @@ VERBS = (
         kinds={
             "simulation": "simshuffle.studies.simulation.study",
             "simulation_over_seeds": "simshuffle.studies.simulation.study:OVER_SEEDS",
+            "simulation_of_jobs": "simshuffle.studies.simulation.study:OF_JOBS",
         },
     ),
     Verb(

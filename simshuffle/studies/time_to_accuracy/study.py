@@ -13,7 +13,8 @@ from simshuffle.errors import Problem, refuse
 from simshuffle.results.table_io import rows
 from simshuffle.studies.time_to_accuracy.figures import figures
 from simshuffle.studies.time_to_accuracy.tables import STORED, Tables
-from simshuffle.studies.time_to_accuracy.text import parts, report, verdict
+from simshuffle.studies.time_to_accuracy.text import parts, verdict
+from simshuffle.studies.training.wording import reported
 from simshuffle.study.schema import REMEDY
 from simshuffle.study.study import Meta, Request, Result, Study
 
@@ -52,11 +53,7 @@ class TimeToAccuracy(Result):
     @property
     def report(self) -> str:
         """What was found, in words."""
-        return _report(self)
-
-
-def _report(result: Result) -> str:
-    return report(Tables(**result.tables), result.meta)
+        return str(self.study.texts["report.txt"](self))
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -97,11 +94,9 @@ STUDY: Study[Join] = Study(
     collect=lambda join, outcomes: vars(join.tables(outcomes)),
     stored=STORED,
     documents=("scenario.yaml",),
-    texts={"report.txt": _report},
     figures=lambda result: figures(Tables(**result.tables), result.meta),
     verdict=lambda result: verdict(Tables(**result.tables)),
-    parts=lambda result: [_report(result)],
-    exported=lambda result: parts(Tables(**result.tables), result.meta),
+    **reported(lambda result: parts(Tables(**result.tables), result.meta)),
     as_json=_json,
     says=Says,
     faults=_faults,

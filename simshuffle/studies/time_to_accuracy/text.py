@@ -25,7 +25,7 @@ from simshuffle.studies.time_to_accuracy.comparison import (
 from simshuffle.studies.time_to_accuracy.tables import NOT_SCALED, Tables
 from simshuffle.studies.training.summary import estimate
 from simshuffle.studies.training.tables import NORMS
-from simshuffle.studies.training.wording import Row, as_report, as_table, mean, wrapped
+from simshuffle.studies.training.wording import Row, as_table, mean, wrapped
 
 TIMES = ("storage/host", "staging", "epoch 1", "epoch", "all", "IMPT", "EXCHANGE", "requests")
 MIXING = (
@@ -33,11 +33,6 @@ MIXING = (
     " cable. After the last epoch: label divergence (how far a shard's labels are from those of the"
     " set, 0 to 1), and the share of the losses' variance that is between ranks."
 )
-
-
-def report(tables: Tables, meta: Mapping[str, Any]) -> str:
-    """All of it as one text; arguments as of `parts`."""
-    return as_report(parts(tables, meta))
 
 
 def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:

@@ -14,7 +14,8 @@ from simshuffle.studies.training import tables as tables_of
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.summary import SUMMARY, summary
 from simshuffle.studies.training.tables import PLANS, STORED, TIMELINE, Tables
-from simshuffle.studies.training.text import parts, report
+from simshuffle.studies.training.text import parts
+from simshuffle.studies.training.wording import reported
 from simshuffle.study.cell import Cell
 from simshuffle.study.study import Derived, Files, Outcomes, Result, Study
 
@@ -64,10 +65,6 @@ def _files(outcomes: Outcomes, file: str, suffix: str) -> Files:
     return {f"{name}{suffix}": content for name, content in known.items() if content is not None}
 
 
-def _report(result: Result) -> str:
-    return report(Tables(**result.tables), result.meta)
-
-
 def _json(result: Result) -> dict[str, Any]:
     return {"runs": rows(result.tables["runs"]), "summary": rows(result.derived["summary"])}
 
@@ -80,14 +77,12 @@ STUDY: Study[Trainings] = Study(
     stored=STORED,
     documents=("study.yaml",),
     derived={"summary": Derived(SUMMARY, lambda result: summary(result.tables["runs"]))},
-    texts={"report.txt": _report},
     files_in={
         "plans": lambda trainings, outcomes: _files(outcomes, PLANS, ".npz"),
         "timelines": lambda trainings, outcomes: _files(outcomes, TIMELINE, ".parquet"),
     },
     figures=lambda result: figures(Tables(**result.tables)),
-    parts=lambda result: [_report(result)],
-    exported=lambda result: parts(Tables(**result.tables), result.meta),
+    **reported(lambda result: parts(Tables(**result.tables), result.meta)),
     as_json=_json,
     facts=_facts,
     says=Says,

@@ -20,7 +20,6 @@ from simshuffle.studies.training.tables import (
 from simshuffle.studies.training.wording import (
     RISK,
     Row,
-    as_report,
     as_table,
     condition,
     difference,
@@ -46,11 +45,6 @@ EXPLAINED = {
     "pooled": "pooled: mean over ranks, and variance within ranks plus variance between them",
     "recalibrated": "recalibrated: of the whole training set, with the final weights",
 }
-
-
-def report(tables: Tables, meta: Mapping[str, Any]) -> str:
-    """All of it as one text; arguments as of `parts`."""
-    return as_report(parts(tables, meta))
 
 
 def parts(tables: Tables, meta: Mapping[str, Any]) -> Iterator[str | Table]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.table import Table
 
 from simshuffle.results.console import new_table, terminal_text
 from simshuffle.studies.training.tables import CONDITION, NORMS, STATUS
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Result
 
 WIDTH = 110
 RISK = 0.05
@@ -55,6 +58,20 @@ def as_report(parts: Iterable[str | Table]) -> str:
     """Texts and tables as one text, a blank line between them."""
     shown = (part if isinstance(part, str) else _as_lines(part) for part in parts)
     return "\n\n".join(part for part in shown if part) + "\n"
+
+
+def reported(parts: Callable[[Result], Iterable[str | Table]]) -> dict[str, Any]:
+    """Fields of a study whose ``parts`` are kept and shown as one text, ``report.txt``, and whose
+    tables stand apart in documents."""
+
+    def text(result: Result) -> str:
+        return as_report(parts(result))
+
+    return {
+        "texts": {"report.txt": text},
+        "parts": lambda result: [text(result)],
+        "exported": parts,
+    }
 
 
 def _as_lines(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""Predictions of jobs that read from one parallel file system at the same time."""
+"""Jobs of a log that ran at the same time, as a scenario with jobs, and the epochs of each."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import mean, median
+from typing import Any
 
-import numpy as np
-
+from simshuffle.allreduce import Nccl
 from simshuffle.errors import InputError, Problem
-from simshuffle.network import Fluid, Links
-from simshuffle.network.flows import Flows
+from simshuffle.plan.jobs import settled
+from simshuffle.results import report
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.jobs import simulate_jobs
 from simshuffle.spec.library import shipped
 from simshuffle.studies.validation.answers import load
 
 FILES = 1_281_167  # of ImageNet-1K, which all jobs of the log read
 PLATEAU = 1.03
 STAMP = "%Y-%m-%d-%H-%M-%S"
-UNSHARED = {
-    "cluster.parallel_file_system.open_rate": "1 G/s",
-    "cluster.parallel_file_system.background_load": "0",
-}
+THINNED = 16
+"""An evening has one of so many samples and begins so many times as early, and what an epoch takes
+counts so many times: nothing changes where jobs share servers in a steady way."""
+FEWEST = 10
+"""Iterations of a thinned epoch, below which the iterations are made smaller in place of fewer."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,24 @@ class Job:
     def name(self) -> str:
         """Model and ranks, as in 'resnet50 128'."""
         return f"{self.model} {self.gpus}"
+
+
+@dataclass(frozen=True)
+class Evening:
+    """What is compared of jobs that ran together."""
+
+    epochs: Mapping[str, Sequence[float]]  # of each job by its name, (epochs,) s of each epoch
+
+    def of(self, job: str) -> Sequence[float]:
+        """(epochs,) s of a job. Raises an InputError if there is none of that name."""
+        if job in self.epochs:
+            return self.epochs[job]
+        remedy = f"Choose from {', '.join(self.epochs)}."
+        raise InputError(Problem("values", "must name a job of the log", f"job={job}", remedy))
+
+    def quantity(self, name: str) -> float:
+        """There is none of all jobs: see `quantity`."""
+        raise InputError(Problem("quantity", "must be that of a job", repr(name), "Name a job."))
 
 
 def jobs(log: str, begins: str, ends: str) -> list[Job]:
@@ -75,41 +96,70 @@ def _time(stamp: str) -> datetime:
     return datetime.strptime(stamp, STAMP)
 
 
-def alone(values: Mapping[str, str]) -> list[dict[str, str]]:
-    """For each job the values of a run in which it has the file system for itself, for one epoch.
+def evening(scenario: str, values: Mapping[str, str]) -> Evening:
+    """Simulate the jobs of a log side by side. Of ``values``, ``log``, ``from``, ``to`` choose
+    them, and ``cached`` names those of them that are (see `Job`), separated by commas; all others
+    are set in the scenario. Errors as of `load`, and an InputError if no job is found, or not the
+    cached ones."""
+    rest, running = _chosen(values)
+    whole, names = side_by_side(load(scenario, rest), running), {_key(one): one for one in running}
+    lasted: dict[str, list[float]] = {one.name: [] for one in running}
+    for of, timeline in simulate_jobs(settled(whole), {name: name for name in names}):
+        seconds = float(report.epochs(timeline)["epoch_s"].iloc[0])
+        lasted[names[of].name].append(THINNED * seconds)
+    return Evening(lasted)
 
-    Of ``values``, ``log``, ``from``, ``to`` choose the jobs, and ``cached`` names those of them
-    that are (see `Job`), separated by commas; all others are set in the scenario. An InputError if
-    no job is found, or not the cached ones."""
-    chosen, running = _chosen(values)
-    shared = {key: value for key, value in chosen.items() if key not in UNSHARED}
-    return [
+
+def side_by_side(base: Scenario, running: Sequence[Job], thinned: int = THINNED) -> Scenario:
+    """A scenario with these jobs, thinned by that factor: see `THINNED`."""
+    cache, samples = base.cluster.memory.cache_nbytes / thinned, base.workload.dataset.num_samples
+    return base.with_values(
         {
-            **shared,
-            **UNSHARED,
-            "workload.model": job.model,
-            "workload.local_batch_size": str(job.batch),
-            "world_size": str(job.gpus),
-            "epochs": "1",
+            "workload.dataset.num_samples": samples // thinned,
+            "jobs": {
+                _key(one): {
+                    "workload": _smaller(base, one, _divisor(one, samples // thinned, thinned)),
+                    "world_size": one.gpus,
+                    "start": f"{one.start / thinned!r} s",
+                    "epochs": len(one.epochs),
+                    "page_cache": f"{cache if one.cached else 0.0!r} B",
+                }
+                for one in running
+            },
         }
-        for job in running
-    ]
+    )
 
 
-def epochs(
-    scenario: str, values: Mapping[str, str], seconds: Sequence[float]
-) -> dict[str, tuple[float, ...]]:
-    """Seconds of every epoch of each job beside the others, by its name.
+def _divisor(job: Job, samples: int, most: int) -> int:
+    """By how much the iterations of a job are smaller: a power of two, at most ``most``."""
+    divisor = 1
+    while 2 * divisor <= most and samples * divisor < FEWEST * job.gpus * job.batch:
+        divisor *= 2
+    return divisor
 
-    Every rank of a job is a flow of files, limited to the rate at which the job reads when it has
-    the file system for itself; all flows share the operations of the servers max-min fairly, and an
-    epoch begins when the one before has ended. All epochs read the servers, but for the later ones
-    of a cached job. ``seconds``: (jobs,) s of an epoch of each run of `alone`.
-    """
-    chosen, running = _chosen(values)
-    servers = load(scenario, chosen).cluster.parallel_file_system
-    lasted = epochs_together(running, list(seconds), servers.free_open_rate)
-    return {job.name: one for job, one in zip(running, lasted, strict=True)}
+
+def _smaller(base: Scenario, job: Job, divisor: int) -> dict[str, Any]:
+    """The workload of a job whose iterations have that part of samples and gradients, and take that
+    part of the time."""
+    plain: dict[str, Any] = {"model": job.model, "local_batch_size": job.batch // divisor}
+    if divisor == 1:
+        return plain
+    model, allreduce = base.models[job.model], base.workload.allreduce
+    assert isinstance(allreduce, Nccl)  # noqa: S101 - that of the log's scenario
+    size = model.gradient_size
+    plain["model.gradient_size"] = f"{size / divisor!r} B"
+    for name, times in model.accelerators.items():
+        plain[f"model.accelerators.{name}.update"] = f"{times.update / divisor!r} s"
+    for where in ("intra", "inter"):
+        latency = getattr(allreduce, f"ring_{where}_host_latency")
+        plain[f"allreduce.ring_{where}_host_latency"] = f"{latency / divisor!r} s"
+        rate = getattr(allreduce, f"{where}_host_bus_bandwidth")(size)
+        plain[f"allreduce.{where}_host_bus_bandwidth"] = f"{rate!r} B/s"
+    return plain
+
+
+def _key(job: Job) -> str:
+    return job.name.replace(" ", "-")
 
 
 def quantity(name: str, lasted: Sequence[float]) -> float:
@@ -151,32 +201,3 @@ def _chosen(values: Mapping[str, str]) -> tuple[dict[str, str], list[Job]]:
         remedy = f"Choose from {', '.join(job.name for job in found)}."
         raise InputError(Problem("values", rule, value, remedy))
     return rest, [replace(job, cached=job.name in cached) for job in found]
-
-
-def epochs_together(
-    running: list[Job], alone: list[float], files_per_second: float
-) -> list[tuple[float, ...]]:
-    """Seconds of every epoch of each job when all share the file system; ``alone``: (jobs,) s of an
-    epoch without the others.
-    """
-    links, nbytes, start = [files_per_second], list[float](), list[float]()
-    routes, after = list[list[int]](), list[list[int]]()
-    last_rank = list[slice]()
-    for job, seconds in zip(running, alone, strict=True):
-        share = FILES / job.gpus
-        for _ in range(job.gpus):
-            links.append(share / seconds)  # a rank's own link: no faster than alone
-            for epoch in range(len(job.epochs)):
-                after.append([len(routes) - 1] if epoch else [])
-                own = len(links) - 1
-                routes.append([own] if job.cached and epoch else [0, own])
-                nbytes.append(share)
-                start.append(job.start)
-        last_rank.append(slice(len(routes) - len(job.epochs), len(routes)))
-    outcome = Fluid().finish_times(
-        Links(np.array(links), np.zeros(len(links))), Flows.of(routes, nbytes, start, after)
-    )
-    return [
-        tuple(np.diff(outcome.finish[of], prepend=job.start).tolist())
-        for of, job in zip(last_rank, running, strict=True)
-    ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 from simshuffle.errors import InputError, Problem
@@ -26,6 +25,7 @@ from simshuffle.studies.validation.answers import (
     read,
     times,
 )
+from simshuffle.studies.validation.concurrent import Evening
 from simshuffle.studies.validation.table import Row, assignments, ends
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.topology import Abci
@@ -36,9 +36,12 @@ from simshuffle.topology import Abci
 # used.
 TRAFFIC = 0.47
 Values = Mapping[str, str]
-WHOLE: Mapping[str, tuple[type[Times | Parts], Callable[[str, Values], Times | Parts]]] = {
+WHOLE: Mapping[
+    str, tuple[type[Times | Parts | Evening], Callable[[str, Values], Times | Parts | Evening]]
+] = {
     "run": (Times, times),
     "oracle": (Parts, parts_of),
+    "concurrent": (Evening, concurrent.evening),
 }
 """What answers all quantities of a scenario at once, by the kind of the task, and of which class
 that is: (scenario, values)."""
@@ -46,7 +49,7 @@ SINGLE = {"allreduce": allreduce, "alltoall": alltoall, "read": read, "emulated"
 """What answers one quantity of a scenario: (scenario, values, quantity)."""
 UNSIMULATED = {"policies": policies.predicted, "testbed": testbed.predicted}
 """What answers a row that is not simulated as a scenario: (values)."""
-Answer = Times | Parts | float
+Answer = Times | Parts | Evening | float
 
 
 @dataclass(frozen=True)
@@ -123,16 +126,14 @@ def predictions(rows: Sequence[Row], answers: Mapping[Task, Answer]) -> list[Pre
 
 def variants(row: Row) -> list[tuple[Task, ...]]:
     """What a row needs: for its values, and for both ends of its spread; two tasks each for a
-    ratio, one for each job of several."""
+    ratio. All jobs of an evening have one."""
     return [_tasks(row, more) for more in ["", *ends(row.spread)]]
 
 
 def _tasks(row: Row, more: str) -> tuple[Task, ...]:
     if row.kind == "concurrent":
-        # each job alone: the same runs for all rows of an evening, whatever its background load
-        runs_alone = concurrent.alone(_shared(row.values, more))
-        texts = [";".join(f"{key}={value}" for key, value in one.items()) for one in runs_alone]
-        return tuple(Task("run", row.scenario, text) for text in texts)
+        text = ";".join(f"{key}={value}" for key, value in _shared(row.values, more).items())
+        return (Task("concurrent", row.scenario, text),)
     sides, kind = [row.values], row.kind
     if row.kind == "ratio":
         sides, kind = row.values.split("|"), "run"
@@ -163,11 +164,7 @@ def answer(task: Task) -> Answer:
 def _prediction(
     row: Row, variant: list[tuple[Task, ...]], answers: Mapping[Task, Answer]
 ) -> Prediction:
-    spreads = ["", *ends(row.spread)]
-    values = [
-        _value(row, more, [answers[task] for task in tasks])
-        for more, tasks in zip(spreads, variant, strict=True)
-    ]
+    values = [_value(row, [answers[task] for task in tasks]) for tasks in variant]
     low, high, more = min(values), max(values), traffic(row)
     if row.quantity == "throughput":
         return Prediction(values[0], low / (1.0 + more), high, more)
@@ -191,33 +188,22 @@ def traffic(row: Row) -> float:
     return TRAFFIC if above else 0.0
 
 
-def _value(row: Row, more: str, outcomes: list[Answer]) -> float:
+def _value(row: Row, outcomes: list[Answer]) -> float:
     try:
-        if row.kind == "concurrent":
-            seconds = tuple(_quantity(outcome, "first epoch") for outcome in outcomes)
-            lasted = _together(row.scenario, tuple(_shared(row.values, more).items()), seconds)
-            return concurrent.quantity(row.quantity, lasted[assignments(row.values)["job"]])
+        if isinstance(outcomes[0], Evening):
+            job = assignments(row.values).get("job", "")
+            return concurrent.quantity(row.quantity, outcomes[0].of(job))
         if row.kind == "ratio":
             name = row.quantity.removesuffix(" ratio")
             first, second = (_quantity(outcome, name) for outcome in outcomes)
             return first / second
         return _quantity(outcomes[0], row.quantity)
-    except KeyError as error:
-        rule, value = "must name a job of the log", f"job={error.args[0]}"
-        raise _of_row(row, Problem("values", rule, value, "See validation/data/.")) from None
     except InputError as error:
         raise _of_row(row, *error.problems) from None
 
 
 def _quantity(outcome: Answer, name: str) -> float:
     return float(outcome if isinstance(outcome, float | int) else outcome.quantity(name))
-
-
-@cache
-def _together(
-    scenario: str, values: tuple[tuple[str, str], ...], seconds: tuple[float, ...]
-) -> dict[str, tuple[float, ...]]:
-    return concurrent.epochs(scenario, dict(values), seconds)
 
 
 def _of_row(row: Row, *problems: Problem) -> InputError:

@@ -1,0 +1,112 @@
+"""Traffic of others on the machine: what neighbours of a job send and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simshuffle.errors import InputError, Problem
+from simshuffle.spec.hostlist import expanded
+from simshuffle.spec.record import (
+    Count,
+    Fraction,
+    PositiveNBytes,
+    PositiveSeconds,
+    Seconds,
+    Spec,
+)
+
+
+class _Traffic(Spec):
+    """Traffic of some hosts.
+
+    Attributes:
+        hosts: which hosts send, by name: a list, or a node list of Slurm; those on which no job
+            runs if left out.
+    """
+
+    hosts: str | list[str] | None = None
+
+    @property
+    def named(self) -> list[str] | None:
+        """The hosts that it names; None if it names none. Raises an InputError if they are no node
+        list."""
+        return expanded(self.hosts) if isinstance(self.hosts, str) else self.hosts
+
+
+class Uniform(_Traffic):
+    """Every host sends to random others all the time.
+
+    Attributes:
+        load: share of a host's links that it asks for.
+        partners: others that each sends to at a time, drawn once.
+    """
+
+    kind: Literal["uniform"] = "uniform"
+    load: Fraction
+    partners: Count = 4
+
+
+class Permutation(_Traffic):
+    """Every host sends to one other, and hears from one other, all the time.
+
+    Attributes:
+        load: share of a host's links that it asks for.
+    """
+
+    kind: Literal["permutation"] = "permutation"
+    load: Fraction
+
+
+class OnOff(_Traffic):
+    """Every host sends to one other after another, in bursts between which it is silent. Both last
+    exponentially distributed times.
+
+    Attributes:
+        load: share of a host's links that it asks for in a burst.
+        on: what a burst takes in the mean, if nobody slows it down.
+        off: what the silence between two takes in the mean.
+    """
+
+    kind: Literal["on_off"] = "on_off"
+    load: Fraction
+    on: PositiveSeconds
+    off: PositiveSeconds
+
+
+class PeriodicWrites(_Traffic):
+    """Hosts write to the file system at regular times, as other jobs write checkpoints. What is not
+    written at the next time delays it.
+
+    Attributes:
+        period: from the beginning of a write to that of the next one.
+        nbytes: that each host writes.
+        start: of the first write.
+    """
+
+    kind: Literal["periodic_writes"] = "periodic_writes"
+    period: PositiveSeconds
+    nbytes: PositiveNBytes
+    start: Seconds = 0.0
+
+
+Background = Annotated[Uniform | Permutation | OnOff | PeriodicWrites, Field(discriminator="kind")]
+
+
+def background_problems(background: Sequence[Background]) -> Iterator[Problem]:
+    """What keeps hosts from sending as the records say."""
+    for number, record in enumerate(background):
+        path = f"background.{number}.hosts"
+        try:
+            named = record.named
+        except InputError as error:
+            yield from (problem.below(path) for problem in error.problems)
+            continue
+        if named is None:
+            continue
+        least = 1 if isinstance(record, PeriodicWrites) else 2
+        if len(set(named)) < max(least, len(named)):
+            rule = f"must name at least {least} host{'s' * (least > 1)}, each once"
+            yield Problem(path, rule, f"{len(named)} names", "Name more, or leave it out.")

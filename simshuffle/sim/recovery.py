@@ -1,0 +1,222 @@
+"""A run that loses hosts: it is broken off, goes back to its last checkpoint, and goes on with a
+spare host or with fewer ranks.
+
+Every stretch between two losses is simulated on a machine of its own, whose time goes on where the
+last one stood. What was done after the last checkpoint is booked as `lost`, the time until training
+goes on as `restart`. Page caches of hosts that stay are kept; that of a new host is cold, and so
+are all from the epoch on that follows an elastic restart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simshuffle.errors import refuse
+from simshuffle.exchange import ExchangePlan, empty_plan
+from simshuffle.plan import remaining
+from simshuffle.plan.checkpoint_bounds import restore_seconds
+from simshuffle.plan.effort import Thinning
+from simshuffle.plan.epochs import Began, EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.plan.wiring import names_of, wiring
+from simshuffle.results.timeline import Timeline
+from simshuffle.scenario.recovery import Recovery
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.losses import EpochParts, Loss
+from simshuffle.sim.machine import Machine, SimulatedEpoch, Staged, reporter
+from simshuffle.spec.arrays import Flags
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Iterations of an epoch, from number ``first`` (from 0) on, that are to be done."""
+
+    plan: EpochPlan  # of these iterations alone
+    first: int = 0
+
+    def since(self, done: int) -> Stretch:
+        """What is left when so many of them are done."""
+        return Stretch(remaining.since(self.plan, done), self.first + done)
+
+
+def with_losses(
+    scenario: Scenario,
+    run: str,
+    progress: Progress | None,
+    struck: list[dict[str, Any]] | None = None,
+) -> Iterator[Timeline]:
+    """As `simshuffle.sim.simulate.simulate_epochs`, for a scenario that loses hosts. Its timelines
+    say what was lost, and what share of the data set each epoch has seen, and seen twice.
+
+    Raises:
+        ScenarioError: a lost host never returns, and no spare is left for it.
+    """
+    job = Job(scenario, progress, struck)
+    for number in range(1, scenario.epochs + 1):
+        parts = EpochParts(run, number, job.scenario.world_size, scenario)
+        job.epoch(parts)
+        yield parts.timeline()
+        if job.stopped:
+            return
+
+
+class Job:
+    """A job from epoch to epoch: who takes part, what it has saved, and what is still to do.
+    ``scenario`` is that of those who take part now."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        progress: Progress | None,
+        struck: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.scenario, self.stopped, self._struck = scenario, False, struck
+        self._progress, self._epochs = progress, scenario.epochs
+        self._recovery = scenario.recovery or Recovery()
+        self._nbytes = sample_nbytes(scenario)
+        self._plans = plan_epochs(scenario, self._nbytes)
+        strategy, rng = scenario.workload.exchange, scenario.rng("partition")
+        # whose each sample is as the epoch begins, and what the epoch exchanges
+        self._owner = strategy.first_owner(len(self._nbytes), scenario.world_size, rng)
+        self._exchange: ExchangePlan
+        self._machine = Machine(scenario, struck=struck)
+        self._hosts = list(self._machine.hosts)
+        used, known = set(self._hosts), names_of(wiring(scenario.cluster).fabric, "host")
+        self._spares = [name for name in known if name not in used][: self._recovery.spares]
+        self._losses = sorted(scenario.lost_hosts, key=lambda loss: loss.at or 0.0)
+        self._check_spares()
+        # from the last checkpoint on, or else from the beginning
+        self._undone: list[Stretch] = []
+        self._saved = False
+
+    def _check_spares(self) -> None:
+        left = len(self._spares)
+        for loss in self._losses:
+            left -= loss.what in self._hosts
+            if self._recovery.policy == "spare" and left < 0 and loss.lasts is None:
+                refuse(
+                    "recovery.spares",
+                    "must be enough for the hosts that are lost and do not return",
+                    f"{self._recovery.spares}, and {loss.what} is lost for ever",
+                    "Add spares, say how long it is away (for), or set policy: elastic.",
+                    self.scenario.name,
+                )
+
+    def epoch(self, parts: EpochParts) -> None:
+        """Do the next epoch, and after every loss what it has undone."""
+        plan = next(self._plans)
+        self._exchange = plan.exchange
+        self._undone.append(Stretch(plan))
+        todo = self._undone[-1:]
+        while todo and not self.stopped:
+            stretch, *todo = todo
+            simulated = self._simulate(stretch)
+            parts.add(stretch.plan, stretch.first, simulated)
+            if simulated.saved >= 0:
+                self._saved = True
+                place = self._undone.index(stretch)
+                self._undone[: place + 1] = [stretch.since(simulated.saved)]
+            if simulated.killed is not None:
+                self.stopped = True
+            elif not simulated.over:
+                self._lose(parts)
+                todo = list(self._undone)
+        if not self.stopped:
+            self._owner = self._exchange.apply(self._owner)
+
+    def _simulate(self, stretch: Stretch) -> SimulatedEpoch:
+        while self._losses and self._losses[0].what not in self._hosts:
+            self._losses.pop(0)  # it does not belong to the job, or was lost before
+        until = (self._losses[0].at or 0.0) if self._losses else math.inf
+        machine, plan = self._machine, stretch.plan
+        before = (plan.epoch - 1) * (stretch.first + plan.iterations) + stretch.first
+        total = self._epochs * (stretch.first + plan.iterations)
+        report = reporter(self._progress, before, total)
+        whole = Thinning(self.scenario)
+        of = plan, machine.loaders(plan), whole, self._nbytes, report
+        return machine.epoch(*of, until, stretch.first)
+
+    # ------------------------------------------------------------------------ when a host is lost
+
+    def _lose(self, parts: EpochParts) -> None:
+        """Lose the next host, and let those go on that the policy says."""
+        loss, recovery, old = self._losses.pop(0), self._recovery, self.scenario
+        at, place = loss.at or 0.0, self._hosts.index(loss.what)
+        gone: Flags = old.cluster.host_of(old.world_size) == place
+        told = Loss(loss.what, parts.epoch, at, recovery.policy)
+        if recovery.policy == "stop":
+            self.stopped = True
+            parts.lose(told, gone, at)
+            return
+        wait = 0.0
+        if recovery.policy == "elastic":
+            del self._hosts[place]
+            read = self._shrink(parts, gone)
+        elif self._spares:
+            self._hosts[place] = self._spares.pop(0)
+            read = self._replaced(gone)
+        else:
+            read, wait = self._replaced(gone), loss.lasts or 0.0
+        restore = restore_seconds(self.scenario) if self._saved else 0.0
+        spent = recovery.detect + recovery.restart + restore + read.seconds
+        told = replace(
+            told,
+            ranks=self.scenario.world_size,
+            detect_s=recovery.detect,
+            restart_s=recovery.restart,
+            restore_s=restore,
+            reread_s=read.seconds,
+            reread_nbytes=read.nbytes,
+            waited_s=max(wait - spent, 0.0),
+        )
+        resumed = at + spent + told.waited_s
+        parts.lose(told, gone & (recovery.policy == "elastic"), resumed)
+        self._machine = Machine(self.scenario, None, self._struck, resumed)
+
+    def _replaced(self, gone: Flags) -> Staged:
+        """Let the ranks that are ``gone``, (M,), go on on the hosts that there are now; returns
+        what is read again there."""
+        self._undone = [replace(of, plan=remaining.cold(of.plan, gone)) for of in self._undone]
+        cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
+        self.scenario = self.scenario.model_copy(update={"cluster": cluster})
+        shards = np.bincount(self._owner, self._nbytes, len(gone)).astype(float)
+        return Machine(self.scenario).read_again(shards, gone & self._recovery.reread)
+
+    def _shrink(self, parts: EpochParts, gone: Flags) -> Staged:
+        """Go on without the ranks that are ``gone``, (M,), on the hosts that there are now; returns
+        what the others read in their place."""
+        workload = self.scenario.workload
+        own = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
+        of_epoch = self._exchange, self._owner, parts.reached  # files that were sent are there
+        owner, missing = remaining.owners(*of_epoch, gone & own)
+        dealt = self._recovery.reread or not own
+        read = self._nbytes * missing
+        if not dealt:
+            self._nbytes, owner, read = self._nbytes[~missing], owner[~missing], 0.0 * read
+        self._owner = remaining.dealt_out(owner, gone)
+        size = workload.local_batch_size
+        self._undone = [
+            replace(of, plan=remaining.with_fewer(of.plan, ~gone, size, dealt=dealt))
+            for of in self._undone
+        ]
+        left = int((~gone).sum())
+        self._exchange = empty_plan(left)
+        cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
+        dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
+        update = {
+            "cluster": cluster,
+            "world_size": left,
+            "workload": workload.model_copy(update={"dataset": dataset}),
+        }
+        self.scenario = self.scenario.model_copy(update=update)
+        began = Began(parts.epoch + 1, self._owner)
+        self._plans = plan_epochs(self.scenario, self._nbytes, began)
+        evenly = np.full(left, float(read.sum()) / left)
+        everyone = np.full(left, own and dealt)
+        return Machine(self.scenario).read_again(evenly, everyone)

@@ -1,0 +1,1 @@
+"""What to do: strategies, file system and cost of a training, as simulated."""

@@ -1,0 +1,16 @@
+"""What has a price, and how long a training is of which nothing else is known."""
+
+from __future__ import annotations
+
+HOST_HOUR = "host-hour"
+PRICES = {
+    HOST_HOUR: "of a host for an hour",
+    "ssd-tb": "of 10^12 bytes of a host's SSD that samples are kept on",
+    "pfs-gbs": "of 10^9 bytes/s of a file system that samples are read from",
+    "pfs-files": "of a file that it opens in a second",
+}
+"""What has a price, and what for. The currency is the user's; what is no host-hour is paid once for
+the training."""
+EPOCHS = 90
+"""Epochs of a training of which nothing else is known: of ResNet-50 on ImageNet-1K in P. Goyal et
+al., "Accurate, Large Minibatch SGD", 2017."""

@@ -1,0 +1,461 @@
+"""Checkpoints, worked out by hand: how large, how long, what waits for them, what they slow down,
+and what a watchdog makes of them.
+
+8 hosts with one GPU on one switch of 10 GB/s, whose file system moves 4 GB/s, without randomness;
+a state of 8 GB. Laws and sources: docs/checkpoints.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.errors import InputError
+from simshuffle.lowering.checkpoints import CheckpointTransfers
+from simshuffle.network import Fluid
+from simshuffle.plan.checkpoint_bounds import (
+    drain_seconds,
+    held_nbytes,
+    restore_seconds,
+    save_resources,
+    save_seconds,
+    stall_seconds,
+    state_nbytes,
+    watchdog_waits,
+    written,
+)
+from simshuffle.plan.checkpoint_findings import checkpoint_facts, checkpoint_warnings
+from simshuffle.plan.resources import Resources
+from simshuffle.results import report
+from simshuffle.results.timeline import Timeline
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.simulate import simulate
+from simshuffle.sim.simulation import Simulation
+from tests.explicit import finish_times
+from tests.small import small
+
+OPEN = 1e-3
+"""s of opening a file: the latency of the file system, which does 40 k/s."""
+MACHINE: dict[str, Any] = {
+    "cluster__host__pcie_bandwidth": "16 GB/s",
+    "cluster__host__cores": 8,
+    "cluster__ssd__read_bandwidth": "4 GB/s",
+    "cluster__ssd__write_bandwidth": "2 GB/s",
+    "cluster__memory__bandwidth": "100 GB/s",
+    "cluster__parallel_file_system__read_bandwidth": "4 GB/s",
+    "cluster__parallel_file_system__open_rate": "40 k/s",
+    "cluster__parallel_file_system__latency": "1 ms",
+    "cluster__parallel_file_system__link_latency": "0 s",
+    "workload__local_batch_size": 1,
+    "workload__dataset__decode": "0 s",
+}
+
+
+def saving(checkpoint: dict[str, Any], **values: Any) -> Scenario:
+    """A scenario with that checkpoint after every 50 of 100 iterations, which no core holds up."""
+    of = {"every": 50, "state": "8 GB", "serialise": "1 TB/s", **checkpoint}
+    if "period" in of:
+        of.pop("every")
+    return small(**{**MACHINE, "workload__checkpoint": of, **values})
+
+
+def stalls(timeline: Timeline) -> list[float]:
+    """The longest that a rank waits for each save (s)."""
+    rows = timeline.phases[timeline.phases["phase"] == "checkpoint"]
+    lasting = (rows["end_s"] - rows["start_s"]).groupby([rows["epoch"], rows["iteration"]])
+    return lasting.max().tolist()
+
+
+def carried(timeline: Timeline, tier: str) -> float:
+    """Bytes over all links of a kind."""
+    return float(timeline.links.loc[timeline.links["tier"] == tier, "nbytes"].sum())
+
+
+# ---------------------------------------------------------------------------------------- the size
+
+
+@pytest.mark.parametrize(
+    ("gradient", "parallelism", "each"),
+    [
+        ("4 GB", {"kind": "data"}, 8),
+        ("4 GB", {"kind": "data", "optimiser": "sgd"}, 4),
+        ("4 GB", {"kind": "data", "optimiser": "adam"}, 12),
+        ("2 GB", {"kind": "data", "optimiser": "adam", "precision": "mixed"}, 14),
+    ],
+)
+def test_a_parameter_takes_its_weight_the_optimiser_and_a_copy(
+    gradient: str, parallelism: dict[str, Any], each: int
+) -> None:
+    """1 G parameters: weights of 4 or 2 B, 4 B for each value of the optimiser, and an FP32 copy
+    where weights have 2 B (arXiv 1910.02054, 3.1, without gradients)."""
+    model = {
+        "name": "billion",
+        "gradient_size": gradient,
+        "num_parameters": 10**9,
+        "accelerators": {"V100": {"forward": "1 ms"}},
+    }
+    scenario = small(
+        workload__model=model,
+        workload__parallelism=parallelism,
+        workload__checkpoint={"every": 1},
+        **{"cluster__host__accelerator": "V100"},
+    )
+    assert state_nbytes(scenario.workload) == pytest.approx(each * 1e9, rel=1e-12)
+    given = scenario.with_values({"workload.checkpoint.bytes_per_parameter": 3})
+    assert state_nbytes(given.workload) == pytest.approx(3e9, rel=1e-12)
+
+
+@pytest.mark.parametrize(("stage", "held"), [(1, 4e9 + 4e9 / 8), (2, 4e9 + 4e9 / 8), (3, 1e9)])
+def test_zero_holds_a_part_of_the_state(stage: int, held: float) -> None:
+    """4 GB of weights and 4 GB of momentum on 8 ranks: the optimiser's values in 8 parts, at stage
+    3 the weights too."""
+    scenario = saving(
+        {"layout": "sharded"},
+        workload__parallelism={"kind": "sharded_data", "stage": stage},
+        workload__model="resnet50",
+    )
+    workload = scenario.workload
+    model = workload.model.model_copy(update={"gradient_size": 4e9})
+    scenario = scenario.model_copy(
+        update={"workload": workload.model_copy(update={"model": model})}
+    )
+    assert held_nbytes(scenario) == pytest.approx(held, rel=1e-12)
+    assert written(scenario).total == pytest.approx(8 * held, rel=1e-12)
+
+
+# -------------------------------------------------------------------------------------- the layouts
+
+TO_PFS = [
+    # one rank writes 8 GB: the servers' 4 GB/s, or its client's 1 GB/s, or its cable's 10 GB/s
+    ("whole", {}, 2.0, 8e9),
+    ("whole", {"client_bandwidth": "1 GB/s"}, 8.0, 8e9),
+    ("whole", {"read_bandwidth": "1 TB/s"}, 0.8, 8e9),
+    ("whole", {"read_bandwidth": "1 TB/s", "write_bandwidth": "2 GB/s"}, 4.0, 8e9),
+    # eight write 8 GB each; or 1 GB each
+    ("sharded", {}, 16.0, 64e9),
+    ("sharded", {"client_bandwidth": "1 GB/s", "read_bandwidth": "1 TB/s"}, 8.0, 64e9),
+    ("deduplicated", {}, 2.0, 8e9),
+    ("deduplicated", {"client_bandwidth": "200 MB/s"}, 5.0, 8e9),
+    # of 4 GB/s other users take half
+    ("deduplicated", {"background_load": 0.5}, 4.0, 8e9),
+]
+
+
+@pytest.mark.parametrize(("layout", "pfs", "save", "total"), TO_PFS)
+def test_a_save_takes_as_long_as_its_slowest_resource(
+    layout: str, pfs: dict[str, Any], save: float, total: float
+) -> None:
+    """The file is opened, then its bytes go; all ranks wait until all is written."""
+    more = {f"cluster__parallel_file_system__{key}": value for key, value in pfs.items()}
+    scenario = saving({"layout": layout}, **more)
+    assert save_seconds(scenario) == pytest.approx(OPEN + save, rel=1e-12)
+    assert stall_seconds(scenario) == pytest.approx(OPEN + save, rel=1e-12)
+    timeline = simulate(scenario)
+    assert stalls(timeline) == pytest.approx([OPEN + save] * 2, rel=1e-9)
+    rows = timeline.phases[timeline.phases["phase"] == "checkpoint"]
+    assert rows["nbytes"].sum() == pytest.approx(2 * total, rel=1e-12)
+    tier = "pfs.write" if "write_bandwidth" in pfs else "pfs.bandwidth"
+    assert carried(timeline, tier) == pytest.approx(2 * total, rel=1e-12)
+    gradients = carried(simulate(small(**MACHINE)), "pcie_out")
+    assert carried(timeline, "pcie_out") == pytest.approx(2 * total + gradients, rel=1e-12)
+
+
+def test_a_core_serialises_and_two_share_a_slot() -> None:
+    """1 GB/s a core: 8 s. On hosts with two GPUs behind one slot of 16 GB/s two copies of 8 GB take
+    1 s; and six of them on two cores three times as long as one."""
+    assert save_seconds(saving({"serialise": "1 GB/s"})) == pytest.approx(8.0)
+    pair = {
+        "cluster__host__gpus": 2,
+        "cluster__host__pcie_slots": 1,
+        "cluster__host__hcas": 1,
+        "cluster__ssd__write_bandwidth": "1 TB/s",
+    }
+    scenario = saving({"layout": "sharded", "to": "ssd"}, **pair)
+    assert save_seconds(scenario) == pytest.approx(1.0)
+    assert stalls(simulate(scenario)) == pytest.approx([1.0] * 2, rel=1e-9)
+    six = {**pair, "cluster__host__gpus": 6, "cluster__host__cores": 2, "world_size": 6}
+    scenario = saving({"layout": "sharded", "to": "ssd", "serialise": "4 GB/s"}, **six)
+    assert save_seconds(scenario) == pytest.approx(6.0)
+    assert stalls(simulate(scenario)) == pytest.approx([6.0] * 2, rel=1e-9)
+
+
+# ------------------------------------------------------------------------- what goes on beside it
+
+
+def test_an_ssd_is_drained_in_the_background() -> None:
+    """1 GB for each host: 0.5 s at 2 GB/s, which the loop waits for. Draining 8 GB takes 2 s of the
+    servers, and the next save waits for what is left of it after 0.5 s of training."""
+    values = {"layout": "deduplicated", "to": "ssd", "drain": "pfs", "period": "500 ms"}
+    scenario = saving(values, workload__dataset__num_samples=8000)
+    assert save_seconds(scenario) == pytest.approx(0.5)
+    assert drain_seconds(scenario) == pytest.approx(2.0 + OPEN)
+    assert stall_seconds(scenario) == pytest.approx(2.0 + OPEN)
+    timeline = simulate(scenario)
+    first, *others = stalls(timeline)
+    assert first == pytest.approx(0.5, rel=1e-9)
+    # the save begins after the iteration in which the period is over, which takes 14 ms
+    assert all(2.0 + OPEN - 14e-3 < each <= 2.0 + OPEN + 1e-9 for each in others)
+    assert len(others) > 2
+    assert carried(timeline, "pfs.bandwidth") == pytest.approx(8e9 * len(others), rel=1e-9)
+
+
+def test_an_asynchronous_save_stops_the_loop_for_its_copy_alone() -> None:
+    """8 GB over PCIe take 0.5 s, 1 GB each 62.5 ms; writing takes 2 s beside the training, and the
+    next copy waits until it is done."""
+    whole = saving({"mode": "asynchronous", "period": "10 s"})
+    assert save_seconds(whole) == pytest.approx(0.5 + OPEN + 2.0)
+    assert stall_seconds(whole) == pytest.approx(0.5)
+    often = saving(
+        {"mode": "asynchronous", "layout": "deduplicated", "period": "1 s"},
+        workload__dataset__num_samples=8000,
+    )
+    assert stall_seconds(often) == pytest.approx(0.0625 + 1.0 + OPEN)
+    first, *others = stalls(simulate(often))
+    assert first == pytest.approx(0.0625, rel=1e-9)
+    assert all(1.0635 - 14e-3 < each <= 1.0635 + 1e-9 for each in others)
+    assert others
+
+
+def share(write_bandwidth: str | None) -> Any:
+    """When 4 GB that host 0 reads and 4 GB that host 1 writes have come, posted at once."""
+    values = {"cluster__parallel_file_system__read_bandwidth": "4 GB/s"}
+    if write_bandwidth:
+        values["cluster__parallel_file_system__write_bandwidth"] = write_bandwidth
+    scenario = small(**{**MACHINE, **values, "world_size": 2})
+    resources = Resources(scenario.cluster, 2, scenario.rng("placement"), writes=True)
+    of = resources.pfs_read()[0][0], resources.pfs_written()[0][1]
+    routes = [[int(link) for link in route if link >= 0] for route in of]
+    latency = np.zeros(len(resources.links.names))
+    nbytes, start = np.full(2, 4e9), np.zeros(2)
+    return finish_times(resources.links.capacity, latency, routes, nbytes, start)
+
+
+@pytest.mark.parametrize(
+    ("write_bandwidth", "read", "write"),
+    [
+        (None, 2.0, 2.0),  # 2 GB/s each
+        ("1 GB/s", 4 / 3, 4.0),  # 1 GB/s is written, so 3 are read
+        ("8 GB/s", 1.0, 0.5),  # servers that write faster have both at once
+    ],
+)
+def test_reads_and_writes_share_the_servers(
+    write_bandwidth: str | None, read: float, write: float
+) -> None:
+    assert share(write_bandwidth) == pytest.approx([read, write], rel=1e-12)
+
+
+def test_writing_takes_of_the_bandwidth_that_loaders_read_with() -> None:
+    """An epoch is bound by reading 80 GB at 4 GB/s: 20 s. 8 GB that are written beside it after
+    half of it take 2 s of the servers. If these write faster than they read, nothing is shared, and
+    they take no more than the copy of 62.5 ms."""
+    reading: dict[str, Any] = {
+        "workload__exchange": "global_shuffle:source=pfs",
+        "workload__dataset__sample_size": {"mean": "100 MB", "std": "0 B"},
+    }
+    save = {"mode": "asynchronous", "layout": "deduplicated", "every": 51}
+    faster = {"cluster__parallel_file_system__write_bandwidth": "4.1 GB/s"}
+    alone = simulate(small(**{**MACHINE, **reading}))
+    both, apart = simulate(saving(save, **reading)), simulate(saving(save, **reading, **faster))
+
+    def epoch(timeline: Timeline) -> float:
+        return float(report.epochs(timeline)["epoch_s"].iloc[0])
+
+    assert epoch(alone) == pytest.approx(20.0, rel=0.03)
+    assert epoch(alone) <= epoch(apart) <= epoch(alone) + 0.0625 + 1e-9
+    assert carried(both, "pfs.bandwidth") == pytest.approx(88e9, rel=1e-12)
+    assert carried(apart, "pfs.write") == pytest.approx(8e9, rel=1e-12)
+    assert epoch(both) - epoch(alone) == pytest.approx(2.0, abs=0.1)
+
+
+# -------------------------------------------------------------------------------------- by the laws
+
+
+LAYOUTS = ("whole", "sharded", "deduplicated")
+PLACES = [
+    *((to, drain) for to in ("memory", "ssd") for drain in ("none", "pfs", "object_store")),
+    ("pfs", "none"),
+    ("object_store", "none"),
+]
+
+
+@pytest.mark.parametrize(
+    ("layout", "mode", "place"),
+    [*itertools.product(LAYOUTS, ("synchronous", "asynchronous"), PLACES)],
+)
+def test_transfers_take_what_the_closed_forms_say(
+    layout: str, mode: str, place: tuple[str, str]
+) -> None:
+    """Each save, drain and restore alone on the machine. Ranks fill the hosts, and what they share
+    they share fairly. Of opening many files at once the law says the slower of rate and latency."""
+    to, drain = place
+    store = {"latency": "100 ms", "bandwidth": "3 GB/s", "host_bandwidth": "1 GB/s"}
+    scenario = saving(
+        {"layout": layout, "mode": mode, "to": to, "drain": drain, "serialise": "1 GB/s"},
+        cluster__object_store={**store, "request_rate": "100 k/s"},
+        cluster__host__gpus=4,
+        cluster__host__pcie_slots=2,
+        cluster__host__hcas=1,
+        cluster__parallel_file_system__client_bandwidth="3 GB/s",
+    )
+    simulation = Simulation(scenario, None)
+    resources = simulation.resources
+    transfers = CheckpointTransfers(scenario, resources)
+
+    def alone(batches: list[Any]) -> float:
+        network = resources.network(Fluid())
+        for batch in filter(None, batches):
+            batch.tasks["group"] = network.open_group(len(batch))
+            network.post(0.0, batch)
+        network.advance(np.inf)
+        return float(network.now)
+
+    waited = alone([transfers.waited_for(rank) for rank in range(8)])
+    behind = alone([transfers.behind(rank) for rank in range(8)])
+    expected = save_seconds(scenario) + drain_seconds(scenario)
+    assert waited + behind == pytest.approx(expected, rel=0.02)
+    if mode == "synchronous":
+        assert waited == pytest.approx(max(save_resources(scenario).values()), rel=0.01)
+    restored = resources.seconds_alone(transfers.restore(), Fluid())
+    assert restored == pytest.approx(restore_seconds(scenario), rel=0.02)
+
+
+def test_a_restart_reads_the_file_for_every_rank() -> None:
+    """A whole file of 8 GB leaves servers of 4 GB/s eight times: 16 s; parts of ZeRO-3 once."""
+    assert restore_seconds(saving({})) == pytest.approx(16.0 + OPEN)
+    parts = saving({"layout": "sharded"}, workload__parallelism={"kind": "sharded_data"})
+    assert restore_seconds(parts) == pytest.approx(2.0 + OPEN)
+    # each host has 1 GB, and seven more come over its cable of 10 GB/s; an SSD alone is read slower
+    assert restore_seconds(saving({"layout": "deduplicated", "to": "ssd"})) == pytest.approx(0.7)
+    # the first host reads all from its SSD at 4 GB/s
+    assert restore_seconds(saving({"to": "ssd"})) == pytest.approx(2.0)
+
+
+# ---------------------------------------------------------------------------------- when it is due
+
+
+def test_iterations_are_counted_over_epochs_and_seconds_from_the_last_save() -> None:
+    """100 iterations an epoch: saves after 70 and 140, that is after 40 of the second."""
+    timeline = simulate(saving({"every": 70}, epochs=2))
+    rows = timeline.phases[timeline.phases["phase"] == "checkpoint"]
+    assert sorted(set(zip(rows["epoch"], rows["iteration"], strict=True))) == [(1, 70), (2, 40)]
+    timeline = simulate(saving({"period": "200 ms"}))
+    rows = timeline.phases[
+        (timeline.phases["phase"] == "checkpoint") & (timeline.phases["rank"] == 0)
+    ]
+    apart = rows["start_s"].to_numpy()[1:] - rows["end_s"].to_numpy()[:-1]
+    step = (timeline.phases["end_s"].max() - (rows["end_s"] - rows["start_s"]).sum()) / 100
+    assert len(rows) > 1
+    assert ((apart >= 0.2) & (apart < 0.2 + 2 * step)).all()
+
+
+def test_an_epoch_adds_up_and_says_who_waits_for_a_checkpoint() -> None:
+    """Where the first rank alone copies its state, for 0.5 s, the others wait for that at the
+    allreduce: 0.5 s x 7/8 in the mean, which belongs to the checkpoint."""
+    timeline = simulate(saving({"mode": "asynchronous", "every": 60}))
+    table = report.breakdown(timeline)
+    assert table["seconds"].sum() == pytest.approx(
+        float(report.epochs(timeline)["epoch_s"].iloc[0]), rel=1e-9
+    )
+    by = table.set_index(["label", "cause"])["seconds"]
+    assert by["CHECKPOINT", ""] == pytest.approx(0.5 / 8, rel=1e-9)
+    assert by["GE+WU", "CHECKPOINT"] == pytest.approx(0.5 * 7 / 8, rel=0.01)
+    assert not len(report.breakdown(simulate(small())).query("label == 'CHECKPOINT'"))
+
+
+# ------------------------------------------------------------------------------------- the watchdog
+
+SLOW = {"cluster__parallel_file_system__client_bandwidth": "230 MB/s"}
+
+
+def test_a_watchdog_ends_a_job_that_waits_too_long_for_one_host() -> None:
+    """302 GiB by one host at 230 MB/s take 1,410 s, and the others wait for 600 s."""
+    scenario = saving({"state": "302 GiB"}, **SLOW, epochs=2)
+    assert save_seconds(scenario) == pytest.approx(302 * 2**30 / 230e6, rel=1e-5)
+    assert watchdog_waits(scenario) > 600
+    assert checkpoint_facts(scenario)["killed"]
+    assert any("ends the job" in found.rule for found in checkpoint_warnings(scenario))
+    timeline = simulate(scenario)
+    killed = timeline.said["killed"][0]
+    assert killed is not None
+    assert (killed["epoch"], killed["iteration"], killed["rank"]) == (1, 50, 0)
+    rows = timeline.phases[timeline.phases["phase"] == "checkpoint"]
+    # those that write nothing had waited that long; all rows end there
+    assert (rows["end_s"] - rows["start_s"]).max() == pytest.approx(600.0, rel=1e-9)
+    assert timeline.phases.groupby("rank")["end_s"].max().tolist() == [killed["at_s"]] * 8
+    assert rows["nbytes"].sum() == 0  # no file is whole
+    assert timeline.sources["epoch"].tolist() == [1]
+    assert timeline.sources["samples"].tolist() == [50 * 8]
+    assert report.breakdown(timeline)["seconds"].sum() == pytest.approx(killed["at_s"], rel=1e-9)
+
+
+def test_two_hosts_that_write_302_gib_take_eleven_minutes() -> None:
+    """VeOmni, issue 1164: 302 GiB at 230 MB/s a host take 11 min; the law says 705 s for two hosts.
+    Where both write as much nobody waits, but a watchdog of 600 s is near."""
+    scenario = saving({"state": "302 GiB", "layout": "deduplicated"}, **SLOW, world_size=2)
+    assert save_seconds(scenario) / 60 == pytest.approx(11.0, rel=0.08)
+    assert watchdog_waits(scenario) == 0
+    assert not checkpoint_facts(scenario)["killed"]
+    assert any("is near" in found.rule for found in checkpoint_warnings(scenario))
+    assert "killed" not in simulate(scenario).said
+
+
+def test_a_save_within_the_patience_of_the_watchdog_kills_nothing() -> None:
+    assert "killed" not in simulate(saving({"watchdog": "2.1 s"})).said
+    assert "killed" in simulate(saving({"watchdog": "1.9 s"})).said
+
+
+# -------------------------------------------------------------------------------- beside the others
+
+
+def test_links_are_those_of_a_run_that_saves_nothing() -> None:
+    """A link for writes is the last one, and there only where writes have a speed of their own."""
+    of = {key: value for key, value in MACHINE.items() if key.startswith("cluster")}
+    scenario = small(**of)
+
+    def links(writes: bool, **values: Any) -> list[str]:
+        cluster = small(**of, **values).cluster
+        return Resources(cluster, 8, scenario.rng("placement"), writes=writes).links.names
+
+    other = {"cluster__parallel_file_system__write_bandwidth": "1 GB/s"}
+    plain = links(False)
+    assert links(True) == links(False, **other) == plain
+    assert links(True, **other) == [*plain, "pfs.write"]
+    assert "checkpoint" not in scenario.to_dict()["workload"]
+    assert "write_bandwidth" not in scenario.to_dict()["cluster"]["parallel_file_system"]
+
+
+def test_all_iterations_are_simulated_where_some_save() -> None:
+    whole = small(workload__dataset__num_samples=80_000, time_tolerance=0.05)
+    assert int(simulate(whole).sources["iterations_simulated"].iloc[0]) < 1000
+    saves = whole.with_values({"workload.checkpoint": {"every": 300, "state": "1 GB"}})
+    row = simulate(saves).sources.iloc[0]
+    assert row["iterations_simulated"] == row["iterations"]
+    assert "checkpoint" in row["whole_because"]
+
+
+@pytest.mark.parametrize("kind", ["packet", "analytic"])
+def test_saves_travel_through_any_network(kind: str) -> None:
+    """1 GB over a cable of 10 GB/s and servers of 4 GB/s, whatever shares the cables."""
+    scenario = saving({"state": "1 GB", "every": 90}, network={"kind": kind})
+    assert stalls(simulate(scenario)) == pytest.approx([0.25 + OPEN], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "path"),
+    [
+        ({}, "workload.checkpoint.every"),
+        ({"every": 5, "period": "10 s"}, "workload.checkpoint.every"),
+        ({"every": 5, "drain": "pfs"}, "workload.checkpoint.drain"),
+        ({"every": 5, "state": "1 GB", "bytes_per_parameter": 8}, "workload.checkpoint.state"),
+        ({"every": 5, "to": "object_store"}, "workload.checkpoint"),
+        ({"every": 5, "layout": "half"}, "workload.checkpoint.layout"),
+        ({"every": 0}, "workload.checkpoint.every"),
+    ],
+)
+def test_what_cannot_be_is_refused(checkpoint: dict[str, Any], path: str) -> None:
+    with pytest.raises(InputError) as caught:
+        small(workload__checkpoint=checkpoint)
+    assert [problem.path for problem in caught.value.problems] == [path]

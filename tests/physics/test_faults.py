@@ -1,0 +1,343 @@
+"""Slow and failed things at times in a run, worked out by hand. Laws: docs/faults.md.
+
+8 hosts with one GPU on one switch of 10 GB/s, 10 iterations, without randomness; or on a tree of 4
+leaf switches with 4 hosts and 2 spine switches, cables of 12.5 GB/s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from simshuffle.plan.wiring import wiring
+from simshuffle.results import report
+from simshuffle.results.timeline import HIDDEN, Timeline
+from simshuffle.routing.detour import Detours
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.simulate import simulate, simulate_epochs
+from tests.small import seconds, small
+
+FORWARD, BACKWARD = 9.083e-3, 18.17e-3  # s of a batch of 10
+GRADIENT = 102_228_128  # bytes
+
+
+def fault(what: str, rate: float, at: float = 0.0, lasts: float | None = None, **more: Any) -> Any:
+    span = {} if lasts is None else {"for": f"{lasts!r} s"}
+    return {"what": what, "rate": rate, "at": f"{at!r} s", **span, **more}
+
+
+def slowed(*faults: Any, **values: Any) -> Timeline:
+    return simulate(small(**({"faults": list(faults)} if faults else {}), **values))
+
+
+def epoch_s(*faults: Any, **values: Any) -> float:
+    return float(report.epochs(slowed(*faults, **values))["epoch_s"].iloc[-1])
+
+
+def rows_of(scenario: Scenario) -> list[dict[str, Any]]:
+    """What of its faults began."""
+    rows: list[dict[str, Any]] = []
+    list(simulate_epochs(scenario, struck=rows))
+    return rows
+
+
+def when_summed(iteration: int, **values: Any) -> tuple[float, float]:
+    """When the allreduce of an iteration begins, and how long it takes (s), without faults."""
+    rows = slowed(**values).phases
+    row = rows[(rows["phase"] == "allreduce") & (rows["iteration"] == iteration)].iloc[0]
+    return float(row["start_s"]), float(row["end_s"] - row["start_s"])
+
+
+# --------------------------------------------------------------------------------- cables, devices
+
+
+def test_a_slow_cable_delays_what_crosses_it_by_what_it_has_not_carried() -> None:
+    """For 4 ms within an allreduce a cable carries a quarter: three quarters of 4 ms are made up
+    for."""
+    begin, _ = when_summed(1, world_size=2)
+    whole = epoch_s(world_size=2)
+    for what in ("h0001>switch", "switch>h0001"):
+        found = epoch_s(fault(what, 0.25, begin + 2e-3, 4e-3), world_size=2)
+        assert found == pytest.approx(whole + 3e-3, rel=1e-9)
+
+
+def test_of_several_faults_of_one_thing_the_worst_counts() -> None:
+    begin, _ = when_summed(1, world_size=2)
+    both = fault("h0001>switch", 0.25, begin + 2e-3, 4e-3), fault("switch", 0.5, begin + 1e-3, 8e-3)
+    # 1 ms at a half, 4 ms at a quarter, 3 ms at a half: of 8 ms 3 are carried
+    found = epoch_s(*both, world_size=2)
+    assert found == pytest.approx(epoch_s(world_size=2) + 5e-3, rel=1e-9)
+
+
+def test_what_two_flows_share_is_what_is_left() -> None:
+    """Rings over a switch at a half: every cable of the ring has 5 GB/s all along."""
+    _, alone = when_summed(1)
+    found = seconds(slowed(fault("switch", 0.5)), "allreduce")[0]
+    sent = 2 * 7 / 8 * GRADIENT
+    assert found == pytest.approx(10 * (alone + sent / 10e9), rel=1e-9)
+
+
+def test_an_ssd_at_a_half_reads_half_as_fast() -> None:
+    """Each rank reads 10 MB at 20 MB/s, for which all wait; at a half 0.5 s longer."""
+    values: dict[str, Any] = {
+        "cluster__ssd__read_bandwidth": "20 MB/s",
+        "workload__dataset__decode": "0 s",
+    }
+    whole = epoch_s(**values)
+    assert epoch_s(fault("h0002.ssd", 0.5), **values) == pytest.approx(whole + 0.5, rel=1e-9)
+
+
+def test_a_file_system_that_opens_four_fifths_of_the_files() -> None:
+    """800 files at 1,000 a second take 0.8 s, and at 800 a second 1 s."""
+    values: dict[str, Any] = {
+        "workload__exchange": "global_shuffle:source=pfs",
+        "cluster__parallel_file_system__open_rate": "1 k/s",
+    }
+    whole = epoch_s(**values)
+    assert epoch_s(fault("pfs.open", 0.8), **values) == pytest.approx(whole + 0.2, rel=1e-9)
+    # and the last batch of 1 MB at 4 GB/s of 5 as well
+    assert epoch_s(fault("pfs", 0.8), **values) > whole + 0.2
+
+
+def test_the_links_table_has_healthy_capacities_and_the_load_as_a_share_of_what_was_left() -> None:
+    table = slowed(fault("h0001>switch", 0.25)).links.set_index("link")
+    whole = slowed().links.set_index("link")
+    assert (table["capacity"] == whole["capacity"]).all()
+    np.testing.assert_allclose(table["nbytes"], whole["nbytes"], rtol=1e-12)
+    assert table.loc["h0001>switch", "peak_utilisation"] == 1.0
+    carried = table.loc["h0001>switch", "nbytes"] / 10e9 / epoch_s(fault("h0001>switch", 0.25))
+    assert table.loc["h0001>switch", "mean_utilisation"] == pytest.approx(carried, rel=1e-9)
+
+
+# --------------------------------------------------------------------------------------------- GPUs
+
+
+def test_a_gpu_at_half_speed_makes_each_iteration_of_all_longer_by_its_passes() -> None:
+    whole = epoch_s()
+    for what in ("h0003.gpu0", "h0003.gpus"):
+        found = epoch_s(fault(what, 0.5))
+        assert found == pytest.approx(whole + 10 * (FORWARD + BACKWARD), rel=1e-9)
+    waits = seconds(slowed(fault("h0003.gpus", 0.5)), "wait_allreduce")
+    assert waits.get(3, 0.0) == pytest.approx(0.0, abs=1e-9)
+    assert waits[0] == pytest.approx(10 * (FORWARD + BACKWARD), rel=1e-9)
+
+
+def test_a_slow_gpu_counts_for_the_iterations_that_begin_while_it_is() -> None:
+    begins = slowed().phases.query("phase == 'forward' and rank == 3")["start_s"].to_numpy()
+    span = float(begins[2]) + 1e-3, float(begins[4]) + 1e-3
+    found = epoch_s(fault("h0003.gpus", 0.25, span[0], span[1] - span[0] + 5e-3))
+    # iteration 4 begins in it, and lasts so long that none of the others does
+    assert found == pytest.approx(epoch_s() + 3 * (FORWARD + BACKWARD), rel=1e-9)
+
+
+def test_a_slow_gpu_slows_the_passes_beside_which_gradients_are_summed() -> None:
+    overlap = {"kind": "ddp", "slowdown": 0, "hooks": "0 s"}
+    timeline = slowed(fault("h0003.gpus", 0.5), workload__allreduce__overlap=overlap)
+    assert seconds(timeline, "forward")[3] == pytest.approx(2 * 10 * FORWARD, rel=1e-9)
+    assert seconds(timeline, "forward")[0] == pytest.approx(10 * FORWARD, rel=1e-9)
+
+
+@pytest.mark.parametrize("parallelism", ["filter:ways=4", "sharded_data:stage=3"])
+def test_what_ranks_compute_together_is_as_slow_as_the_slowest(parallelism: str) -> None:
+    values: dict[str, Any] = {
+        "workload__parallelism": parallelism,
+        "workload__allreduce__overlap": "none",
+    }
+    whole, found = slowed(**values), slowed(fault("h0003.gpus", 0.5), **values)
+    for rank in range(8):
+        times = 2 if rank < 4 or "sharded" in parallelism else 1
+        expected = times * seconds(whole, "forward")[rank]
+        assert seconds(found, "forward")[rank] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_pass_that_measures_importance_is_slower_too() -> None:
+    values: dict[str, Any] = {"workload__exchange": "importance_exchange:exchange_fraction=0.1"}
+    whole, found = slowed(**values), slowed(fault("h0003.gpus", 0.5), **values)
+    more = seconds(found, "importance")[3] - seconds(whole, "importance")[3]
+    assert more == pytest.approx(10 * small(**values).step_times.inference_of(np.array(10)))
+
+
+def test_a_slow_host_is_slow_in_all_that_it_has() -> None:
+    row = rows_of(small(faults=[fault("h0003", 0.5)]))[0]
+    # both directions of its cable and of its PCIe slot; NVLink, memory, SSD, cores
+    assert (row["links"], row["gpus"]) == (8, 1)
+    assert epoch_s(fault("h0003", 0.5)) > epoch_s(fault("h0003.gpus", 0.5))
+
+
+# ---------------------------------------------------------------------------------- failed cables
+
+
+def across(**values: Any) -> dict[str, Any]:
+    """Two ranks below two leaf switches of the tree."""
+    return {
+        "cluster__topology": TREE_TOPOLOGY,
+        "world_size": 2,
+        "cluster__placement": ["h0000", "h0004"],
+        **values,
+    }
+
+
+TREE_TOPOLOGY: dict[str, Any] = {
+    "kind": "fat_tree",
+    "levels": 2,
+    "arity": 4,
+    "taper": 2,
+    "link_bandwidth": "10 GB/s",
+    "cable_latency": "0 s",
+    "switch_latency": "0 s",
+}
+
+
+def used(prefix: str, **values: Any) -> str:
+    """The cable from a leaf switch to a spine switch that a run uses most."""
+    links = slowed(**values).links
+    up = links[links["link"].astype(str).str.startswith(prefix)]
+    up = up[~up["link"].astype(str).str.contains(">h")]
+    return str(up.sort_values("nbytes").iloc[-1]["link"])
+
+
+@pytest.mark.parametrize("lasts", [None, 0.2])
+def test_new_routes_lead_round_a_failed_cable_once_they_are_known(lasts: float | None) -> None:
+    """The other spine switch carries as much: an allreduce waits for the 3 ms until routes are
+    known, and no longer."""
+    values = across()
+    begin, _ = when_summed(1, **values)
+    cable = used("leaf.0>", **values)
+    found = fault(cable, 0, begin + 2e-3, lasts, reroute_after="3 ms")
+    assert epoch_s(found, **values) == pytest.approx(epoch_s(**values) + 3e-3, rel=1e-6)
+    whole = slowed(**values).links.set_index("link")["nbytes"]
+    table = slowed(found, **values).links.set_index("link")["nbytes"]
+    if lasts is None:  # all go round it, the one under way is counted where it ended
+        assert table.get(cable, 0.0) == 0.0
+    other = [name for name in table.index if name.startswith("leaf.0>spine")]
+    assert table[other].sum() == pytest.approx(whole[cable], rel=1e-12)
+    assert rows_of(small(faults=[found], **values))[0]["rerouted"] == 2
+
+
+def test_transfers_wait_for_a_failed_cable_that_returns() -> None:
+    values = across()
+    begin, _ = when_summed(1, **values)
+    cable = used("leaf.0>", **values)
+    for found in (
+        fault(cable, 0, begin + 2e-3, 5e-3, on_failure="stall"),
+        fault(cable, 0, begin + 2e-3, 5e-3, reroute_after="1 s"),
+        fault("leaf.0>h0000", 0, begin + 2e-3, 5e-3, reroute_after="1 ms"),  # there is no other way
+    ):
+        assert epoch_s(found, **values) == pytest.approx(epoch_s(**values) + 5e-3, rel=1e-6)
+
+
+def test_what_goes_round_a_failed_cable_shares_what_is_there() -> None:
+    """The ring of 4 ranks below two leaf switches sends two flows up each, over a spine switch
+    each, that take X s after latencies of d s. One stands still from 2 to 3 ms, then they share:
+    the other has X + d - 3 ms left, which takes twice that, and then this one 1 ms more: 2 X + 2 d
+    - 2 ms in all, where X + d would do."""
+    values = across(
+        world_size=4,
+        cluster__placement=["h0000", "h0004", "h0001", "h0005"],
+        workload__allreduce__order="as_given",
+    )
+    begin, alone = when_summed(20, **values)  # the last
+    cable = used("leaf.0>", **values)
+    found = fault(cable, 0, begin + 2e-3, reroute_after="1 ms")
+    moved = 2 * 3 / 4 * GRADIENT / 10e9
+    assert moved == pytest.approx(alone, rel=1e-2)
+    expected = epoch_s(**values) + alone - 2e-3
+    assert epoch_s(found, **values) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_detour_is_a_shortest_way_of_those_that_are_left() -> None:
+    fabric = wiring(small(**across()).cluster).fabric
+    rng = np.random.default_rng(1)
+    names = fabric.cabling.names
+    for _ in range(20):
+        cut = rng.choice(len(fabric.links) // 2, int(rng.integers(1, 8)), replace=False)
+        detours = Detours(fabric, np.concatenate([2 * cut, 2 * cut + 1]))
+        left = nx.MultiGraph()
+        left.add_nodes_from(range(len(names)))
+        kept = np.delete(fabric.cabling.ends, cut, axis=0)
+        left.add_edges_from(kept.tolist())
+        left.remove_nodes_from(fabric.cabling.names.index(name) for name in ("pfs", "pfs.switch"))
+        for src, dst in rng.integers(0, 16, (20, 2)).tolist():
+            a, b = (int(fabric.links.leaves[fabric.inject[port]]) for port in (src, dst))
+            route = detours.route(src, dst)
+            if src == dst:
+                continue
+            assert (route is not None) == nx.has_path(left, a, b)
+            if route is not None:
+                assert not set(np.array(route) // 2) & set(cut.tolist())
+                assert len(route) == nx.shortest_path_length(left, a, b)
+                ends = [(int(fabric.links.leaves[k]), int(fabric.links.enters[k])) for k in route]
+                assert [ends[0][0], *[end for _, end in ends]] == [
+                    a,
+                    *[begin for begin, _ in ends[1:]],
+                    b,
+                ]
+
+
+# -------------------------------------------------------------------------------- all of it at once
+
+
+def everything(rate: float) -> list[Any]:
+    return [
+        {"what": "cables", "every": "20 ms", "rate": rate, "for": "10 ms", "reroute_after": "1 ms"},
+        {"what": "hosts", "every": "50 ms", "rate": 0.5, "for": "20 ms"},
+        {"what": "gpus", "every": "50 ms", "rate": 0.5, "for": "20 ms"},
+        {"what": "ssds", "every": "50 ms", "rate": rate, "for": "5 ms"},
+    ]
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.0])
+@pytest.mark.parametrize(
+    "exchange", ["partial_local_shuffle:exchange_fraction=0.5", "global_shuffle:source=pfs"]
+)
+def test_drawn_faults_leave_no_gap_and_lose_no_byte(rate: float, exchange: str) -> None:
+    values = across(
+        world_size=8, cluster__placement="scattered", epochs=2, workload__exchange=exchange
+    )
+    whole, found = simulate(small(**values)), simulate(small(faults=everything(rate), **values))
+    phases = found.phases[~found.phases["phase"].isin(HIDDEN)]
+    for _, rows in phases.groupby("rank"):
+        ordered = rows.sort_values(["start_s", "end_s"])
+        np.testing.assert_array_equal(
+            ordered["start_s"].to_numpy()[1:], ordered["end_s"].to_numpy()[:-1]
+        )
+    own = found.links["link"].astype(str).str.match(r"h\d+[.>]")
+    of_hosts = found.links[own].groupby("link", observed=True)["nbytes"].sum()
+    before = whole.links.groupby("link", observed=True)["nbytes"].sum()
+    np.testing.assert_allclose(of_hosts, before[of_hosts.index], rtol=1e-9)
+    assert (found.links["mean_utilisation"] <= 1 + 1e-9).all()
+    again = simulate(small(faults=everything(rate), **values))
+    assert again.phases.equals(found.phases)
+
+
+def test_faults_that_change_nothing_change_nothing() -> None:
+    whole = slowed()
+    for found in (
+        slowed(fault("h0003", 1.0)),
+        slowed(fault("h0003", 0.5, at=1000.0)),
+        slowed(fault("h0012", 0.5)),  # a host without ranks
+    ):
+        assert found.phases.equals(whole.phases)
+        assert found.links.equals(whole.links)
+
+
+def test_a_recorder_changes_nothing() -> None:
+    scenario = small(faults=everything(0.25))
+    recorded = next(iter(simulate_epochs(scenario, recorder=Recorder(0.5))))
+    assert recorded.phases.equals(simulate(scenario).phases)
+
+
+def test_the_mean_of_drawn_faults_is_as_asked() -> None:
+    faults = [{"what": "ssds", "every": "1 ms", "rate": 0.9, "for": "2 ms"}]
+    rows = rows_of(small(faults=faults, epochs=4))
+    at = np.array([row["at_s"] for row in rows])
+    lasts = np.array([row["until_s"] for row in rows]) - at
+    error = 4 / len(rows) ** 0.5
+    assert len(rows) > 1000
+    assert np.diff(at).mean() == pytest.approx(1e-3, rel=error)
+    assert lasts.mean() == pytest.approx(2e-3, rel=error)
+    assert {row["what"] for row in rows} == {f"h000{k}.ssd" for k in range(8)}

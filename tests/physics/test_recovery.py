@@ -1,0 +1,187 @@
+"""A host that is lost in the middle of an epoch: what is done again, read again, and missing.
+
+Ranks are alike and nothing is random, so that every second can be worked out by hand:
+
+    length with a loss = length without + what was done since the last checkpoint
+                         + detection + restart + reading the checkpoint + reading the samples again
+                         + the first batch, for which loaders begin anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simshuffle.errors import InputError
+from simshuffle.plan.checkpoint_bounds import restore_seconds
+from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.results import report
+from simshuffle.results.timeline import EXCLUSIVE
+from simshuffle.sim.simulate import simulate
+from tests.small import seconds, small
+
+SAVING = {"every": 2, "layout": "deduplicated", "state": "80 MB"}
+AWAY = {"detect": "1 s", "restart": "2 s"}
+LOCAL = "local_shuffle"
+PARTIAL = "partial_local_shuffle:exchange_fraction=0.3"
+RANKS, SAMPLES, BATCH, ITERATIONS = 8, 800, 10, 10  # of `small`
+
+
+def run(at: float | None = None, what: str = "h0000", recovery=AWAY, **values):
+    """The timeline of 3 epochs, in which a host is lost at ``at`` (s)."""
+    values = {"epochs": 3, "workload__checkpoint": SAVING, **values}
+    if at is not None:
+        fault = {"what": what, "at": f"{at} s", "rate": 0}
+        values |= {"faults": [fault], "recovery": {"spares": 1, **recovery}}
+    scenario = small(**values)
+    return scenario, simulate(scenario)
+
+
+def lengths(timeline) -> list[float]:
+    return report.epochs(timeline)["epoch_s"].tolist()
+
+
+def middle(timeline, epoch: int = 2, iteration: int = 6) -> tuple[float, float]:
+    """A moment in the middle of an iteration's forward pass, and the end of the last save before,
+    which is after the iteration with the even number below (s)."""
+    rows = timeline.phases[timeline.phases["epoch"] == epoch]
+    of = rows[(rows["iteration"] == iteration) & (rows["phase"] == "forward")]
+    last = (iteration - 1) // 2 * 2
+    saved = rows[(rows["iteration"] == last) & (rows["phase"] == "checkpoint")]
+    return float((of["start_s"].min() + of["end_s"].max()) / 2), float(saved["end_s"].max())
+
+
+def test_a_spare_host_goes_on_from_the_last_checkpoint():
+    _, healthy = run()
+    at, saved = middle(healthy)
+    scenario, timeline = run(at)
+    loss = timeline.said["losses"][0]
+    assert loss["redone_s"] == pytest.approx(at - saved, rel=1e-9)
+    assert loss["redone_samples"] == RANKS * BATCH  # iteration 5; 6 was not done
+    assert loss["restore_s"] == pytest.approx(restore_seconds(scenario), rel=1e-9)
+    # the shard of a rank, 100 samples of 100 kB, over the SSD's 1 GB/s
+    assert loss["reread_nbytes"] == pytest.approx(SAMPLES / RANKS * 100e3)
+    assert loss["reread_s"] == pytest.approx(0.01, rel=1e-3)
+    refill = float(np.mean(list(seconds(healthy, "io", 2).values())))
+    refill += float(np.mean(list(seconds(healthy, "decode", 2).values())))
+    away = 1.0 + 2.0 + loss["restore_s"] + loss["reread_s"]
+    expected = lengths(healthy)[1] + at - saved + away + refill
+    assert lengths(timeline)[1] == pytest.approx(expected, rel=1e-6)
+    assert lengths(timeline)[0] == pytest.approx(lengths(healthy)[0], rel=1e-12)
+    assert lengths(timeline)[2] == pytest.approx(lengths(healthy)[2], rel=1e-9)
+    assert timeline.said["completeness"][1] == {"epoch": 2, "seen": 1.0, "twice": 0.1}
+
+
+def test_phases_follow_one_another_without_a_gap():
+    _, healthy = run()
+    for recovery in (AWAY, {**AWAY, "policy": "elastic", "reread": False}):
+        _, timeline = run(middle(healthy)[0], recovery=recovery)
+        rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)]
+        for _, own in rows.groupby(["epoch", "rank"]):
+            own = own.sort_values("start_s")
+            np.testing.assert_allclose(own["start_s"][1:], own["end_s"][:-1], atol=1e-9)
+        assert rows[rows["epoch"] == 2].groupby("rank")["end_s"].max().nunique() == 1
+
+
+def test_without_a_checkpoint_all_is_done_again():
+    _, healthy = run(workload__checkpoint=None)
+    first, second, _ = lengths(healthy)
+    at = first + 0.5 * second
+    _, timeline = run(at, workload__checkpoint=None, recovery={**AWAY, "reread": False})
+    lost = np.mean(list(seconds(timeline, "lost", 2).values()))
+    # half of the second epoch, and the first one once more
+    assert lost == pytest.approx(0.5 * second + first, rel=1e-6)
+    assert np.mean(list(seconds(timeline, "restart", 2).values())) == pytest.approx(3.0)
+    assert timeline.said["losses"][0]["restore_s"] == 0
+
+
+def test_a_host_that_the_job_does_not_have_changes_nothing():
+    _, healthy = run()
+    _, timeline = run(0.1, what="h0015")
+    columns = ["epoch", "iteration", "rank", "phase", "start_s", "end_s", "nbytes"]
+    order = ["epoch", "iteration", "rank", "start_s", "end_s", "phase"]
+    ours, theirs = (
+        of.phases[columns].sort_values(order).reset_index(drop=True) for of in (timeline, healthy)
+    )
+    np.testing.assert_array_equal(ours.to_numpy(), theirs.to_numpy())
+    numbers = healthy.sources.select_dtypes("number").columns
+    assert timeline.sources[numbers].equals(healthy.sources[numbers])
+    assert "losses" not in timeline.said or not timeline.said["losses"]
+
+
+def test_under_local_shuffle_the_shard_of_a_lost_host_is_gone():
+    _, healthy = run()
+    at, _ = middle(healthy)
+    _, timeline = run(at, recovery={**AWAY, "policy": "elastic", "reread": False})
+    seen = [each["seen"] for each in timeline.said["completeness"]]
+    # 4 of 10 iterations by 8 ranks, 6 by 7; then 7 of 8 shards
+    assert seen == pytest.approx([1.0, (4 * 8 + 6 * 7) / 80, 7 / 8])
+    assert report.epochs(timeline)["world_size"].tolist() == [8, 8, 7]
+
+
+def test_under_partial_exchange_what_was_sent_is_elsewhere():
+    values = {"workload__exchange": PARTIAL, "workload__last_batch": "keep"}
+    _, healthy = run(**values)
+    at, _ = middle(healthy)
+    elastic = {**AWAY, "policy": "elastic", "reread": False}
+    scenario, timeline = run(at, recovery=elastic, **values)
+    plans = plan_epochs(scenario, sample_nbytes(scenario))
+    _, second = next(plans), next(plans)
+    sent = int(second.exchange.moving[second.exchange.iteration < 5][:, 0].sum())
+    assert sent >= 10
+    seen = [each["seen"] for each in timeline.said["completeness"]]
+    assert seen[1] == pytest.approx((4 * 8 + 6 * 7) / 80)
+    # of its shard of 100; what it had received its senders still have
+    assert seen[2] == pytest.approx((SAMPLES - 100 + sent) / SAMPLES)
+
+
+def test_what_is_on_the_file_system_is_not_lost():
+    exchange = "global_shuffle:source=pfs"
+    _, healthy = run(workload__exchange=exchange)
+    at, _ = middle(healthy)
+    elastic = {**AWAY, "policy": "elastic", "reread": False}
+    _, timeline = run(at, workload__exchange=exchange, recovery=elastic)
+    assert timeline.said["completeness"][1]["seen"] == 1.0
+    assert timeline.said["losses"][0]["reread_nbytes"] == 0
+
+
+def test_an_elastic_restart_reads_the_shard_of_the_lost_host_again():
+    _, healthy = run()
+    _, timeline = run(middle(healthy)[0], recovery={**AWAY, "policy": "elastic"})
+    loss, seen = timeline.said["losses"][0], timeline.said["completeness"][1]["seen"]
+    assert loss["reread_nbytes"] == pytest.approx(SAMPLES / RANKS * 100e3)
+    assert seen == 1.0
+    # each of 7 ranks reads a seventh of it, in parallel
+    assert loss["reread_s"] == pytest.approx(0.01 / 7, rel=1e-2)
+
+
+def test_a_job_that_stops_has_no_epoch_more():
+    _, healthy = run()
+    at, saved = middle(healthy)
+    _, timeline = run(at, recovery={**AWAY, "policy": "stop"})
+    assert report.epochs(timeline)["epoch"].tolist() == [1, 2]
+    assert float(timeline.phases["end_s"].max()) == pytest.approx(at)
+    assert timeline.said["losses"][0]["redone_s"] == pytest.approx(at - saved)
+    assert timeline.said["completeness"][1]["seen"] == pytest.approx(0.4)
+
+
+def test_a_second_loss_waits_for_the_host_where_no_spare_is_left():
+    _, healthy = run()
+    at, _ = middle(healthy)
+    faults = [
+        {"what": "h0000", "at": f"{at} s", "rate": 0},
+        {"what": "h0001", "at": f"{at + 3.5} s", "rate": 0, "for": "20 s"},
+    ]
+    values = {"epochs": 3, "workload__checkpoint": SAVING, "faults": faults}
+    timeline = simulate(small(**values, recovery={"spares": 1, **AWAY}))
+    first, second = timeline.said["losses"]
+    assert first["waited_s"] == 0
+    spent = sum(second[name] for name in ("detect_s", "restart_s", "restore_s", "reread_s"))
+    assert second["waited_s"] == pytest.approx(20.0 - spent)
+    assert timeline.said["completeness"][1]["seen"] == 1.0
+
+
+def test_a_lost_host_without_a_spare_is_refused():
+    with pytest.raises(InputError, match=r"recovery\.spares: must be enough") as caught:
+        run(0.1, recovery={**AWAY, "spares": 0})
+    assert "policy: elastic" in str(caught.value)
