@@ -446,50 +446,6 @@ def plan_training(
         SimshuffleError: What is asked is not valid, or the study fails.
     """
 
-def plan_training(
-    scenario: Scenario | str | Path,
-    *,
-    target_accuracy: str | Path | None = None,
-    target: float | None = None,
-    epochs: int | None = None,
-    price: Mapping[str, Any] = ...,
-    budget: float | None = None,
-    strategy: Sequence[str] = ...,
-    io_share: float = 0.05,
-    set: Mapping[str, Any] = ...,
-    out: str | Path | None = None,
-    force: bool = False,
-    processes: int | None = None,
-    scheduler: str | None = None,
-    progress: bool = True,
-) -> Result:
-    """Say what to do: strategy, file system and cost of a training.
-
-    Which strategies fit the storage, what each costs, the largest Q that stays hidden, the smallest
-    file system, and what the choice hangs on.
-
-    Args:
-        scenario: A scenario file, or a name below scenarios/.
-        target_accuracy: Accuracy by epoch, so that epochs to a target count: a CSV file, or a
-            result of train or tta.
-        target: With --target-accuracy: such as 0.75. Default: the best of global less 1 point.
-        epochs: Of the training, where no accuracy says it. Default: 90.
-        price: Of host-hour, ssd-tb, pfs-gbs, pfs-files. Default: a host-hour costs 1.
-        budget: What the training may cost at most.
-        strategy: A strategy that is considered, as in a scenario. Default: those that are
-            usual.
-        io_share: Share of an epoch that I/O may take of the smallest file system.
-        set: Set a value of the scenario.
-        out: Result folder; nothing is written without it.
-        force: Replace the result that is in the result folder.
-        processes: Processes at once; the default is one on each core.
-        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
-
-    Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
-    """
-
 def sweep(
     scenario: Scenario | str | Path,
     *,

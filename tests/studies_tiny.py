@@ -145,7 +145,6 @@ def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
     return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
 
 
-<<<<<<< HEAD
 def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__exchange="local_shuffle")
     named = ("global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3")
@@ -153,24 +152,12 @@ def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
     return planning.STUDY, planned.request(options)
 
 
-=======
->>>>>>> b32-month
 def _month(place: Path) -> tuple[Study[Any], Request[Any]]:
     failures = "exponential:mean_between=5 d,repair.mean=2 h"
     keys = {"workload__checkpoint": {"period": "10 min"}, "recovery": {"detect": "1 min"}}
     scenario = small(**SIZE, **keys, failures=failures)
     over = {"recovery.policy": ["spare", "elastic"]}
     return month.STUDY, month.request(scenario, month.Length(days=2.0, seeds=3), over)
-<<<<<<< HEAD
-=======
-
-
-def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
-    scenario = small(**SIZE, workload__exchange="local_shuffle")
-    named = ("global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3")
-    options = PlanOptions(scenario=scenario, strategy=named, price={"host-hour": 2.0})
-    return planning.STUDY, planned.request(options)
->>>>>>> b32-month
 
 
 def _validation(place: Path) -> tuple[Study[Any], Request[Any]]:
