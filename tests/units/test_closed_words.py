@@ -56,6 +56,7 @@ NAMES = {
     ("new", "name"): "of what is written",
     ("new", "accelerator"): "of the user's GPUs",
     ("export", "run"): "of the result",
+    ("blame", "run"): "the same",
     ("machine import", "name"): "of what is written",
     ("machine import", "accelerator"): "of the user's step times",
     ("machine calibrate", "accelerator"): "of the user's step times",
