@@ -29,6 +29,7 @@ def calibrate(
     storage: str = "pfs",
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     progress: bool = True,
 ) -> Result:
     """Fit the parameters of a scenario to measurements.
@@ -49,6 +50,7 @@ def calibrate(
         storage: What IOR and mdtest measured: pfs or ssd.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         progress: Whether bars show how far it is.
 
     Raises:
@@ -70,6 +72,7 @@ def congestion(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -92,6 +95,7 @@ def congestion(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -107,6 +111,7 @@ def train_study(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -121,6 +126,7 @@ def train_study(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -156,6 +162,7 @@ def loader(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -195,6 +202,7 @@ def loader(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -211,6 +219,7 @@ def policies(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -226,6 +235,7 @@ def policies(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -245,6 +255,7 @@ def ablate(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -263,6 +274,7 @@ def ablate(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -280,6 +292,7 @@ def hiding(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -296,6 +309,7 @@ def hiding(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -315,6 +329,7 @@ def month(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -334,6 +349,7 @@ def month(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -353,6 +369,7 @@ def oracle(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -374,6 +391,53 @@ def oracle(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
+def plan_training(
+    scenario: Scenario | str | Path,
+    *,
+    target_accuracy: str | Path | None = None,
+    target: float | None = None,
+    epochs: int | None = None,
+    prices: Mapping[str, Any] = ...,
+    budget: float | None = None,
+    strategy: Sequence[str] = ...,
+    io_share: float = 0.05,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    force_size: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Say what to do: strategy, file system and cost of a training.
+
+    Which strategies fit the storage, what each costs, the largest Q that stays hidden, the smallest
+    file system, and what the choice hangs on.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        target_accuracy: Accuracy by epoch, so that epochs to a target count: a CSV file, or a
+            result of train or tta.
+        target: With --target-accuracy: such as 0.75. Default: the best of global less 1 point.
+        epochs: Of the training, where no accuracy says it. Default: 90.
+        prices: Of host-hour, ssd-tb, pfs-gbs, pfs-files. Default: a host-hour costs 1.
+        budget: What the training may cost at most.
+        strategy: A strategy that is considered, as in a scenario. Default: those that are
+            usual.
+        io_share: Share of an epoch that I/O may take of the smallest file system.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -395,6 +459,7 @@ def sweep(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -417,6 +482,7 @@ def sweep(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -432,6 +498,7 @@ def sizes(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -446,6 +513,7 @@ def sizes(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -470,6 +538,7 @@ def tta(
     set: Mapping[str, Any] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -494,6 +563,7 @@ def tta(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
@@ -511,6 +581,7 @@ def validate(
     entry: Sequence[Path] = ...,
     out: str | Path | None = None,
     force: bool = False,
+    force_size: bool = False,
     processes: int | None = None,
     scheduler: str | None = None,
     progress: bool = True,
@@ -530,6 +601,7 @@ def validate(
             interval_low, interval_high. It is scored beside simshuffle on the same rows.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
         progress: Whether bars show how far it is.
