@@ -148,7 +148,7 @@ def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
 def _planning(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, workload__exchange="local_shuffle")
     named = ("global_shuffle:source=pfs", "partial_local_shuffle:exchange_fraction=0.3")
-    options = PlanOptions(scenario=scenario, strategy=named, price={"host-hour": 2.0})
+    options = PlanOptions(scenario=scenario, strategy=named, prices={"host-hour": 2.0})
     return planning.STUDY, planned.request(options)
 
 

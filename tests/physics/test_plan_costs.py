@@ -116,7 +116,7 @@ def two_prices(**prices):
     scenario = opens_bound(
         cluster__parallel_file_system__open_rate="100 k/s", workload__dataset__num_samples=800
     )
-    result = plan_training(scenario, strategy=[PFS, COPY], price=prices, progress=False)
+    result = plan_training(scenario, strategy=[PFS, COPY], prices=prices, progress=False)
     return result.tables["strategies"].set_index("strategy")
 
 

@@ -150,13 +150,13 @@ def test_a_curve_is_called_as_tables_call_it(name, setting):
 def test_a_budget_leaves_out_what_costs_more_and_says_what_would_do():
     named = ["global_shuffle:source=pfs", "local_shuffle"]
     prices = {"host-hour": 1.0, "pfs-gbs": 1000.0}
-    result = strategies(strategy=named, price=prices)
+    result = strategies(strategy=named, prices=prices)
     cost = result.tables["strategies"].set_index("strategy")["cost"]
     assert cost["global-pfs"] > 1000 > cost["local"]
-    enough = strategies(strategy=named, price=prices, budget=500.0)
+    enough = strategies(strategy=named, prices=prices, budget=500.0)
     assert enough.verdict()[0].startswith("Train with local: ")
     assert "within the budget of 500" in enough.verdict()[0]
-    none = strategies(strategy=named, price=prices, budget=1e-6)
+    none = strategies(strategy=named, prices=prices, budget=1e-6)
     assert not none.tables["strategies"]["chosen"].any()
     least = f"the least that would do is a cost of {cost['local']:,.4g}, of local."
     assert none.verdict()[0].endswith(least)

@@ -116,7 +116,7 @@ class Asked:
 def request(options: PlanOptions) -> Request[Asked]:
     """What is asked for; an InputError if a price has no such name or is negative, no curve reaches
     the target or has a strategy that is named, or no strategy fits."""
-    prices = _prices(options.price)
+    prices = _prices(options.prices)
     scenario, own = _scenario(options)
     source = str(options.target_accuracy)
     known = {} if options.target_accuracy is None else curves.curves(options.target_accuracy)

@@ -40,7 +40,7 @@ def verdict(result: Result) -> Iterator[str]:
         yield _do(row, result.meta)
         yield _because(row, table)
         yield _change(result.tables["turns"])
-    prices = ", ".join(f"{name}={price:g}" for name, price in asked["prices"].items())
+    prices = ", ".join(f"{name}={each:g}" for name, each in asked["prices"].items())
     learned = "the accuracy that was given" if asked["learned"] else "no accuracy"
     yield (
         f"Rests on simulated epochs, each with its command in the tables, on {learned}, on the"

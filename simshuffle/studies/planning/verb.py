@@ -55,11 +55,12 @@ class PlanOptions(CellOptions):
         int | None,
         Option("N", f"Of the training, where no accuracy says it. Default: {EPOCHS}.", low=1),
     ] = None
-    price: Annotated[
+    prices: Annotated[
         Mapping[str, Any],
         Option(
             "NAME=PRICE,...",
             f"Of {', '.join(PRICES)}. Default: a host-hour costs 1.",
+            flag="--price",
             read=_prices,
             many=True,
         ),
