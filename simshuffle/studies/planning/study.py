@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import PartialLocalShuffle
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
@@ -55,7 +56,7 @@ def _partial(asked: Asked) -> Scenario | None:
     """The scenario with a partial shuffle, of which Q is searched; None if there is none that fits,
     or no room for a single sample more."""
     for of in asked.candidates:
-        if of.record.exchange_schedule is None or of.record.needs_importance:
+        if not isinstance(of.record, PartialLocalShuffle):
             continue
         scenario = _with_room(asked, of)
         if scenario is not None:

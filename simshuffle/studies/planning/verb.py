@@ -60,6 +60,7 @@ class PlanOptions(CellOptions):
         Option(
             "NAME=PRICE,...",
             f"Of {', '.join(PRICES)}. Default: a host-hour costs 1.",
+            flag="--price",
             read=_prices,
             many=True,
         ),
