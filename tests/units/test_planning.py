@@ -38,7 +38,7 @@ def strategies(**options):
 
 def test_every_number_comes_from_a_run_that_can_be_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["plan", "quickstart", *SET, "--prices", "host-hour=3,ssd-tb=80", "--out", "plan"]
+    words = ["plan", "quickstart", *SET, "--price", "host-hour=3,ssd-tb=80", "--out", "plan"]
     assert main([*words, "--quiet"]) == 0
     table, probes = (read_csv(tmp_path / "plan" / f"{n}.csv") for n in ("strategies", "probes"))
     rows = [table.iloc[0], table.iloc[-1]]
@@ -175,11 +175,11 @@ def test_a_scenario_whose_own_strategy_has_no_room_is_planned_all_the_same(capsy
 
 REFUSED = {
     "a price that is not known": (
-        ["--prices", "host-hours=1"], ("--prices host-hours", "no such price", "'host-hour'"),
+        ["--price", "host-hours=1"], ("--price host-hours", "no such price", "'host-hour'"),
     ),
-    "a negative price": (["--prices", "host-hour=-1"], ("must be a price", "-1")),
-    "a price without a number": (["--prices", "host-hour"], ("NAME=PRICE",)),
-    "no price of hosts": (["--prices", "ssd-tb=80"], ("--prices host-hour", "must be given")),
+    "a negative price": (["--price", "host-hour=-1"], ("must be a price", "-1")),
+    "a price without a number": (["--price", "host-hour"], ("NAME=PRICE",)),
+    "no price of hosts": (["--price", "ssd-tb=80"], ("--price host-hour", "must be given")),
     "a negative budget": (["--budget", "-1"], ("--budget", "greater than or equal to 0")),
     "a target without accuracy": (["--target", "0.7"], ("--target-accuracy",)),
     "no such curve": (["--target-accuracy", "none.csv"], ("no such file", "none.csv")),

@@ -236,7 +236,7 @@ def with_settings(command: str, values: Mapping[str, Any]) -> str:
 def _prices(given: Mapping[str, Any]) -> dict[str, float]:
     problems = []
     for name, value in given.items():
-        path = f"--prices {name}"
+        path = f"--price {name}"
         if name not in PRICES:
             problems.append(Problem(path, "no such price", repr(name), nearest(name, [*PRICES])))
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
@@ -245,8 +245,8 @@ def _prices(given: Mapping[str, Any]) -> dict[str, float]:
     if problems:
         raise InputError(problems, COMMAND_LINE)
     if given and HOST_HOUR not in given:
-        rule, remedy = "must be given with other prices", f"Add --prices {HOST_HOUR}=1."
-        refuse(f"--prices {HOST_HOUR}", rule, "none", remedy, COMMAND_LINE)
+        rule, remedy = "must be given with other prices", f"Add --price {HOST_HOUR}=1."
+        refuse(f"--price {HOST_HOUR}", rule, "none", remedy, COMMAND_LINE)
     return {name: float(value) for name, value in (given or {HOST_HOUR: 1.0}).items()}
 
 

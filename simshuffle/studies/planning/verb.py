@@ -22,7 +22,7 @@ _EXAMPLE = f"{HOST_HOUR}=12.5"
 def _prices(texts: Sequence[str]) -> dict[str, Any]:
     """Prices by name, of texts with one or more of them."""
     each = [part for text in texts for part in text.split(",") if part.strip()]
-    return dict(pairs("--prices", _EXAMPLE, "NAME=PRICE,...")(each))
+    return dict(pairs("--price", _EXAMPLE, "NAME=PRICE,...")(each))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ VERBS = (
         examples=(
             "simshuffle plan quickstart",
             "simshuffle plan quickstart --set cluster.ssd.capacity='1 GB'",
-            "simshuffle plan abci-imagenet1k --prices host-hour=12.5,ssd-tb=80 --budget 5000",
+            "simshuffle plan abci-imagenet1k --price host-hour=12.5,ssd-tb=80 --budget 5000",
         ),
         kinds={"planning": "simshuffle.studies.planning.study"},
         function="plan_training",
