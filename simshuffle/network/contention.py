@@ -66,33 +66,6 @@ def self_contention(links: Links, flows: Flows, tolerance: float = 0.0) -> Conte
     return Contention(found.finish, found.makespan, analytic.unhindered(links, flows), first, link)
 
 
-def congestion_factor(
-    links: Links, flows: Flows, background: Flows, tolerance: float = 0.0
-) -> float:
-    """How many times as long ``flows`` take among those of others, by `finish_times`; 1 if nothing
-    takes time."""
-    alone = finish_times(links, flows, tolerance).makespan
-    among = finish_times(links, joined(flows, background), tolerance).finish[: len(flows)]
-    return float(among.max(initial=0.0)) / alone if alone > 0 else 1.0
-
-
-def joined(flows: Flows, others: Flows) -> Flows:
-    """Two sets of flows as one, ``flows`` first."""
-    width = max(flows.routes.shape[1], others.routes.shape[1])
-    routes = [
-        np.pad(of.routes, ((0, 0), (0, width - of.routes.shape[1])), constant_values=-1)
-        for of in (flows, others)
-    ]
-    count = np.int32(len(flows))
-    return Flows(
-        np.concatenate(routes),
-        np.concatenate([flows.nbytes, others.nbytes]),
-        np.concatenate([flows.start, others.start]),
-        np.concatenate([flows.after_from, others.after_from + count]),
-        np.concatenate([flows.after_to, others.after_to + count]),
-    )
-
-
 def first_stage(links: Links, flows: Flows) -> tuple[float, int]:
     """`Contention.first` and `Contention.link`."""
     begins = flows.nbytes > 0

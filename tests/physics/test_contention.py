@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from simshuffle.errors import SimulationError
 from simshuffle.network import Flows, Fluid, Links
 from simshuffle.network.contention import (
-    congestion_factor,
     finish_times,
     first_stage,
-    joined,
     self_contention,
 )
 from tests.physics.test_symmetry import all_to_all
@@ -111,22 +109,9 @@ def test_flows_that_wait_in_a_circle_are_refused():
 
 
 def test_flows_of_others_while_they_last():
-    links = equal_links(2)
-    flows, other = Flows.of([[0]], [2.0]), Flows.of([[1, 0], [1]], [1.0, 8.0])
-    # half of link 0 until the other's byte is over at 2 s, then 1 more byte at 1: 3 s for 2
-    assert congestion_factor(links, flows, other) == 1.5
-    assert congestion_factor(links, flows, Flows.of([[1]], [9.0])) == 1.0
-    assert congestion_factor(links, Flows.of([], []), other) == 1.0
-
-
-def test_joined_flows_wait_for_the_same_ones():
-    flows = Flows.of([[0], [0]], [1.0, 1.0], after=[[], [0]])
-    both = joined(flows, Flows.of([[1, 0], [1]], [1.0, 2.0], after=[[1], []]))
-    assert both.routes.tolist() == [[0, -1], [0, -1], [1, 0], [1, -1]]
-    assert list(zip(both.after_from.tolist(), both.after_to.tolist(), strict=True)) == [
-        (0, 1),
-        (3, 2),
-    ]
+    # half of link 0 until the second one's byte is over at 2 s, then 1 more byte at 1
+    flows = Flows.of([[0], [1, 0], [1]], [2.0, 1.0, 8.0])
+    assert finish_times(equal_links(2), flows).finish[0] == 3.0
 
 
 def test_flows_that_wait_may_meet_others_and_end_sooner_than_in_the_fluid_network():
