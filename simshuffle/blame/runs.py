@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 SLOW = 0.05
 """Share of an epoch from which on somebody is to blame (chosen; as for traces)."""
 WORTH = 0.001  # share of an epoch below which nobody is listed
-LINES, MOST_ROWS = 24, 10
-"""Lines of sentences and rows of tables that fit a screen of 40 lines; rows of a run."""
+MOST_RUNS, LINES, MOST_ROWS = 18, 31, 10
+"""Runs with a sentence, of two lines of a terminal; lines beside heads and notes of a screen of 40;
+rows of a run."""
 UNKNOWN = {
     "ranks": "Ranks and hosts cannot be told apart: of some ranks alone the timeline is kept"
     " (--timeline full keeps all).",
@@ -65,13 +66,14 @@ class Found:
     def parts(self) -> list[str | Table]:
         """What a terminal shows, at most a screen: a sentence for each run, then rows."""
         several = len(self.runs) > 1
-        shown = self.runs[: LINES if several else 1]
+        shown = self.runs[:MOST_RUNS]
         said: list[str | Table] = [
             f"{of.run}: {of.verdict()}" if several else of.verdict() for of in shown
         ]
         if len(self.runs) > len(shown):
             said.append(f"And {len(self.runs) - len(shown)} more runs; --run NAME names one.")
-        room = min(MOST_ROWS, (LINES - 2 * len(shown)) // len(shown) if several else MOST_ROWS)
+        # a sentence and a row take two lines where names fold
+        room = (LINES - 2 * len(shown)) // (2 * len(shown)) if several else MOST_ROWS
         listed = [(of.run, row) for of in shown for row in of.rows[: max(room, 0)]]
         if listed:
             names = ["run"] * several + ["what", "kind", "cause", "why"]

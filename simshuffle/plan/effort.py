@@ -192,7 +192,7 @@ START = 0.7
 PER_ITERATION = 2.2e-5
 """s for an iteration of a rank: its reads and its compute; or for a batch of a pass that measures
 importance."""
-PER_WAITING = 4e-5
+PER_WAITING = 2e-5
 """s more where all ranks wait for the file system, whose transfers are then never alike."""
 TOLERATED = 5.6
 """How many times as long all takes under a tolerance of the network, which knows no symmetry."""
@@ -222,7 +222,7 @@ PER_PACKET = 0.6e-6
 """s for a packet, over four to six cables."""
 PER_ALLREDUCE = 1.1e-5
 """s to post an allreduce and to hear of its end."""
-PER_FLOW, PER_EDGE = 0.4e-6, 0.32e-6
+PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
 """s for a flow of an allreduce, and for what a flow waits for."""
 LAYING_OUT = 2.0
 """How many times that an allreduce takes when it is laid out, as each size of one is once."""

@@ -130,11 +130,11 @@ def test_without_all_ranks_links_are_named_and_the_rest_is_said(ran, said, kept)
 
 def test_many_runs_fit_a_screen():
     row = Row("leaf.0>spine.0", "link", "allreduce", "0.25 of its peers' rate", 2.0, 0.2)
-    for count in (1, 2, 5, 12, 13, 26, 300):
+    for count in (1, 2, 5, 7, 12, 18, 19, 300):
         runs = [Blamed(f"run number {n}", 1, 10.0, [row] * 30, {"io": 1.0}) for n in range(count)]
         text = terminal_text(Found("results/many", runs, "Something is not known.").parts())
         assert len(text.splitlines()) <= 40, count
-        assert ("more runs; --run NAME" in text) == (count > 24)
+        assert ("more runs; --run NAME" in text) == (count > 18)
 
 
 def test_one_run_and_one_epoch_can_be_named(ran, said, capsys):

@@ -383,7 +383,7 @@ def test_a_thousand_cells_cost_under_5_ms_each_beside_their_work(
         decides=("simshuffle.study.engine",),
     )
     begun = time.process_time()
-    engine.run(study, request, Here(), store)
+    engine.run(study, request, Here(), store, force_size=True)
     assert time.process_time() - begun < 5.0
     begun = time.process_time()
     engine.run(study, request, Here(), store)  # listed, found and read back

@@ -277,7 +277,7 @@ def parsed(value, usual: Usual):
 MEASURED = {
     # CPU s without start, MB: on one core of an AMD EPYC with benchmarks/effort.py
     "local @64": ("quickstart", "local_shuffle", {}, 0.22, 259),
-    "global @1024": ("paper/strategies", "global_shuffle", {"world_size": 1024}, 1.28, 459),
+    "global @1024": ("paper/strategies", "global_shuffle", {"world_size": 1024}, 2.4, 312),
     "partial-0.1 streamlined @2048": (
         "abci-imagenet1k",
         "partial_local_shuffle:exchange_fraction=0.1",
