@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.blame.waited_for import ALONE, LABELS, Row, bounding, late, ranked
+from simshuffle.blame.waited_for import ALONE, LABELS, Row, as_they_were, bounding, late, ranked
 from simshuffle.errors import refuse
 from simshuffle.results import report
 from simshuffle.results.console import new_table
@@ -153,6 +153,9 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
     row, links, sources = of("epochs").iloc[0], of("links"), of("sources")
     epoch_s, ranks = float(row["epoch_s"]), int(row["world_size"])
     together, hidden = _seconds(of("iterations"), links, sources, of("breakdown"))
+    if faults := result.meta["runs"][run].get("faults"):
+        end = float(mine.loc[mine["epoch"] <= chosen["epoch"], "epoch_s"].sum())
+        links = as_they_were(links, faults, end - epoch_s, end)
     rows = bounding(links, epoch_s, together, hidden)
     if whole and ranks > 1:
         phases = of("timeline")

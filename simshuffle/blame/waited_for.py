@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -119,6 +120,37 @@ def _always(came: Floats, number: int, others: Ints64) -> bool:
 
 
 # ------------------------------------------------------------------------- what bounds all of them
+
+
+def as_they_were(
+    links: pd.DataFrame, faults: Sequence[Mapping[str, Any]], begin: float, end: float
+) -> pd.DataFrame:
+    """The ``links`` of an epoch from ``begin`` to ``end`` (s) with the mean capacity that
+    ``faults`` left them (rows as of ``faults`` in ``meta.json``), and the share of it that was
+    used: at a rate r for the part p of an epoch in which a link carries evenly, it is in use
+    (1 - p) + p / r times as long. What had failed carried nothing, and is as it was."""
+    names, longer = links["link"].astype(str), np.ones(len(links))
+    bare = names.str.partition("#")[0]
+    ends = bare.str.split(">", n=1, expand=True).reindex(columns=[0, 1])
+    for fault in faults:
+        until = end if fault["until_s"] is None else min(end, fault["until_s"])
+        part = max(until - max(begin, fault["at_s"]), 0.0) / (end - begin)
+        if not (part and fault["rate"]):
+            continue
+        what = str(fault["what"])
+        back = ">".join(what.partition("#")[0].split(">")[::-1])
+        back += what[len(back) :]  # the number of parallel ones is that of both directions
+        own = (
+            names.isin([what, back])
+            | bare.isin([what, back])
+            | (ends[0] == what)
+            | (ends[1] == what)
+        )
+        own |= names.str.startswith(f"{what}.")
+        times = np.where(own, 1.0 - part + part / fault["rate"], 1.0)
+        longer = np.maximum(longer, times)
+    used = np.minimum(links["mean_utilisation"] * longer, 1.0)
+    return links.assign(capacity=links["capacity"] / longer, mean_utilisation=used)
 
 
 def bounding(

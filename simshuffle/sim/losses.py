@@ -57,7 +57,7 @@ class EpochParts:
         self._parts: list[SimulatedEpoch] = []
         self._rows: list[Rows] = []
         self._losses: list[Loss] = []
-        self._seen = self._twice = 0
+        self._seen = self._twice = self._planned = 0
         self._redone = (0.0, 0)
         # rank, and from when on it takes no part any more (s)
         self._left: list[tuple[Ints64, float]] = []
@@ -67,6 +67,8 @@ class EpochParts:
         was done before, so it is lost time in this one."""
         self._parts.append(simulated)
         again, samples = plan.epoch < self.epoch, plan.training.samples
+        if not again and first == 0:
+            self._planned = max(self._planned, int(samples.sum()))
         kept = simulated.done if simulated.over else max(simulated.saved, 0)
         seen = 0 if again else int(samples[:kept].sum())
         twice = int(samples[: simulated.done].sum()) - seen
@@ -119,9 +121,10 @@ class EpochParts:
         return max((float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0)
 
     def _said(self) -> dict[str, Any]:
-        share = {"seen": self._seen / self._samples, "twice": self._twice / self._samples}
+        of = {"planned": self._planned, "seen": self._seen, "twice": self._twice}
+        shares = {name: samples / self._samples for name, samples in of.items()}
         return {
-            "completeness": [{"epoch": self.epoch, **share}],
+            "completeness": [{"epoch": self.epoch, **shares}],
             "losses": [asdict(loss) for loss in self._losses],
         }
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from simshuffle.blame.runs import ranks_on_each
-from simshuffle.blame.waited_for import COMPUTING, LABELS, bounding, late, ranked
+from simshuffle.blame.waited_for import COMPUTING, LABELS, as_they_were, bounding, late, ranked
 from simshuffle.results.timeline import EXCLUSIVE, PHASES
 
 REDUCE = 2.0
@@ -116,6 +116,29 @@ def test_a_cable_at_a_quarter_of_its_rate_costs_three_quarters_of_its_use():
     assert bounding(of, 100.0, {"exchange": 50.0}, 15.0)[0].seconds == pytest.approx(25.0)
     assert bounding(of, 100.0, {"exchange": 50.0}, 45.0) == []
     assert bounding(of.assign(peak_utilisation=0.9), 100.0, {"exchange": 50.0}) == []
+
+
+def test_a_cable_that_is_slow_for_half_of_an_epoch():
+    """At a quarter of its rate for half of it, a link that carries evenly is in use 0.5 + 2 = 2.5
+    times as long: 25 s in place of 10 s, of which its peers, healthy, have 10."""
+    healthy = ("up", 4.0, 0.1, 1.0)
+    of = links(("a>s", *healthy), ("s>a", *healthy), ("b>s", *healthy), ("c>s#1", *healthy))
+    of = pd.concat([of, links(("d>s", *healthy), ("e>s", *healthy), ("f>s", *healthy))])
+    fault = {"what": "s>a", "at_s": 150.0, "until_s": None, "rate": 0.25}
+    slowed = as_they_were(of, [fault], 100.0, 200.0)
+    assert slowed["mean_utilisation"].tolist() == pytest.approx([0.25, 0.25, *[0.1] * 5])
+    (row, other) = bounding(slowed, 100.0, {"allreduce": 50.0})
+    assert {row.what, other.what} == {"a>s", "s>a"}
+    assert row.seconds == pytest.approx(15.0)
+    assert as_they_were(of, [fault], 0.0, 100.0).equals(of)
+    assert as_they_were(of, [{**fault, "rate": 0.0}], 100.0, 200.0).equals(of)
+    parallel = as_they_were(of, [{**fault, "what": "c>s#1"}], 100.0, 200.0)
+    assert parallel["mean_utilisation"].tolist() == pytest.approx([0.1] * 3 + [0.25] + [0.1] * 3)
+    switch = as_they_were(of, [{**fault, "what": "s"}], 100.0, 200.0)
+    assert (switch["mean_utilisation"] > 0.2).all()
+    devices = links(("h0.ssd", "ssd", 1.0, 0.2, 1.0), ("h1.ssd", "ssd", 1.0, 0.2, 1.0))
+    of_host = as_they_were(devices, [{**fault, "what": "h0"}], 100.0, 200.0)
+    assert of_host["mean_utilisation"].tolist() == pytest.approx([0.5, 0.2])
 
 
 def test_a_link_that_carries_most_is_waited_for_up_to_the_next_one():

@@ -69,7 +69,8 @@ def test_a_spare_host_goes_on_from_the_last_checkpoint():
     assert lengths(timeline)[1] == pytest.approx(expected, rel=1e-6)
     assert lengths(timeline)[0] == pytest.approx(lengths(healthy)[0], rel=1e-12)
     assert lengths(timeline)[2] == pytest.approx(lengths(healthy)[2], rel=1e-9)
-    assert timeline.said["completeness"][1] == {"epoch": 2, "seen": 1.0, "twice": 0.1}
+    whole = {"epoch": 2, "planned": 1.0, "seen": 1.0, "twice": 0.1}
+    assert timeline.said["completeness"][1] == whole
 
 
 def test_phases_follow_one_another_without_a_gap():

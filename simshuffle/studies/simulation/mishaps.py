@@ -58,8 +58,10 @@ def sentences(result: Result) -> list[str]:
         seconds = sum(loss["redone_s"] + sum(loss[name] for name in AWAY) for loss in losses)
         hosts = ", ".join(loss["host"] for loss in losses)
         least = min(each["seen"] for each in of["completeness"])
-        seen = "all epochs saw the whole data set" if least > 1 - 1e-3 else ""
-        seen = seen or f"an epoch saw {100 * least:.1f} % of the data set"
+        usual = of["completeness"][0]["planned"]  # whole batches alone, maybe
+        seen = f"an epoch saw {100 * least:.3g} % of the data set in place of {100 * usual:.3g} %"
+        if least > usual - 1e-3:
+            seen = "all epochs saw as much of the data set as without that"
         ended = " and ended there" if losses[-1]["ranks"] == 0 else ""
         took = readable(seconds, Dimension.SECONDS, 3)
         said.append(f"{run} lost {hosts}{ended}, which cost it {took}; {seen}.")
