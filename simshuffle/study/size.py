@@ -14,6 +14,9 @@ from simshuffle.study.standing import Calibration, calibrations, duration
 
 LONGEST_S = 24 * 3600.0
 """s that cells may take in all by estimate (chosen: who means more says so)."""
+MOST_SLOWER = 3.0
+"""Times by which this machine may seem slower than estimates say: it is learned from short cells
+for the most part, beside other work (chosen)."""
 REMEDY = (
     "Ask for fewer {of}ranks, epochs or samples, or of a run for a time_tolerance; --force-size"
     " tries it all the same."
@@ -50,7 +53,8 @@ def check_size(cells: Collection[Cell], room: Room) -> None:
         value = f"{_gb(largest.memory)} by estimate, {largest.label}"
         problems.append(Problem("memory", rule, value, REMEDY.format(of="")))
     known = calibrations()
-    costs = [cell.cost * known.get(cell.timed_as, Calibration()).factor for cell in cells]
+    slower = {kind: min(of.factor, MOST_SLOWER) for kind, of in known.items()}
+    costs = [cell.cost * slower.get(cell.timed_as, Calibration().factor) for cell in cells]
     seconds = max(*costs, sum(costs) / min(room.at_once, len(costs)), 0.0)
     if seconds > LONGEST_S:
         rule = f"must end within {duration(LONGEST_S)} on this machine"
