@@ -71,7 +71,7 @@ def one(name: str, run: str) -> tuple[int, float, int]:
     """Iterations, CPU seconds and the largest resident set (bytes) of a run, in this process."""
     make_ready(Fluid())
     RunCell.make_ready()
-    scenario = all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml"))[run]
+    scenario = each_alone(all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml")))[run]
     cell = RunCell(scenario.to_dict(), run)
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:

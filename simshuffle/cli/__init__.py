@@ -52,8 +52,7 @@ def _app(name: str, help_: str, epilog: str) -> typer.Typer:
 
 app = _app(
     "simshuffle",
-    "Simulate what shuffling the data costs in distributed deep learning. To begin: simshuffle run"
-    " quickstart. Examples: simshuffle run --help.",
+    "Simulate what shuffling the data costs. To begin: simshuffle run quickstart.",
     "",
 )
 

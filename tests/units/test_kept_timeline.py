@@ -164,8 +164,8 @@ def test_an_epoch_is_not_held_while_the_next_one_is_simulated(
     monkeypatch.setattr(long_table, "ROWS_AT_ONCE", 100)
     held: list[Any] = []
 
-    def epochs(*given: Any) -> Iterator[Timeline]:
-        for timeline in simulate_epochs(*given):
+    def epochs(*given: Any, **more: Any) -> Iterator[Timeline]:
+        for timeline in simulate_epochs(*given, **more):
             gc.collect()
             assert [ref() for ref in held if ref() is not None] == []
             held.extend(map(weakref.ref, (timeline, timeline.phases, timeline.links)))

@@ -46,6 +46,7 @@ ALTERED = {
     "loader": ("loaders.csv", "shards"),
     "tuning": ("settings.csv", "samples_per_s"),
     "sizes": ("quantiles.csv", "median"),
+    "month": ("periods.csv", "goodput"),
     "planning": ("strategies.csv", "epoch_s"),
     "validation": ("validation.csv", "predicted"),
     "validation_opened": ("validation.csv", "predicted"),
