@@ -124,7 +124,7 @@ def shared(scenario: Scenario) -> Shared:
     cluster = scenario.cluster.model_copy(update={"placement": hosts})
     beside = hosts_beside(scenario)
     on = cluster, len(hosts) * gpus, scenario.rng("placement"), beside
-    cables, writes = needs_every_cable(scenario.faults), writes_to_pfs(jobs.values())
+    cables, writes = needs_every_cable(scenario.faults), writes_to_pfs([scenario, *jobs.values()])
     whole = Resources(*on, every_cable=cables, writes=writes)
     whole.all_ranks = sum(ranks)
     first_host = np.cumsum([0, *(one.hosts for one in jobs.values())]).tolist()
@@ -138,9 +138,15 @@ def shared(scenario: Scenario) -> Shared:
 
 
 def writes_to_pfs(jobs: Iterable[Scenario]) -> bool:
-    """Whether any of them saves its state to the parallel file system."""
-    saved = (one.workload.checkpoint for one in jobs)
-    return any(of is not None and of.writes_to_pfs for of in saved)
+    """Whether any of them, or the traffic of others beside it, writes to the parallel file
+    system."""
+    for one in jobs:
+        saved, others = one.workload.checkpoint, one.background or ()
+        if saved is not None and saved.writes_to_pfs:
+            return True
+        if any(isinstance(record, PeriodicWrites) for record in others):
+            return True
+    return False
 
 
 def hosts_beside(scenario: Scenario) -> list[str]:

@@ -230,10 +230,7 @@ class Resources(Devices):
         that the client of a host leaves each of them, where it is no link of a job."""
         ports = self.ports_of(hosts).ravel()
         servers = self._pfs_endpoint[np.arange(len(ports)) % len(self._pfs_endpoint)]
-        routes, latency = self._routes(ports, servers)
-        out = np.full((len(ports), self.width), -1, np.int32)
-        out[:, 0] = self.pfs_bandwidth
-        out[:, 1 : 1 + routes.shape[1]] = routes
+        out, latency = self._over(self._written, *self._routes(ports, servers))
         most = np.full(len(ports), np.inf)
         client = self.cluster.parallel_file_system.client_bandwidth
         if client is not None and self.pfs_client is not None:
@@ -322,12 +319,16 @@ class Resources(Devices):
         """The same as `pfs_read` of what every rank writes to the PFS, over cables the other way.
         It shares the servers' bandwidth with reads, unless they write faster than they read."""
         servers, ports = self._pfs_ports()
-        shared = [self.pfs_bandwidth]
-        if self.pfs_write is not None:
-            capacity = self.links.capacity
-            faster = capacity[self.pfs_write] > capacity[self.pfs_bandwidth]
-            shared = [self.pfs_write] if faster else [self.pfs_write, *shared]
-        return self._over([*shared, *self._clients], *self._routes(ports, servers))
+        return self._over([*self._written, *self._clients], *self._routes(ports, servers))
+
+    @property
+    def _written(self) -> list[int]:
+        """The links of the servers that all writes share."""
+        if self.pfs_write is None:
+            return [self.pfs_bandwidth]
+        capacity = self.links.capacity
+        faster = capacity[self.pfs_write] > capacity[self.pfs_bandwidth]
+        return [self.pfs_write] if faster else [self.pfs_write, self.pfs_bandwidth]
 
     @property
     def _clients(self) -> list[Ints32]:
@@ -350,12 +351,12 @@ class Resources(Devices):
     def _over(
         self, devices: list[Any], cables: Ints32, latency: Floats | None = None
     ) -> tuple[Ints32, Floats]:
-        """Routes over ``devices``, then over ``cables``, (M, hops), of this latency, (M,) s."""
-        out, first = np.full((self.world_size, self.width), -1, np.int32), len(devices)
+        """Routes over ``devices``, then over ``cables``, (n, hops), of this latency, (n,) s."""
+        out, first = np.full((len(cables), self.width), -1, np.int32), len(devices)
         for place, link in enumerate(devices):
             out[:, place] = link
         out[:, first : first + cables.shape[1]] = cables
-        latency = np.zeros(self.world_size) if latency is None else latency
+        latency = np.zeros(len(cables)) if latency is None else latency
         return out, latency
 
     @property

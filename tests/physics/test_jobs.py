@@ -228,6 +228,9 @@ def test_writes_of_others_take_their_bytes_of_the_servers():
     # each of five transfers gets 4 MB/s until the writes have ended, after 1.25 s
     assert 5.0 <= found <= 5.0 + EDGE
     assert 6.0 <= background({**once, "period": "3.5 s"}, **wide) <= 6.0 + EDGE
+    # servers that write no more than 2 MB/s leave 18 MB/s to the reads, whose 80 MB end before
+    wide["cluster__parallel_file_system__write_bandwidth"] = "2 MB/s"
+    assert 80 / 18 <= background(once, **wide) <= 80 / 18 + EDGE
 
 
 def test_jobs_have_the_traffic_of_others_beside_them_alone_and_together():
