@@ -193,9 +193,10 @@ def simulate_epochs(
         raise ScenarioError(problem, scenario.name)
     check_size(scenario)
     if scenario.lost_hosts:
-        if first_epoch > 1:
-            rule = "must have no lost host where not all epochs are simulated"
-            refuse("faults", rule, scenario.lost_hosts[0].what, "Leave it out.", scenario.name)
+        if first_epoch > 1 or recorder is not None:
+            what = "recorded" if first_epoch == 1 else "simulated from a later epoch on"
+            rule, found = f"must lose no host in a run that is {what}", scenario.lost_hosts[0].what
+            refuse("faults", rule, found, "Leave that fault out.", scenario.name)
         yield from with_losses(scenario, name, progress, struck)
         return
     because = why_whole(scenario)

@@ -17,7 +17,8 @@ from simshuffle.plan.checkpoint_bounds import restore_seconds
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.results import report
 from simshuffle.results.timeline import EXCLUSIVE
-from simshuffle.sim.simulate import simulate
+from simshuffle.sim.recorder import Recorder
+from simshuffle.sim.simulate import simulate, simulate_epochs
 from tests.small import seconds, small
 
 SAVING = {"every": 2, "layout": "deduplicated", "state": "80 MB"}
@@ -193,6 +194,14 @@ def test_a_spare_host_cannot_train_on_a_shard_that_it_does_not_read():
         run(0.1, recovery={**AWAY, "reread": False})
     # what is on the file system is there
     run(0.1, workload__exchange="global_shuffle:source=pfs", recovery={**AWAY, "reread": False})
+
+
+def test_a_run_that_is_recorded_loses_no_host():
+    values = {"faults": [{"what": "h0000", "at": "0.1 s", "rate": 0}], "recovery": {"spares": 1}}
+    with pytest.raises(InputError, match=r"faults: must lose no host in a run that is recorded"):
+        list(simulate_epochs(small(**values), recorder=Recorder(1.0)))
+    with pytest.raises(InputError, match=r"simulated from a later epoch on"):
+        list(simulate_epochs(small(epochs=2, **values), first_epoch=2))
 
 
 def test_an_order_of_a_library_is_not_divided_anew():
