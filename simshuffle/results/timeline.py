@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -156,22 +156,14 @@ class Timeline:
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
     """The tables of several timelines below one another; several may be of one run."""
-    said: dict[str, list[Any]] = {}
-    for of in timelines:
-        said = joined_lists(said, of.said)
+    names = dict.fromkeys(name for of in timelines for name in of.said)
+    said = {name: [one for of in timelines for one in of.said.get(name, [])] for name in names}
     return Timeline(
         stacked([of.phases for of in timelines]),
         stacked([of.links for of in timelines]),
         stacked([of.sources for of in timelines]),
         said,
     )
-
-
-def joined_lists(
-    first: Mapping[str, list[Any]], second: Mapping[str, list[Any]]
-) -> dict[str, list[Any]]:
-    """The values of both by name."""
-    return {name: [*first.get(name, []), *second.get(name, [])] for name in {**first, **second}}
 
 
 def phase_rows(

@@ -116,6 +116,23 @@ SET = Option(
 Set = Annotated[Mapping[str, Any], SET]
 
 
+def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
+    from simshuffle.spec.overrides import read_axis  # noqa: PLC0415 - YAML
+
+    return dict(map(read_axis, texts))
+
+
+Over = Annotated[
+    Mapping[str, Sequence[Any]],
+    Option(
+        "KEY=V1,V2,...",
+        "Values of a key; of several keys, every value with every one.",
+        read=_axes,
+        many=True,
+    ),
+]
+
+
 def _ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     return dict(map(_range, texts))
 

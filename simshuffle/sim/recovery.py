@@ -98,9 +98,9 @@ class Job:
         plan = next(self._plans)
         self._exchange = plan.exchange
         self._undone.append(Stretch(plan))
-        todo = self._undone[-1:]
-        while todo and not self.stopped:
-            stretch, *todo = todo
+        ahead = self._undone[-1:]
+        while ahead and not self.stopped:
+            stretch, *ahead = ahead
             simulated = self._simulate(stretch)
             parts.add(stretch.plan, stretch.first, simulated)
             if simulated.saved >= 0:
@@ -111,7 +111,7 @@ class Job:
                 self.stopped = True
             elif not simulated.over:
                 self._lose(parts)
-                todo = list(self._undone)
+                ahead = list(self._undone)
         if not self.stopped:
             self._owner = self._exchange.apply(self._owner)
 
@@ -164,12 +164,16 @@ class Job:
         parts.lose(told, gone & (recovery.policy == "elastic"), resumed)
         self._machine = Machine(self.scenario, None, self._struck, resumed)
 
+    def _placed(self, update: dict[str, Any]) -> Scenario:
+        """The scenario on the hosts that there are now, with other values."""
+        cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
+        return self.scenario.model_copy(update={"cluster": cluster, **update})
+
     def _replaced(self, gone: Flags) -> Staged:
         """Let the ranks that are ``gone``, (M,), go on on the hosts that there are now; returns
         what is read again there."""
         self._undone = [replace(of, plan=remaining.cold(of.plan, gone)) for of in self._undone]
-        cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
-        self.scenario = self.scenario.model_copy(update={"cluster": cluster})
+        self.scenario = self._placed({})
         shards = np.bincount(self._owner, self._nbytes, len(gone)).astype(float)
         return Machine(self.scenario).read_again(shards, gone & self._recovery.reread)
 
@@ -192,14 +196,9 @@ class Job:
         ]
         left = int((~gone).sum())
         self._exchange = empty_plan(left)
-        cluster = self.scenario.cluster.model_copy(update={"placement": list(self._hosts)})
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
-        update = {
-            "cluster": cluster,
-            "world_size": left,
-            "workload": workload.model_copy(update={"dataset": dataset}),
-        }
-        self.scenario = self.scenario.model_copy(update=update)
+        smaller = workload.model_copy(update={"dataset": dataset})
+        self.scenario = self._placed({"world_size": left, "workload": smaller})
         began = Began(parts.epoch + 1, self._owner)
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
         evenly = np.full(left, float(read.sum()) / left)

@@ -208,3 +208,22 @@ def test_an_order_of_a_library_is_not_divided_anew():
     order = {"kind": "loader_shuffle", "order": "own:shuffle=global", "samples_per_shard": 20}
     with pytest.raises(InputError, match=r"recovery\.policy: must not be elastic"):
         run(0.1, workload__exchange=order, recovery={**AWAY, "policy": "elastic"})
+
+
+@pytest.mark.parametrize("every", [2, 3, 30])
+def test_a_loss_soon_after_an_epoch_begins(every):
+    """The last checkpoint is at the very end of the epoch before, one iteration before it, or there
+    is none yet."""
+    saving = {**SAVING, "every": every}
+    _, healthy = run(workload__checkpoint=saving)
+    first, second, _ = lengths(healthy)
+    at = first + 0.05 * second
+    _, timeline = run(at, workload__checkpoint=saving)
+    (loss,) = timeline.said["losses"]
+    assert loss["redone_samples"] == 0
+    done_again = {2: 0.0, 3: 0.1 * first, 30: first}[every]
+    away = 3.0 + loss["restore_s"] + loss["reread_s"]
+    expected = second + at - first + away + done_again
+    # the loaders begin anew, and the iteration that ends an epoch is none of the mean
+    assert lengths(timeline)[1] == pytest.approx(expected, abs=0.06 * first)
+    assert [each["seen"] for each in timeline.said["completeness"]] == [1.0] * 3

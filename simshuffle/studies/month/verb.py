@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simshuffle.scenario.options import ScenarioName, Set
+from simshuffle.scenario.options import Over, ScenarioName, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Request, Study
-
-
-def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
-    from simshuffle.spec.overrides import read_axis  # noqa: PLC0415 - YAML
-
-    return dict(map(read_axis, texts))
 
 
 def _seconds(text: str) -> float:
@@ -55,15 +48,7 @@ class MonthOptions(CellOptions):
         ),
     ] = None
     seeds: Annotated[int, Option("N", "Months that are drawn.", low=1, high=10_000)] = 20
-    over: Annotated[
-        Mapping[str, Sequence[Any]],
-        Option(
-            "KEY=V1,V2,...",
-            "Values of a key; of several keys, every value with every one.",
-            read=_axes,
-            many=True,
-        ),
-    ] = field(default_factory=dict)
+    over: Over = field(default_factory=dict)
     set: Set = field(default_factory=dict)
 
 

@@ -37,10 +37,9 @@ def lines(meta: Mapping[str, Any]) -> Iterator[str]:
     """Lines of the notes of a run."""
     if meta.get("killed"):
         yield killed(meta["killed"])
-    if meta.get("faults"):
+    # where a host was lost, that is told below, and no other need have begun
+    if "faults" in meta and (meta["faults"] or not meta.get("losses")):
         yield f"{faults_told(meta['faults'])}."
-    elif "faults" in meta and not meta.get("losses"):
-        yield f"{faults_told([])}."
     yield from map(_lost, meta.get("losses", ()))
 
 
@@ -94,15 +93,16 @@ def tables(result: Result) -> Sequence[Table]:
 def _lost(loss: Mapping[str, Any]) -> str:
     """A host that was lost, and what that cost."""
     at, redone = (readable(loss[name], Dimension.SECONDS, 3) for name in ("at_s", "redone_s"))
-    text = f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}: {redone} of work is done again"
+    where = f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}"
     if loss["ranks"] == 0:
-        return f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}, where the job ended."
+        return f"{where}, where the job ended."
     spent = [
         f"{readable(loss[name], Dimension.SECONDS, 3)} {does}"
         for name, does in AWAY.items()
         if loss[name]
     ]
-    return f"{text}, {', '.join(spent)}; {loss['ranks']:,} ranks went on ({loss['policy']})."
+    parts = ", ".join([f"{redone} of work is done again", *spent])
+    return f"{where}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']})."
 
 
 def killed(about: Mapping[str, Any]) -> str:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from simshuffle.scenario.options import Interval, Ranges, ScenarioName, ScenarioNames, Set
+from simshuffle.scenario.options import Interval, Over, Ranges, ScenarioName, ScenarioNames, Set
 from simshuffle.study.options import CellOptions, Option
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
     from simshuffle.study.study import Request, Study
-
-
-def _axes(texts: Sequence[str]) -> dict[str, list[Any]]:
-    from simshuffle.spec.overrides import read_axis  # noqa: PLC0415 - YAML
-
-    return dict(map(read_axis, texts))
 
 
 Seeds = Annotated[int, Option("N", "Seeds of each run, from the scenario's own on.", low=1)]
@@ -62,15 +56,7 @@ class SweepOptions(CellOptions):
     One table, means, intervals, and a scaling figure."""
 
     scenario: ScenarioName
-    over: Annotated[
-        Mapping[str, Sequence[Any]],
-        Option(
-            "KEY=V1,V2,...",
-            "Values of a key; of several keys, every value with every one.",
-            read=_axes,
-            many=True,
-        ),
-    ] = field(default_factory=dict)
+    over: Over = field(default_factory=dict)
     zip: Annotated[
         bool, Option("", "Take the first values of all keys together, then the second ones, ...")
     ] = False
