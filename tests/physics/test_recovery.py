@@ -227,3 +227,25 @@ def test_a_loss_soon_after_an_epoch_begins(every):
     # the loaders begin anew, and the iteration that ends an epoch is none of the mean
     assert lengths(timeline)[1] == pytest.approx(expected, abs=0.06 * first)
     assert [each["seen"] for each in timeline.said["completeness"]] == [1.0] * 3
+
+
+def test_a_spare_host_has_an_empty_page_cache():
+    """In epoch 2 all reads hit, but those of the spare host: 6 of 10 batches of 10 samples."""
+    values = {"cluster__memory__page_cache": "10 GB"}
+    _, healthy = run(**values)
+    _, timeline = run(middle(healthy)[0], **values)
+    links = timeline.links[timeline.links["epoch"] == 2].set_index("link")["nbytes"]
+    read = {name: nbytes for name, nbytes in links.items() if str(name).endswith(".ssd")}
+    assert read == pytest.approx({"h0008.ssd": 6 * BATCH * 100e3})
+
+
+def test_saves_go_on_in_their_rhythm_after_a_loss():
+    """Every third of all iterations: of epoch 2, after 10 of the first, the 2nd, 5th and 8th."""
+    saving = {**SAVING, "every": 3}
+    _, healthy = run(workload__checkpoint=saving)
+    rows = healthy.phases[healthy.phases["epoch"] == 2]
+    at = rows[(rows["iteration"] == 4) & (rows["phase"] == "forward")]["start_s"].min() + 1e-3
+    _, timeline = run(float(at), workload__checkpoint=saving)
+    for of in (healthy, timeline):
+        saves = of.phases[(of.phases["epoch"] == 2) & (of.phases["phase"] == "checkpoint")]
+        assert sorted(set(saves["iteration"])) == [2, 5, 8]
