@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.network.fluid_events import LACKS_ENTRIES, graph_at, promise, state_at, upcoming
+from simshuffle.network.fluid_events import (
+    LACKS_ENTRIES,
+    graph_at,
+    reserve_route,
+    state_at,
+    upcoming,
+)
 from simshuffle.network.fluid_members import mark_dirty, stop_flow
 from simshuffle.network.fluid_records import ACTIVE, CAPACITY, FIRST, PEAK, UNUSED, State
 from simshuffle.network.fluid_sweep import fill
@@ -105,13 +111,8 @@ def reroute(
     s, g = state_at(state), graph_at(graph)
     for counting in range(0 if count else 1, 2):
         for i in range(slots.shape[0]):
-            k = 0
-            while k < routes.shape[1] and routes[i, k] >= 0:
-                if counting == 0:
-                    s.links[routes[i, k]].n_alive += 1
-                elif not promise(s, int64(routes[i, k])):
-                    return LACKS_ENTRIES
-                k += 1
+            if not reserve_route(s, routes, i, counting == 0):
+                return LACKS_ENTRIES
     s.clock[0].now = max(s.clock[0].now, now)
     n_starting = FIRST
     for i in range(slots.shape[0]):

@@ -238,6 +238,20 @@ def promise(s: State, ident: int) -> bool:
 
 
 @compiled
+def reserve_route(s: State, routes: Ints32, i: int, counting: bool) -> bool:
+    """Count one more transfer on the links of route ``i``, or make room for it in their heaps;
+    whether there is."""
+    k = 0
+    while k < routes.shape[1] and routes[i, k] >= 0:
+        if counting:
+            s.links[routes[i, k]].n_alive += 1
+        elif not promise(s, int64(routes[i, k])):
+            return False
+        k += 1
+    return True
+
+
+@compiled
 def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
     """Make room on the links for a batch; ``count``: whether its transfers are still to be counted
     on their links. Returns 0, `LACKS_ENTRIES` or `LACKS_LINKS`."""
@@ -246,13 +260,8 @@ def _reserve(s: State, tasks: Records, routes: Ints32, count: bool) -> float:
             return LACKS_LINKS
     for counting in range(0 if count else 1, 2):
         for i in range(tasks.shape[0]):
-            k = 0
-            while k < routes.shape[1] and routes[i, k] >= 0:
-                if counting == 0:
-                    s.links[routes[i, k]].n_alive += 1
-                elif not promise(s, int64(routes[i, k])):
-                    return LACKS_ENTRIES
-                k += 1
+            if not reserve_route(s, routes, i, counting == 0):
+                return LACKS_ENTRIES
             if tasks[i].cap < np.inf:
                 limit = _limit_link(s, tasks[i].cap)
                 if counting == 0:
