@@ -139,7 +139,7 @@ WRITTEN = {
         "small-fat-tree.net",
     ),
     "machine show": (["machine", "show", "abci"], "abci.png"),
-    "schema": (["schema", "study"], "study.schema.json"),
+    "study schema": (["study", "schema", "study"], "study.schema.json"),
     "study replay": (["study", "replay", "CASE"], "case.csv"),
 }
 
