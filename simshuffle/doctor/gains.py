@@ -30,6 +30,11 @@ class Gain(NamedTuple):
     low: float
     high: float
 
+    @property
+    def interval(self) -> str:
+        """Its interval, for people."""
+        return f"{100 * self.low:.1f} to {100 * self.high:.1f} %"
+
 
 def batch_seconds(record: Record) -> pd.Series[float]:
     """Wait and step of every batch of the loader that takes the most time, s, by epoch and batch;

@@ -35,7 +35,8 @@ ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Ended:
     """How a script ended."""
 
-    status: int  # as a shell has it: 128 + n if signal n killed it
+    # as a shell has it: 128 + n if signal n killed it; 0 if it is overdue
+    status: int
     seconds: float  # that it took
     asked: int = 0  # the first signal that asked this program to end meanwhile; 0 for none
     overdue: bool = False  # whether it went on after its seconds, and had to be ended
@@ -97,7 +98,7 @@ def run_recorded(
         watch.until_it_ends(asked, seconds)
         watch.end_what_is_left(asked)
     status = script.returncode
-    status = 128 - status if status < 0 else status
+    status = 0 if watch.overdue else 128 - status if status < 0 else status
     return Ended(status, monotonic() - begin, asked[0] if asked else 0, watch.overdue)
 
 
@@ -188,7 +189,7 @@ class _Watch:
     def _left(self) -> list[int]:
         """Those that have to end with the script: all of one that was ended, else those that were
         recorded, as others may be meant to stay."""
-        recorded = {path.stem for path in self._rows.glob(f"*{SUFFIX}")}
+        recorded = {path.stem.partition("-")[0] for path in self._rows.glob(f"*{SUFFIX}")}
         return [of for of in self._marked() if self._forced or str(of) in recorded]
 
     def end_what_is_left(self, asked: Sequence[int]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simshuffle.errors import refuse
+from simshuffle.recorder.rows import SUFFIX
+from simshuffle.records.collected import collected
 from simshuffle.records.record import Record, read_parquet
 
 RECORD = "record.parquet"
@@ -36,6 +38,11 @@ FORMATS = (
         f"a folder of `simshuffle doctor` ({RECORD})",
         lambda path, _: (path / RECORD).is_file(),
         lambda path: read_parquet(path / RECORD),
+    ),
+    Format(
+        "a folder of rows that `simshuffle doctor` kept",
+        lambda path, _: any(path.glob(f"*{SUFFIX}")),
+        lambda path: collected(path, {}),
     ),
     Format("a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet),
 )

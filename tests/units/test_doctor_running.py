@@ -247,13 +247,12 @@ recorded()
 time.sleep(60)
 """
     ended, said = run(text, rows, seconds=0.1)
-    assert ended.overdue
-    assert ended.status == 128 + signal.SIGTERM
+    assert (ended.overdue, ended.status) == (True, 0)  # it was asked to end
     assert said[0] == "The script goes on after 0.1 s of steps: it is interrupted."
 
 
 def test_before_its_first_batch_a_script_has_all_the_time_it_likes(rows):
-    ended, said = run("time.sleep(1.5)", rows, seconds=0.1)
+    ended, said = run("time.sleep(0.9)", rows, seconds=0.1)
     assert (ended.status, ended.overdue, said) == (0, False, [])
 
 
