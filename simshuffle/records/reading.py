@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from simshuffle.errors import refuse
 from simshuffle.recorder.rows import SUFFIX
+from simshuffle.records.chrome import is_chrome
 from simshuffle.records.collected import collected
+from simshuffle.records.files import unpacked
+from simshuffle.records.kineto import read_kineto, traces_in
 from simshuffle.records.record import Record, read_parquet
 
 RECORD = "record.parquet"
@@ -45,6 +47,11 @@ FORMATS = (
         lambda path: collected(path, {}),
     ),
     Format("a record (Parquet)", lambda _, head: head.startswith(b"PAR1"), read_parquet),
+    Format(
+        "a trace of PyTorch's profiler (JSON, plain or .gz), or a folder with one for each rank",
+        lambda path, head: bool(traces_in(path)) if path.is_dir() else is_chrome(head),
+        read_kineto,
+    ),
 )
 """The first one that a path is of reads it."""
 
@@ -52,28 +59,10 @@ FORMATS = (
 def read(path: Path) -> Record:
     """The record at a path: a folder or a file of one of `FORMATS`. Raises an InputError if it is
     of none, or not whole."""
-    head = _head(path)
+    head = b"" if path.is_dir() else unpacked(path, HEAD)[0]
     for known in FORMATS:
         if known.is_of(path, head):
             return known.read(path)
     what = "a folder without one" if path.is_dir() else f"a file that begins {head[:20]!r}"
     rule = f"must be {', '.join(known.what for known in FORMATS[:-1])} or {FORMATS[-1].what}"
     refuse("RECORD", rule, what, "Name one of these.", str(path))
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of a file, unpacked, of as much as can be unpacked."""
-    try:
-        if path.is_dir():
-            return b""
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-    except OSError as error:
-        remedy = "Name a file or folder that can be read."
-        refuse("RECORD", f"must be readable: {error.strerror}", "", remedy, str(path))
-    if not head.startswith(b"\x1f\x8b"):
-        return head
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
-    except zlib.error as error:
-        refuse("RECORD", f"must be whole: {error}", "", "Copy it again.", str(path))
