@@ -8,9 +8,8 @@ from simshuffle.recorder.rows import CODES, FIELDS, ROW
 FETCH, STEP, BATCHES, WORKERS, PREFETCH = 0.4, 0.1, 240, 2, 2
 changes = json.loads(os.environ.get("SIMSHUFFLE_RECORD_CHANGES", "{}"))
 rows = pathlib.Path(os.environ["SIMSHUFFLE_RECORD"])
-workers = changes.get("num_workers", WORKERS)
-if changes.get("cached"):
-    FETCH = 0.0
+workers = changes.get("loader", {}).get("num_workers", WORKERS)
+replayed = changes.get("replay", BATCHES)
 ended, asked, packed = [0.0] * workers, [0.0] * BATCHES, []
 
 def row(batch, worker, operation, start, seconds, cpu):
@@ -25,9 +24,10 @@ now = 0.0
 for batch in range(BATCHES):
     worker = batch % workers
     begin = max(ended[worker], asked[batch])
-    ended[worker] = begin + FETCH
-    row(batch, worker, "fetch", begin, FETCH, FETCH / 8)
-    row(batch, worker, "decode", begin, FETCH, FETCH / 8)
+    fetch = FETCH if batch < replayed else 0.0
+    ended[worker] = begin + fetch
+    row(batch, worker, "fetch", begin, fetch, fetch / 8)
+    row(batch, worker, "decode", begin, fetch, fetch / 8)
     row(batch, -1, "wait", now, max(ended[worker] - now, 0.0), 0.0)
     now = max(ended[worker], now)
     row(batch, -1, "step", now, STEP, STEP / 8)

@@ -51,21 +51,21 @@ def batch_seconds(record: Record) -> pd.Series[float]:
     return found
 
 
-def gain(control: Record, tried: Record) -> Gain:
+def gain(control: Record, tried: Record, first: int = 0) -> Gain:
     """What ``tried`` saves of the time of a batch of ``control``.
 
-    Compared are the batches that both did, by their number in the epoch, without those at the
-    beginning that workers had fetched ahead. Their mean counts, not the median: batches of several
-    workers come together, so that most wait for nothing and one for all. The interval is a
+    Compared are the batches that both did, by their number in the epoch, without the ``first`` ones
+    and those that workers had fetched ahead of these. Their mean counts, not the median: batches of
+    several workers come together, so that most wait for nothing and one for all. The interval is a
     bootstrap over blocks of neighbours (Künsch 1989, here without overlap), each of whole turns of
     the workers where there are enough batches.
 
     Raises:
         SimshuffleError: there are too few such batches.
     """
-    first, second = batch_seconds(control), batch_seconds(tried)
+    both = batch_seconds(control), batch_seconds(tried)
     workers, ahead = zip(*map(_fetched_ahead, (control, tried)), strict=True)
-    common = first.index.intersection(second.index)[max(1, *ahead) :]
+    common = both[0].index.intersection(both[1].index)[first + max(1, *ahead) :]
     turn = max(1, *workers)
     length = max(len(common) // MOST // turn, 1) * turn
     if len(common) // length < LEAST:
@@ -74,7 +74,7 @@ def gain(control: Record, tried: Record) -> Gain:
         raise SimshuffleError(f"both did only {len(common)} batches after the first ones")
     generator = np.random.default_rng(SEED)
     means, drawn = [], []
-    for each in (first, second):
+    for each in both:
         values = each.loc[common].to_numpy()
         values = values[: len(values) // length * length]
         blocks = values.reshape(-1, length).mean(axis=1)

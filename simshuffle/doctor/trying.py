@@ -16,8 +16,8 @@ from simshuffle.records.record import Record
 
 BOUND = "no waiting (bound)"
 """A loader that plays its cached batches again."""
-CACHED = {"cached": True}
-"""How the recorder is told so."""
+REPLAYED = 8
+"""Batches that it has (chosen: memory for few, and more than workers fetch ahead of one)."""
 UNCHANGED = "the script as it is"
 
 
@@ -88,12 +88,14 @@ def trials_of(diagnosis: Diagnosis, count: int) -> list[Trial]:
     batch_s = diagnosis.loop.batch_s
     found = [
         Trial(
-            of.name, of.change, Gain(*(value / batch_s for value in (of.gain_s, of.low, of.high)))
+            of.name,
+            {"loader": of.change},
+            Gain(*(value / batch_s for value in (of.gain_s, of.low, of.high))),
         )
         for of in diagnosis.remedies
         if of.change is not None
     ]
-    return [*found[:count], Trial(BOUND, CACHED, None)]
+    return [*found[:count], Trial(BOUND, {"replay": REPLAYED}, None)]
 
 
 def try_all(runs: Runs, trials: Sequence[Trial]) -> list[Tried]:
@@ -104,7 +106,8 @@ def try_all(runs: Runs, trials: Sequence[Trial]) -> list[Tried]:
         control, _ = runs.record(UNCHANGED)
         for trial in trials:
             try:
-                measured = gain(control, runs.record(trial.name, trial.change)[0])
+                record, _ = runs.record(trial.name, trial.change)
+                measured = gain(control, record, trial.change.get("replay", 0))
             except SimshuffleError as error:
                 found.append(Tried(trial.name, trial.predicted, None, str(error)))
             else:

@@ -72,6 +72,14 @@ def test_the_start_of_the_workers_is_no_batch_of_either():
     assert gain(record(slow, 0.1), record(np.zeros(60), 0.1)).share == pytest.approx(0.0)
 
 
+def test_batches_that_are_kept_to_be_played_again_count_for_neither():
+    """The first 8 are fetched as ever, and the 4 behind them are what 2 workers had on the way."""
+    waits = np.where(np.arange(60) < 12, 0.1, 0.0)
+    control, bound = record(np.full(60, 0.1), 0.1, workers=2), record(waits, 0.1, workers=2)
+    assert gain(control, bound, 8) == pytest.approx((0.5, 0.5, 0.5))
+    assert gain(control, bound).share < 0.45
+
+
 def test_batches_that_one_did_not_reach_count_for_neither():
     """The later ones of the control are slower, and the other one never came so far."""
     steps = np.repeat([0.1, 0.9], 50)

@@ -116,7 +116,7 @@ def test_remedies_are_tried_beside_the_script_as_it_is(folder, capfd):
 
 
 def test_a_try_that_fails_says_why_and_the_others_go_on(folder, capfd):
-    fails = 'sys.exit("no memory") if "num_workers" in changes else None\n'
+    fails = 'sys.exit("no memory") if "loader" in changes else None\n'
     (folder / "train.py").write_text(TRAINING.replace("rows = pathlib", f"{fails}rows = pathlib"))
     doctor("--try", "1", "--", *TRAIN)
     shown = capfd.readouterr().out
