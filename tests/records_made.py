@@ -58,6 +58,7 @@ class Training:
     slow_samples: tuple[float, float] = (0.0, 0.0)  # share of all, and s more in their decoding
     shard: tuple[int, float] = (0, 0.0)  # batches of one, and s more for the first
     checkpoint: tuple[int, float] = (0, 0.0)  # steps between them, and s more for one
+    files: int = 1000  # that are opened; 0 where samples are of a server
     known: frozenset[str] = field(default_factory=frozenset)  # operations seen; all if none
 
     def without(self, **changes: object) -> float:
@@ -81,6 +82,7 @@ class Training:
         }
         host = {"cores": self.cores * self.ranks, "memory_nbytes": 64e9}
         about = {"made_by": "simshuffle", "loaders": [loader], "host": host, "files_nbytes": 2e9}
+        about["files"] = self.files
         return Record(table, about, "made")
 
 
@@ -157,7 +159,10 @@ def play(of: Training) -> tuple[list[dict[str, object]], float]:
                 if of.workers:
                     _make(rank, took, rows, epoch, queue[rank.number], there[-1])
             now_of = _step(of, took, rows, epoch, batch, there)
-        now = max(now_of)
+        for rank in ranks:  # workers end
+            ended = of.begin / 10 * (not of.persistent)
+            rows.append(_row(rank, epoch, -1, "wait", max(now_of), ended, cpu_s=0.0))
+        now = max(now_of) + ended
     return rows, now
 
 
@@ -219,17 +224,21 @@ def _step(
 ) -> list[float]:
     """Of all ranks; those that are done wait for the last, and sum their gradients."""
     names = ("copy", "forward", "backward", "optimizer", "gil")
+    late = 3e-3 if of.gil else 0.1e-3
     parts = [{name: took[name][r, epoch, batch] for name in names} for r in range(of.ranks)]
     done = [at + sum(own.values()) for at, own in zip(there, parts, strict=True)]
     over = max(done) + of.allreduce
     for number, (at, own) in enumerate(zip(there, parts, strict=True)):
         rank = _Rank(of, number, 0.0)
-        computed = {"cpu_s": 0.2 * (over - at)}
+        waited = own["copy"] + own["gil"] + over - done[number]
+        computed = {"cpu_s": over - at - waited}
         rows.append(_row(rank, epoch, batch, "step", at, over - at, **computed))
         begun = at
         for name, seconds in own.items():
-            if seconds:
+            if seconds and name != "gil":
                 rows.append(_row(rank, epoch, batch, name, begun, seconds, count=1))
             begun += seconds
         rows.append(_row(rank, epoch, batch, "allreduce", begun, over - begun, count=1))
+        asked = _row(rank, 0, -1, "gil", at, 20 * late, count=20)
+        rows.append(asked | {"loader": -1})
     return [over] * of.ranks

@@ -10,7 +10,6 @@ from scipy.optimize import nnls
 
 from simshuffle.doctor.loop import Loop
 from simshuffle.doctor.replay import Way, elapsed
-from simshuffle.errors import first_of
 from simshuffle.spec.arrays import Floats
 
 OUTLIER = 6.0
@@ -31,6 +30,9 @@ SMALL_READ = 256 * 1024
 (a disk of 100 MB/s moves them in 2.6 ms, a network store answers in some ms; chosen)."""
 
 
+LATE_S = 1e-3
+"""s after which a thread that asks for the interpreter finds it held (chosen: it is to be given up
+after 5 ms, `sys.getswitchinterval`)."""
 SPECIAL = 2.0
 """Weight of a special case: it comes first if it explains half of what the broad one does."""
 AS_GOOD = 0.95
@@ -54,7 +56,7 @@ def causes(loop: Loop) -> list[Without]:
     if loop.made_by:
         found += [*_of_parts(loop), *_of_reads(loop), *_slow_workers(loop), *_slow_samples(loop)]
         found += [*_dips(loop), *_starts(loop), *_too_few(loop)]
-    found += [*_slow_ranks(loop), *_without_cores(loop)]
+    found += [*_slow_ranks(loop), *_without_cores(loop), *_interpreter(loop)]
     return found
 
 
@@ -85,10 +87,11 @@ _PARTS = {
 
 
 def _of_parts(loop: Loop) -> Iterator[Without]:
+    """Objects of a server are opened by asking for them: that is not a file's doing."""
     for name, (operation, sentence) in _PARTS.items():
         if operation in loop.known:
             part = loop.of(operation)
-            if operation == "send" and not loop.way.workers:
+            if (name == "opens" and not loop.files) or (name == "send" and not loop.way.workers):
                 continue
             count = max(loop.of(operation, "count").sum(), 1.0)
             told = sentence.format(
@@ -121,13 +124,15 @@ def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
 
 
 def _of_reads(loop: Loop) -> Iterator[Without]:
-    if "read" not in loop.known:
-        return
     requests, nbytes, device = reading(loop)
+    if not loop.files:
+        requests = requests + loop.of("open")
     count, size = loop.of("read", "count").sum(), loop.of("read", "nbytes").sum()
     moved = nbytes + device
-    told = f"Reading takes {requests.sum() / max(count, 1):.2g} s a request, whatever it brings."
-    yield Without("latency", less(loop.way, requests), told)
+    if requests.any():
+        each = requests.sum() / max(count, 1)
+        told = f"Reading takes {each:.2g} s a request, whatever that brings."
+        yield Without("latency", less(loop.way, requests), told)
     if moved.any():
         told = f"Reading brings {size / moved.sum() / 1e6:.3g} MB/s a worker."
         yield Without("bandwidth", less(loop.way, moved), told)
@@ -144,14 +149,12 @@ def _of_steps(loop: Loop) -> Iterator[Without]:
     for name, told in (
         ("copy", "Copying batches to the device is {} of the steps."),
         ("allreduce", "Summing gradients over the ranks is {} of the steps."),
-        ("gil", "Threads wait for the interpreter in {} of the steps."),
     ):
         if name in loop.known:
             part = np.minimum(loop.of(name), step)
             if name == "allreduce" and loop.way.met:
                 part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
-            title = "GIL" if name == "gil" else name
-            yield Without(title, less(loop.way, step=part), told.format(_share(part, step)))
+            yield Without(name, less(loop.way, step=part), told.format(_share(part, step)))
 
 
 def _without_cores(loop: Loop) -> Iterator[Without]:
@@ -161,7 +164,24 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
     if load.any() or step.any():
         told = f"Threads wait for a core in {_share(load, loop.way.load)} of the workers' time"
         told += f" and {_share(step, loop.way.step)} of the steps."
-        yield Without("cores", less(loop.way, load, step), told, SPECIAL)
+        yield Without("cores", less(loop.way, load, step), told)
+
+
+def _interpreter(loop: Loop) -> Iterator[Without]:
+    """What a step neither computes nor waits for a core, the device or other ranks, where a thread
+    that asks for the interpreter gets it late. PyTorch's operators give it up and ask for it again
+    each (torch/csrc/autograd, `pybind11::gil_scoped_release`)."""
+    late = loop.of("gil").sum() / max(loop.of("gil", "count").sum(), 1.0)
+    if late < LATE_S:
+        return
+    blocked = np.zeros(loop.way.step.shape)
+    for of in ("step", *(["wait"] if not loop.way.workers else [])):
+        own = loop.of(of) - loop.of(of, "cpu_s") - np.nan_to_num(loop.of(of, "queued_s"))
+        blocked += np.nan_to_num(own)
+    blocked -= loop.of("copy") + loop.of("allreduce")
+    blocked -= sum(loop.of(name) for name in ("open", "read", "lock")) * (not loop.way.workers)
+    told = f"A thread that asks for the interpreter gets it {1e3 * late:.2g} ms late: another holds"
+    yield Without("gil", less(loop.way, step=np.maximum(blocked, 0.0)), f"{told} it.", SPECIAL)
 
 
 # ---------------------------------------------------------------------------------- narrower causes
@@ -200,11 +220,12 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
     usual = float(np.median(seconds))
     where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
     np.add.at(more, where, seconds[slow] - usual)
+    if not slow.any():
+        return
     names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]
-    names = [str(name) for name in dict.fromkeys(names.tolist()) if name >= 0]
-    told = f"{slow.sum()} of {len(slow)} samples take {seconds[slow].mean() if names else 0:.2g}"
-    told += f" s in the mean, the others {usual:.2g} s"
-    told += f"; the slowest are {first_of(names)}." if names else "."
+    shown = [str(name) for name in dict.fromkeys(names.tolist()) if name >= 0][:3]
+    told = f"{slow.sum()} of {len(slow)} samples take {seconds[slow].mean():.2g} s in the mean, "
+    told += f"the median {usual:.2g} s{'; the slowest are ' * bool(shown)}{', '.join(shown)}."
     yield Without("slow sample", less(loop.way, more), told, SPECIAL)
 
 
@@ -231,20 +252,28 @@ def _dips(loop: Loop) -> Iterator[Without]:
             turns += [turn] * bool(high.any())
         if turns and of == "load":
             told = f"Every {np.mean(turns):.3g} batches, in the loader's order, one takes longer."
-            yield Without("loader order", less(way, more), told, 1.1 * SPECIAL)
+            yield Without("loader dips", less(way, more), told, 1.1 * SPECIAL)
         elif turns:
             told = f"Every {np.mean(turns):.3g} steps one takes longer, by "
             told += f"{more[more > 0].mean():.2g} s."
-            yield Without("dip", less(way, step=more), told, SPECIAL)
+            yield Without("loop dips", less(way, step=more), told, SPECIAL)
 
 
 def _starts(loop: Loop) -> Iterator[Without]:
     """Without new workers at the epochs after the first."""
-    begin = loop.way.begin.copy()
+    begin = loop.way.begin
     if loop.way.workers and len(begin) > 1 and not loop.settings.get("persistent_workers"):
-        told = f"New workers begin {begin[1:].mean():.2g} s after an epoch does."
-        begin[1:] = np.minimum(begin[1:], 0.0)
-        yield Without("workers", replace(loop.way, begin=begin), told, SPECIAL)
+        took = float((begin[1:].mean(axis=1) + loop.ending[:-1]).mean())
+        told = f"New workers begin {took:.2g} s after an epoch does."
+        yield Without("workers anew", kept_workers(loop), told, SPECIAL)
+
+
+def kept_workers(loop: Loop) -> Way:
+    """The loop with the workers of the first epoch in all others."""
+    begin, step = loop.way.begin.copy(), loop.way.step.copy()
+    begin[1:] = np.minimum(begin[1:], 0.0)
+    step[np.array(loop.way.first[1:-1]) - 1] -= loop.ending[:-1]
+    return replace(loop.way, begin=begin, step=step)
 
 
 def cpu_s(loop: Loop) -> float:
@@ -257,16 +286,26 @@ def cpu_s(loop: Loop) -> float:
 
 def more_workers(loop: Loop, most: int) -> Way | None:
     """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
-    None if none gains anything. Cores are shared: where those that there are take longer for what
-    is computed of a batch, workers take as much longer."""
-    now, cpu, own = loop.way.workers, cpu_s(loop), float(elapsed(loop.way).mean())
-    least = cpu / loop.cores if loop.cores and np.isfinite(cpu) else 0.0
+    None if none gains anything. What is shared does not get faster: where it takes longer for a
+    batch than they would, workers take as much longer."""
+    now, own, least = loop.way.workers, float(elapsed(loop.way).mean()), shared_s(loop)
     tried = []
     for count in range(now + 1, most + 1):
         way = loop.way.with_workers(count)
         slower = max(1.0, least * count / max(float(way.load.mean()), 1e-300))
         tried.append(replace(way, load=way.load * slower))
     return first_as_good(own, tried)
+
+
+def shared_s(loop: Loop) -> float:
+    """s of a batch below which no number of workers gets: of the cores for what is computed, of the
+    device for its bytes (as if those that read have all of it now), and of a lock."""
+    cpu, now = cpu_s(loop), max(loop.way.workers, 1)
+    cores = cpu / loop.cores if loop.cores and np.isfinite(cpu) else 0.0
+    _, _, device = reading(loop)
+    # with all W waiting for one lock, each waits for the W - 1 others
+    lock = float(loop.of("lock").mean()) / (now - 1) if now > 1 else 0.0
+    return max(cores, float(device.mean()) / now, lock)
 
 
 def first_as_good(own: float, tried: Sequence[Way]) -> Way | None:

@@ -37,7 +37,7 @@ CAUSES = Schema(
         "cause": text("of the loop's time"),
         "seconds": amount("that the loop would take less without it", look=".3g"),
         "share": share("of the loop's time", head="of the loop", look="percent"),
-        "confidence": share("that it is the first", look=".0percent"),
+        "confidence": share("that it is the first", look=".2f"),
     }
 )
 REMEDIES = Schema(
@@ -55,7 +55,8 @@ REMEDIES = Schema(
 
 @dataclass(frozen=True)
 class Totals:
-    """What a loop took; sums over its batches, means over its ranks."""
+    """What a loop took; sums over its batches, means over its ranks. The first batch is left out:
+    the loop waits for it once."""
 
     batches: int  # of a rank
     epochs: int
@@ -65,6 +66,8 @@ class Totals:
     step_s: float
     of_steps: Mapping[str, float]  # s of them, by operation
     batch_s: float  # a batch
+    first_s: float  # until the first batch was there
+    seen: bool  # whether it was recorded what makes the batches
     replay_error: float  # share by which the replay of what was recorded is off
 
 
@@ -115,8 +118,10 @@ class Diagnosis:
                 f"({100 * first.share:.3g} %), with confidence {first.confidence:.2f}. "
                 f"{first.sentence}"
             )
-        if waited >= HEALTHY:
+        if waited >= HEALTHY and not self.loop.seen:
             return f"{head}; why, this record cannot tell."
+        if waited >= HEALTHY:
+            return f"{head}; nothing alone costs {HEALTHY:.0%} of it."
         return f"Healthy: {head[0].lower()}{head[1:]}, and nothing else costs {HEALTHY:.0%} of it."
 
     def parts(self) -> list[str | Table]:
@@ -149,56 +154,73 @@ def diagnose(record: Record) -> Diagnosis:
     loop = loop_of(record)
     own = elapsed(loop.way).mean(axis=1)
     error = own.sum() / loop.measured.mean(axis=1).sum() - 1
+    own = own[1:]
     tried = causes(loop)
     gains = _gains(own, [of.way for of in tried])
-    found = _causes(tried, gains, float(own.sum()))
+    found = _causes(tried, gains, loop, float(own.sum()))
     notes = [*record.about.get("notes", []), *loop.notes]
     if loop.made_by:
         notes.append(f"The replay of what was recorded is {100 * abs(error):.2g} % off.")
     if len(own) < FEW:
         notes.append(f"{len(own)} batches are few: a longer record would be surer.")
     helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])
-    drawn = _remedies(helps, _gains(own, [of.way for of in helps]), own, abs(error))
+    saved = _gains(own, [of.way for of in helps])
+    drawn = _remedies(helps, saved, loop, own, abs(error))
     return Diagnosis(record.source, _totals(loop, error), found, drawn, notes)
 
 
 def _totals(loop: Loop, error: float) -> Totals:
-    waited, step = (float(loop.of(of).mean(axis=1).sum()) for of in ("wait", "step"))
-    parts = {of: float(loop.of(of).mean(axis=1).sum()) for of in IN_STEPS if of in loop.known}
+    sums = {
+        name: float(loop.of(name)[1:].mean(axis=1).sum()) for name in ("wait", "step", *IN_STEPS)
+    }
     batches, ranks = loop.way.load.shape
-    seconds, epochs = waited + step, len(loop.way.first) - 1
+    seconds = sums["wait"] + sums["step"]
     return Totals(
-        batches, epochs, ranks, seconds, waited, step, parts, seconds / batches, float(error)
+        batches=batches - 1,
+        epochs=len(loop.way.first) - 1,
+        ranks=ranks,
+        seconds=seconds,
+        waited_s=sums["wait"],
+        step_s=sums["step"],
+        of_steps={name: sums[name] for name in IN_STEPS if name in loop.known},
+        batch_s=seconds / (batches - 1),
+        first_s=float(loop.of("wait")[0].mean()),
+        seen=loop.made_by,
+        replay_error=float(error),
     )
 
 
 def _gains(own: Floats, ways: Sequence[Way]) -> Floats:
-    """s that each batch takes less in N other ways, (B, N), in the mean over ranks."""
+    """s that each batch but the first takes less in N other ways, (B - 1, N), in the mean over
+    ranks."""
     out = np.zeros((len(own), len(ways)))
     alike: dict[tuple[int, int, bool], list[int]] = {}
     for place, way in enumerate(ways):
         alike.setdefault((way.workers, way.prefetch, way.in_order), []).append(place)
     for places in alike.values():
-        out[:, places] = own[:, None] - together([ways[of] for of in places]).mean(axis=-1)
+        out[:, places] = own[:, None] - together([ways[of] for of in places])[1:].mean(axis=-1)
     return out
 
 
-def _resampled(gains: Floats) -> Floats:
+def _resampled(gains: Floats, loop: Loop) -> Floats:
     """Sums over the batches, (RESAMPLES, N), of blocks of them drawn with replacement: batches that
-    follow one another depend on each other."""
+    follow one another depend on each other. The first of every epoch stay: they are no chance."""
+    first = np.array(loop.way.first[1:-1], dtype=int) - 1
+    others = gains.copy()
+    others[first] = 0.0
     edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))
-    blocks = np.add.reduceat(gains, edges[:-1], axis=0)
+    blocks = np.add.reduceat(others, edges[:-1], axis=0)
     drawn = np.random.default_rng(0).integers(len(blocks), size=(RESAMPLES, len(blocks)))
-    return np.asarray(blocks[drawn].sum(axis=1))
+    return np.asarray(blocks[drawn].sum(axis=1) + gains[first].sum(axis=0))
 
 
-def _causes(tried: Sequence[Without], gains: Floats, seconds: float) -> list[Cause]:
+def _causes(tried: Sequence[Without], gains: Floats, loop: Loop, seconds: float) -> list[Cause]:
     """Those that cost at least `HEALTHY` of the loop, first the one to be named first."""
     costs = np.flatnonzero(gains.sum(axis=0) >= HEALTHY * seconds).tolist()
     if not costs:
         return []
     weight = np.array([tried[of].weight for of in costs])
-    first = np.argmax(_resampled(gains[:, costs]) * weight, axis=1)
+    first = np.argmax(_resampled(gains[:, costs], loop) * weight, axis=1)
     order = np.argsort(-gains.sum(axis=0)[costs] * weight, kind="stable")
     found: dict[str, Cause] = {}
     for at in order:
@@ -208,13 +230,15 @@ def _causes(tried: Sequence[Without], gains: Floats, seconds: float) -> list[Cau
     return list(found.values())
 
 
-def _remedies(helps: Sequence[Helps], gains: Floats, own: Floats, error: float) -> list[Remedy]:
+def _remedies(
+    helps: Sequence[Helps], gains: Floats, loop: Loop, own: Floats, error: float
+) -> list[Remedy]:
     """Those that save at least `LEAST_GAIN` of the loop's time."""
     if not helps:
         return []
     out = []
     batch_s = float(own.mean())
-    ends = np.quantile(_resampled(gains), ENDS, axis=0) / len(own)
+    ends = np.quantile(_resampled(gains, loop), ENDS, axis=0) / len(own)
     for of, gain, least, most in zip(helps, gains.mean(axis=0).tolist(), *ends, strict=True):
         if gain >= LEAST_GAIN * batch_s:
             low = float(min(least * of.sure, gain) - error * batch_s)

@@ -30,12 +30,14 @@ class Loop:
     known: frozenset[str]  # operations of which there are rows
     samples: pd.DataFrame  # place (of a batch), rank (place), seconds, sample
     worker: Ints  # (B, M) that made a batch; -1 for the rank itself, or if not known
+    ending: Floats  # (E, M) s at the end of an epoch, in which workers end; of its last step
     way: Way  # as it was recorded
     handover: float  # s of a wait for a batch that was there before; part of the way's steps
     settings: Mapping[str, Any]  # of the loader, as `Record.about` has them
     cores: int | None  # that the process may use, of a rank's share
     memory_nbytes: float | None  # of the host
-    files_nbytes: float | None  # of all files that were opened
+    files: int  # that were opened; 0 where objects of a server are read instead
+    files_nbytes: float | None  # of these
     notes: list[str]  # what could not be used
 
     def of(self, operation: str, column: str = "seconds") -> Floats:
@@ -78,7 +80,8 @@ def loop_of(record: Record) -> Loop:
     sums = _sums(located, place, rank, (len(places), len(ranks)))
     loaders = record.about.get("loaders", [])
     settings = loaders[loader] if 0 <= loader < len(loaders) else {}
-    return _loop(record, located, place, rank, places, sums, settings, notes)
+    ending = _endings(known, places, ranks)
+    return _loop(record, located, place, rank, places, sums, ending, settings, notes)
 
 
 def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
@@ -98,6 +101,8 @@ def _located(
 ) -> tuple[pd.DataFrame, Ints, Ints]:
     """Rows of these batches, and place and rank of each. Rows of no batch are of the one that their
     rank waited for or stepped with when they began."""
+    turn = rows["operation"].isin(["wait", "step"]) & (rows["batch"] < 0)
+    rows = rows[~turn]  # no batch came
     rank = pd.Index(ranks).get_indexer(pd.Index(rows["rank"]))
     place = places.get_indexer(pd.MultiIndex.from_frame(rows[["epoch", "batch"]]))
     place[rows["batch"] < 0] = -1
@@ -111,6 +116,15 @@ def _located(
             place[loose] = np.where(at >= 0, of[at], -1)
     there = (place >= 0) & (rank >= 0)
     return rows[there], place[there], rank[there]
+
+
+def _endings(rows: pd.DataFrame, places: pd.MultiIndex, ranks: Ints) -> Floats:
+    """s of the waits of every epoch for which no batch came, (E, M)."""
+    last = rows[(rows["operation"] == "wait") & (rows["batch"] < 0)]
+    sums = last.groupby(["epoch", "rank"])["seconds"].sum().unstack()
+    epochs = np.unique(places.get_level_values(0))
+    out: Floats = sums.reindex(index=epochs, columns=ranks).fillna(0.0).to_numpy(float)
+    return out
 
 
 def _sums(rows: pd.DataFrame, place: Ints, rank: Ints, shape: tuple[int, int]) -> dict[str, Floats]:
@@ -130,6 +144,7 @@ def _loop(
     rank: Ints,
     places: pd.MultiIndex,
     sums: dict[str, Floats],
+    ending: Floats,
     settings: Mapping[str, Any],
     notes: list[str],
 ) -> Loop:
@@ -146,9 +161,11 @@ def _loop(
     asked = np.full(shape, np.nan)
     of = (rows["operation"] == "wait").to_numpy()
     asked[place[of], rank[of]] = rows["start_s"].to_numpy()[of]
+    began = np.repeat(np.minimum.reduceat(asked, first), np.diff(bounds), axis=0)
     made = np.where(np.isnan(worker), -1, worker).astype(np.int64)
     count = int(settings.get("num_workers", made.max() + 1))
     load = seconds["fetch"] + seconds["send"] if count else seconds["fetch"]
+    seconds["step"][np.array(bounds[1:]) - 1] += ending
     step, met = _own_steps(seconds, known)
     if "fetch" not in known:
         notes.append("What makes the batches was not recorded: why they are late cannot be told.")
@@ -158,7 +175,7 @@ def _loop(
         load = np.where(lost, np.nanmedian(np.where(lost, np.nan, load), axis=0), load)
     begin, handover = np.zeros((len(first), max(count, 1), shape[1])), 0.0
     if count:
-        begin = _begins(starts - asked[_first_of(bounds)], made, bounds, count)
+        begin = _begins(starts - began, made, bounds, count)
         there = ends <= asked
         handover = float(np.median(seconds["wait"][there])) if there.any() else 0.0
     elif "fetch" in known:
@@ -181,19 +198,16 @@ def _loop(
         known=known,
         samples=table.assign(rank=rank[samples]),
         worker=made,
+        ending=ending,
         way=way,
         handover=handover,
         settings=settings,
-        cores=max(1, host["cores"] // shape[1]) if "cores" in host else None,
+        cores=max(1, int(host["cores"]) // shape[1]) if "cores" in host else None,
         memory_nbytes=host.get("memory_nbytes"),
+        files=int(record.about.get("files", 0)),
         files_nbytes=record.about.get("files_nbytes"),
         notes=notes,
     )
-
-
-def _first_of(bounds: tuple[int, ...]) -> Ints:
-    """The place of the first batch of each batch's epoch, (B,)."""
-    return np.repeat(bounds[:-1], np.diff(bounds))
 
 
 def _own_steps(seconds: Mapping[str, Floats], known: frozenset[str]) -> tuple[Floats, bool]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.doctor.causes import cpu_s, first_as_good, more_workers
+from simshuffle.doctor.causes import cpu_s, first_as_good, kept_workers, more_workers
 from simshuffle.doctor.loop import Loop
 from simshuffle.doctor.replay import Way, elapsed
 
-MOST_AHEAD = 16
+MOST_AHEAD = 32
 """Batches ahead of a worker that are tried (chosen; torch takes 2)."""
 FITS = 0.5
 """Share of the memory that a cache may fill (chosen: the rest is the training's)."""
@@ -42,10 +42,10 @@ _CURES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
     "lock": (("open a handle for each worker", "a change of code", 0.5),),
     "slow worker": (("free the core of the slow worker", "a look at what else runs", 0.8),),
     "slow sample": (("make the slow samples smaller, or leave them out", "some samples", 0.8),),
-    "loader order": (("open the next shard ahead, or mix shards", "a change of code", 0.5),),
-    "dip": (("save or log less often, or beside the loop", "a change of code", 0.8),),
+    "loader dips": (("open the next shard ahead, or mix shards", "a change of code", 0.5),),
+    "loop dips": (("save or log less often, or beside the loop", "a change of code", 0.8),),
     "straggler rank": (("take the slow host out", "a spare host", 0.8),),
-    "GIL": (("move Python work out of the loop's process", "a change of code", 0.0),),
+    "gil": (("move Python work out of the loop's process", "a change of code", 0.0),),
     "allreduce": (("sum less often, or overlap it with the backward pass", "larger batches", 0.0),),
 }
 
@@ -96,7 +96,7 @@ def _settings(loop: Loop) -> Iterator[Helps]:
     way = loop.way
     if not way.workers:
         return
-    tried = [replace(way, prefetch=k) for k in (4, 8, MOST_AHEAD) if k > way.prefetch]
+    tried = [replace(way, prefetch=k) for k in (4, 8, 16, MOST_AHEAD) if k > way.prefetch]
     if (best := first_as_good(float(elapsed(way).mean()), tried)) is not None:
         ahead = best.prefetch
         cost = f"memory for {way.workers * (ahead - way.prefetch)} more batches"
@@ -113,9 +113,7 @@ def _settings(loop: Loop) -> Iterator[Helps]:
             {"in_order": False},
         )
     if not loop.settings.get("persistent_workers") and len(way.begin) > 1:
-        begin = way.begin.copy()
-        begin[1:] = np.minimum(begin[1:], 0.0)
-        kept = replace(way, begin=begin)
+        kept = kept_workers(loop)
         cost = "the memory of workers between epochs"
         yield Helps(
             "keep workers for all epochs",
