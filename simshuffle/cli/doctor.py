@@ -15,11 +15,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simshuffle.cli.common import AsJson, To, check_format, complain, print_json, print_parts, say
+from simshuffle.cli.common import (
+    AsJson,
+    Set,
+    To,
+    check_format,
+    complain,
+    print_json,
+    print_parts,
+    say,
+)
 from simshuffle.cli.help import command
 from simshuffle.errors import InputError, SimshuffleError, Stopped, refuse
 from simshuffle.recorder.rows import SUFFIX
-from simshuffle.scenario.options import result_folders
+from simshuffle.scenario.options import counts_of, machine_names, result_folders
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
@@ -38,7 +47,7 @@ SCRIPTS = {".py", ".sh"}
     app,
     "Results",
     "simshuffle doctor -- python train.py --lr 0.1",
-    "simshuffle doctor --seconds 120 --try 3 -- torchrun --nproc-per-node 2 train.py",
+    "simshuffle doctor --seconds 120 --try 3 -- torchrun train.py",
     "simshuffle doctor results/doctor-train --json",
     "simshuffle doctor trace.json.gz --on abci --ranks 64,512,2048",
     runs=True,
@@ -79,27 +88,46 @@ def doctor(
     try_seconds: Annotated[
         float, Option("S", "Seconds of steps of each of these runs.", low=0.001)
     ] = 60.0,
+    on: Annotated[
+        str | None,
+        Option(
+            "NAME",
+            "Predict the same training on this machine, by its name or file.",
+            complete=machine_names,
+        ),
+    ] = None,
+    ranks: Annotated[
+        list[int] | None,
+        Option(
+            "M,...",
+            "Numbers of ranks that --on is for. Default: as many as were recorded.",
+            read=counts_of("--ranks", "64,512,2048"),
+        ),
+    ] = None,
+    set_: Set = None,
     json: AsJson = False,
     to: To = None,
 ) -> None:
     """Say why a training waits for its data, and what helps.
 
-    Runs COMMAND unchanged and records it; its output, its Ctrl-C and its exit status are its own.
-    With --json or --to its output goes to standard error. Or reads a record. Changes no file of
-    the training's."""
+    Runs COMMAND as it is, and records it; or reads a record.
+    Output, Ctrl-C and exit status are the command's own. With --json or --to what it prints goes to
+    standard error."""
     check_format(json, to)
     end = words.index("--") if "--" in words else len(words)
     records, given = words[:end], words[end + 1 :]
     _check(records, given, {"--seconds": seconds, "--try": try_ or None})
+    goal = _Goal(on, ranks, set_ or {})
+    goal.check()
     if not given:
         from simshuffle.doctor.examined import examined
 
-        found = examined(_place(records[0]))
+        found = goal.predicted(examined(_place(records[0])))
         _show(found, json, to)
         if out is not None:
             typer.echo(f"Tables: {found.save(out, force=force)}", err=json or to is not None)
         return
-    wish = _Wish(given, out or _default(given), force, seconds, try_, try_seconds, json, to)
+    wish = _Wish(given, out or _default(given), force, seconds, try_, try_seconds, goal, json, to)
     if status := wish.fulfil():
         raise typer.Exit(status)
 
@@ -138,6 +166,36 @@ def _default(given: Sequence[str]) -> Path:
 
 
 @dataclass(frozen=True)
+class _Goal:
+    """What a training is predicted for."""
+
+    machine: str | None
+    ranks: Sequence[int] | None
+    set: Mapping[str, Any]
+
+    def check(self) -> None:
+        """See that what needs a machine has one, and that there is one of that name."""
+        if self.machine is not None:
+            from simshuffle.doctor.predicting import machine_of
+
+            machine_of(self.machine)
+            return
+        for flag, value in (("--ranks", self.ranks), ("--set", self.set)):
+            if value:
+                rule, remedy = "needs a machine", "Name one with --on."
+                refuse(flag, rule, str(value), remedy, COMMAND_LINE)
+
+    def predicted(self, found: Examined) -> Examined:
+        """The same with what is predicted, if anything is."""
+        if self.machine is None:
+            return found
+        from simshuffle.doctor.predicting import predict
+
+        ranks = self.ranks or [found.diagnosis.loop.ranks]
+        return replace(found, prediction=predict(found.record, self.machine, ranks, self.set))
+
+
+@dataclass(frozen=True)
 class _Wish:
     """A command that is to be recorded, and what then."""
 
@@ -147,6 +205,7 @@ class _Wish:
     seconds: float | None
     tries: int
     try_seconds: float
+    goal: _Goal
     json: bool
     to: str | None
 
@@ -178,14 +237,14 @@ class _Wish:
                 say(f"The script ended with status {ended.status}.")
             if ended.status and not _has_rows(rows):
                 say("No batch was recorded before that.")
-            elif self._is_examined(room, ended):
-                rmtree(rows)
+            else:
+                self._examine_what_there_is(room, ended)
         if ended.asked == signal.SIGINT or ended.status == INTERRUPTED:
             raise Stopped("Interrupted; what was recorded until then counts.")
         return 128 + ended.asked if ended.asked else ended.status
 
-    def _is_examined(self, room: Path, ended: Ended) -> bool:
-        """Examine it; False if that cannot be, of a script that failed."""
+    def _examine_what_there_is(self, room: Path, ended: Ended) -> None:
+        """Examine it; of a script that failed that may be too little, which is only said."""
         try:
             self._examine(room, ended)
         except InputError as error:
@@ -193,8 +252,6 @@ class _Wish:
             if not ended.status:
                 raise error from None
             complain(str(error))
-            return False
-        return True
 
     def _examine(self, room: Path, ended: Ended) -> None:
         from simshuffle.doctor.diagnosis import diagnose
@@ -208,11 +265,15 @@ class _Wish:
             print_parts(found.parts())
         if self.tries and not ended.asked:
             found = self._with_tries(found, room, ended.seconds)
-        found.save(self.folder, force=self.force)
+        try:
+            found = self.goal.predicted(found)
+        finally:
+            found.save(self.folder, force=self.force)
+            rmtree(room / ROWS)
         if self.apart:
             _show(found, self.json, self.to)
         else:
-            print_parts(found.tried())
+            print_parts([*found.tried(), *found.predicted()])
             stem = self.folder / "doctor"
             typer.echo(f"Tables: {self.folder}\nFigure: {stem}.png and {stem}.pdf")
 
@@ -236,7 +297,7 @@ def _show(found: Examined, json: bool, to: str | None) -> None:
     if json:
         print_json(found.as_json())
     else:
-        print_parts([*found.parts(), *found.tried()], to)
+        print_parts([*found.parts(), *found.tried(), *found.predicted()], to)
 
 
 @contextmanager

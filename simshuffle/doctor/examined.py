@@ -23,10 +23,12 @@ from simshuffle.study.study import versions
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from simshuffle.doctor.predicting import Prediction
+
 KIND, FIGURE = "doctor", "doctor"
 """Of a result folder; the name of its figure."""
-DIAGNOSIS, TRIES = "diagnosis.json", "tries.json"
-FILES = (RECORD, DIAGNOSIS, TRIES)
+DIAGNOSIS, TRIES, SCENARIOS = "diagnosis.json", "tries.json", "scenarios"
+FILES = (RECORD, DIAGNOSIS, TRIES, SCENARIOS)
 """What a result folder holds beside its figure and meta.json."""
 
 
@@ -37,6 +39,7 @@ class Examined:
     record: Record
     diagnosis: Diagnosis
     tries: Sequence[Tried] = ()
+    prediction: Prediction | None = None  # on another machine; a folder has its scenarios
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows, but for the tries."""
@@ -46,10 +49,15 @@ class Examined:
         """What it shows of the tries."""
         return tries_parts(self.tries)
 
+    def predicted(self) -> list[str | Table]:
+        """What it shows of the prediction."""
+        return [] if self.prediction is None else self.prediction.parts()
+
     def as_json(self) -> dict[str, Any]:
         """All as plain values, in s and shares."""
         tries = [{**asdict(of), "within": of.within} for of in self.tries]
-        return {"diagnosis": self.diagnosis.as_json(), "tries": tries}
+        prediction = {} if self.prediction is None else {"prediction": self.prediction.as_json()}
+        return {"diagnosis": self.diagnosis.as_json(), "tries": tries, **prediction}
 
     def save(self, folder: Path, *, force: bool) -> Path:
         """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
@@ -68,6 +76,9 @@ class Examined:
         for name, values in texts.items():
             text = json.dumps(values, indent=1, allow_nan=False)
             (folder / name).write_text(f"{text}\n", encoding="utf-8")
+        if self.prediction is not None:
+            (folder / SCENARIOS).mkdir()
+            self.prediction.write(folder / SCENARIOS)
         chart = doctor_chart(self.diagnosis, self.tries)
         canvas.save(paper.draw(chart), folder / FIGURE, signed(FIGURE, [fingerprint]))
 

@@ -24,7 +24,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 GROUPS = {
     "Describe": ["new", "check", "list"],
     "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
-    "Results": ["compare", "blame", "export", "figure", "report"],
+    "Results": ["compare", "blame", "doctor", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
 BELOW = {
@@ -203,6 +203,7 @@ OUT = {
     "machine calibrate": ["machine", "calibrate", "nccl.txt"],
     "machine testbed": ["machine", "testbed", "--quick"],
     "study replay": ["study", "replay", "case.json"],
+    "doctor": ["doctor", "--", "true"],
 }
 
 
