@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from .rows import ROW, SUFFIX
@@ -21,12 +22,15 @@ class Journal:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.descriptor = -1
         self.begin()
 
     def begin(self) -> None:
         """Begin the files of this process: at its start, and where it has been forked."""
         pid, parent = os.getpid(), os.getppid()
         self.facts: dict[str, Any] = {"pid": pid, "parent": parent}
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
         self.descriptor = -1
         for other in range(1000):
             self.name = f"{self.folder}/{pid}" + f"-{other}" * (other > 0)
@@ -41,10 +45,11 @@ class Journal:
 
     def write(self, rows: Iterable[tuple[int, ...]]) -> None:
         """Append rows, each of the values of `FIELDS`."""
-        if self.descriptor < 0:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self.descriptor = os.open(self.name + SUFFIX, flags, 0o644)
-        os.write(self.descriptor, b"".join([ROW.pack(*row) for row in rows]))
+        with suppress(OSError):  # a full disk ends the record, not the training
+            if self.descriptor < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self.descriptor = os.open(self.name + SUFFIX, flags, 0o644)
+            os.write(self.descriptor, b"".join([ROW.pack(*row) for row in rows]))
 
     def save(self) -> None:
         """Write the facts."""
@@ -53,7 +58,8 @@ class Journal:
         # from this clock to that of the wall: it puts the rows of two hosts in order
         self.facts["clock"] = time.time_ns() - time.perf_counter_ns()
         draft = f"{self.name}.part"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.write(descriptor, json.dumps(self.facts).encode())
-        os.close(descriptor)
-        os.replace(draft, f"{self.name}.json")  # noqa: PTH105 - pathlib takes long to import
+        with suppress(OSError):
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.write(descriptor, json.dumps(self.facts).encode())
+            os.close(descriptor)
+            os.replace(draft, f"{self.name}.json")  # noqa: PTH105 - pathlib takes long to import
