@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,6 @@ DRAWS, SEED = 1000, 0
 """Of the bootstrap."""
 PERCENTILES = (5.0, 95.0)
 """Of an interval of 90 %."""
-Key = tuple[int, int]  # epoch and batch
 
 
 class Gain(NamedTuple):
@@ -37,35 +36,46 @@ class Gain(NamedTuple):
 
 
 def batch_seconds(record: Record) -> pd.Series[float]:
-    """Wait and step of every batch of the loader that takes the most time, s, by epoch and batch;
-    the mean over the ranks. A batch whose step was cut is left out."""
+    """Wait and step of the batches of the loader that takes the most time and of those that are
+    made like it, as by a script with a new one for each epoch; s, the mean over the ranks, by
+    loader, epoch and place in it. A batch whose step was cut is left out."""
     rows = record.of("wait", "step")
     rows = rows[rows["batch"] >= 0]
     if rows.empty:
-        return pd.Series(dtype=float)
-    loader = rows.groupby("loader")["seconds"].sum().idxmax()
-    by = ["epoch", "batch", "rank", "operation"]
-    each = rows[rows["loader"] == loader].groupby(by, observed=True)["seconds"].sum()
-    whole = each.unstack("operation").dropna().sum(axis=1)
-    found: pd.Series[float] = whole.groupby(["epoch", "batch"]).mean()
+        return pd.Series(dtype=float, index=pd.MultiIndex.from_arrays([[], [], []]))
+    rows = rows[rows["loader"].isin(_alike(record, rows))]
+    by = ["rank", "loader", "epoch", "operation"]
+    # not the batch's own number: one that is played again keeps that
+    rows = rows.assign(place=rows.groupby(by, observed=True).cumcount())
+    each = rows.set_index([*by, "place"])["seconds"].unstack("operation").dropna().sum(axis=1)
+    found: pd.Series[float] = each.groupby(["loader", "epoch", "place"]).mean()
     return found
+
+
+def _alike(record: Record, rows: pd.DataFrame) -> list[int]:
+    most: Any = rows.groupby("loader")["seconds"].sum().idxmax()
+    known = dict(enumerate(record.about.get("loaders", ())))
+    return [most, *(of for of, made in known.items() if made == known.get(most))]
 
 
 def gain(control: Record, tried: Record, first: int = 0) -> Gain:
     """What ``tried`` saves of the time of a batch of ``control``.
 
-    Compared are the batches that both did, by their number in the epoch, without the ``first`` ones
-    and those that workers had fetched ahead of these. Their mean counts, not the median: batches of
-    several workers come together, so that most wait for nothing and one for all. The interval is a
-    bootstrap over blocks of neighbours (Künsch 1989, here without overlap), each of whole turns of
-    the workers where there are enough batches.
+    Compared are the batches that both did, by their place in the epoch, without those that the
+    workers had fetched ahead of the first one, or of the ``first`` ones of each new loader. Their
+    mean counts, not the median: batches of several workers come together, so that most wait for
+    nothing and one for all. The interval is a bootstrap over blocks of neighbours (Künsch 1989,
+    here without overlap), each of whole turns of the workers where there are enough batches.
 
     Raises:
         SimshuffleError: there are too few such batches.
     """
     both = batch_seconds(control), batch_seconds(tried)
     workers, ahead = zip(*map(_fetched_ahead, (control, tried)), strict=True)
-    common = both[0].index.intersection(both[1].index)[first + max(1, *ahead) :]
+    common = both[0].index.intersection(both[1].index).sort_values()
+    loader, epoch, place = (common.get_level_values(level) for level in range(3))
+    begun = (epoch == 0) & ((loader == loader.min()) | (first > 0))
+    common = common[~(begun & (place < first + max(1, *ahead)))]
     turn = max(1, *workers)
     length = max(len(common) // MOST // turn, 1) * turn
     if len(common) // length < LEAST:

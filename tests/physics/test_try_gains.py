@@ -93,14 +93,33 @@ def test_too_few_batches_give_no_gain():
         gain(few, few)
 
 
+def joined(*records, loaders=()):
+    rows = {
+        name: np.concatenate([of.rows[name].to_numpy() for of in records])
+        for name in records[0].rows
+    }
+    return Record(framed(rows), {"loaders": loaders}, "made")
+
+
 def test_ranks_are_averaged_and_another_loader_is_left_out():
     main = record(np.zeros(4), 1.0)
     other = record(np.zeros(4), 3.0, rank=1)
     test = record(np.zeros(4), 0.5, loader=1)
-    rows = framed(
-        {
-            name: np.concatenate([of.rows[name].to_numpy() for of in (main, other, test)])
-            for name in main.rows
-        }
-    )
-    assert batch_seconds(Record(rows, {}, "made")).tolist() == [2.0] * 4
+    known = [{"dataset": "Train"}, {"dataset": "Test"}]
+    assert batch_seconds(joined(main, other, test, loaders=known)).tolist() == [2.0] * 4
+
+
+def test_a_new_loader_for_each_epoch_is_the_same_one():
+    """And its start counts, as it comes again and again: only the first one does not."""
+    known = [{"dataset": "Train"}] * 3
+    waits = np.where(np.arange(27) == 0, 1.0, 0.0)
+    again = joined(*(record(waits, 0.1, loader=of) for of in range(3)), loaders=known)
+    kept = joined(*(record(np.zeros(27), 0.1, loader=of) for of in range(3)), loaders=known)
+    # 80 batches of 0.1 s, and two starts of 1 s
+    assert gain(again, kept).share == pytest.approx(2.0 / 10.0)
+
+
+def test_a_batch_that_is_played_again_has_its_place_and_not_its_number():
+    bound = record(np.zeros(60), 0.1)
+    bound.rows.loc[bound.rows["batch"] > 7, "batch"] = 7
+    assert len(batch_seconds(bound)) == 60
