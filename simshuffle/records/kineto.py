@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,8 @@ import pandas as pd
 from simshuffle.errors import refuse
 from simshuffle.records.chrome import Trace, is_chrome, read_chrome
 from simshuffle.records.files import LARGEST, mapping, unpacked, whole
-from simshuffle.records.record import Record, framed
+from simshuffle.records.record import Record, joined
+from simshuffle.records.spans import Span, covered
 
 _WAIT = r"enumerate\(DataLoader\)#.*__next__$"
 _STEP = r"ProfilerStep#?\d+$"
@@ -98,7 +99,7 @@ def read_kineto(path: Path) -> Record:
         **_model(sizes[0]),
         "notes": notes,
     }
-    return Record(framed({str(name): rows[name] for name in rows}), about, str(path))
+    return Record(joined([rows]), about, str(path))
 
 
 def _first(found: tuple[Trace, Path]) -> int:
@@ -214,9 +215,6 @@ class _Row:
     nbytes: int = 0
 
 
-_Span = tuple[int, int]  # ns
-
-
 def _rows(trace: Trace, batches: list[_Batch]) -> tuple[pd.DataFrame, list[int]]:
     """Rows of all batches, with start as ns, and the bytes of the last one's allreduces in their
     order, 0 for those that are not told."""
@@ -257,12 +255,12 @@ def _of_batches(events: pd.DataFrame, batches: list[_Batch]) -> list[pd.DataFram
     return [placed[placed["of"] == number] for number in range(len(batches))]
 
 
-def _passes(group: pd.DataFrame) -> dict[str, list[_Span]]:
+def _passes(group: pd.DataFrame) -> dict[str, list[Span]]:
     """When the processor was in which pass of a batch; autograd is the backward pass without what
     it waits for afterwards."""
     names = group["name"]
 
-    def within(found: pd.DataFrame) -> list[_Span]:
+    def within(found: pd.DataFrame) -> list[Span]:
         return [(int(found["start"].min()), int(found["end"].max()))] if len(found) else []
 
     autograd = within(group[names.str.startswith(_AUTOGRAD)])
@@ -288,7 +286,7 @@ def _passes(group: pd.DataFrame) -> dict[str, list[_Span]]:
     }
 
 
-def _computed(of: int, group: pd.DataFrame, passes: dict[str, list[_Span]]) -> Iterator[_Row]:
+def _computed(of: int, group: pd.DataFrame, passes: dict[str, list[Span]]) -> Iterator[_Row]:
     """Rows of the passes: by the processor's time, or the kernels' where there are any."""
     kernels = group[group["kind"] == "kernel"]
     for name in ("forward", "backward", "optimizer"):
@@ -304,7 +302,7 @@ def _computed(of: int, group: pd.DataFrame, passes: dict[str, list[_Span]]) -> I
 
 
 def _collectives(
-    groups: Sequence[pd.DataFrame], passes: Sequence[dict[str, list[_Span]]], batches: list[_Batch]
+    groups: Sequence[pd.DataFrame], passes: Sequence[dict[str, list[Span]]], batches: list[_Batch]
 ) -> tuple[list[_Row], list[int]]:
     """Rows of the collectives, each with what nothing hides, of it and of those before it; and the
     bytes of the last batch's allreduces."""
@@ -315,7 +313,7 @@ def _collectives(
     if kernels.any():
         computing = events[kernels & ~summing]
         busy = [*zip(computing["start"], computing["end"], strict=True)]
-        idle = list[_Span]()
+        idle = list[Span]()
     else:
         summing = (events["kind"] == "user_annotation") & events["name"].str.match(_COLLECTIVE)
         operations = events[events["name"].str.contains("::", regex=False) & ~asking]
@@ -344,30 +342,6 @@ def _collectives(
         if of == len(groups) - 1 and re.search(_ALLREDUCE, f"{name} {args.get('Collective name')}"):
             buckets.append(nbytes)
     return rows, buckets
-
-
-def covered(spans: Sequence[_Span]) -> Callable[[int, int], float]:
-    """What gives of any time from start to end how much of it is within some spans (ns), which may
-    overlap."""
-    ends = list[_Span]()
-    for start, end in sorted(spans):
-        if ends and start <= ends[-1][1]:
-            ends[-1] = (ends[-1][0], max(ends[-1][1], end))
-        else:
-            ends.append((start, end))
-    if not ends:
-        return lambda start, end: 0.0
-    first = ends[0][0]  # moments are told from it: as floats they would not be whole
-    moments = np.array(ends, np.int64) - first
-    lengths = np.diff(moments, axis=1)[:, 0]
-    done = np.cumsum(lengths)
-    within = np.stack([done - lengths, done], axis=1)
-
-    def length(start: int, end: int) -> float:
-        found = np.interp([start - first, end - first], moments.ravel(), within.ravel())
-        return float(found[1] - found[0])
-
-    return length
 
 
 def _nbytes(args: Mapping[str, Any]) -> int:

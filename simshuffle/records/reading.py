@@ -8,11 +8,16 @@ from typing import NamedTuple
 
 from simshuffle.errors import refuse
 from simshuffle.recorder.rows import SUFFIX
+from simshuffle.records.chakra import ranks_in, read_chakra
+from simshuffle.records.chakra_schema import is_chakra
 from simshuffle.records.chrome import is_chrome
 from simshuffle.records.collected import collected
+from simshuffle.records.dlio import outputs_in, read_dlio
 from simshuffle.records.files import unpacked
 from simshuffle.records.kineto import read_kineto, traces_in
+from simshuffle.records.ray import is_ray, read_ray
 from simshuffle.records.record import Record, read_parquet
+from simshuffle.records.traceml import is_traceml, read_traceml
 
 RECORD = "record.parquet"
 """Name of the record in the folder that `simshuffle doctor` writes."""
@@ -51,6 +56,26 @@ FORMATS = (
         "a trace of PyTorch's profiler (JSON, plain or .gz), or a folder with one for each rank",
         lambda path, head: bool(traces_in(path)) if path.is_dir() else is_chrome(head),
         read_kineto,
+    ),
+    Format(
+        "a final summary of TraceML (JSON)",
+        lambda _, head: is_traceml(head),
+        read_traceml,
+    ),
+    Format(
+        "what stats() of Ray Data tells (text, or its metrics as JSON)",
+        lambda _, head: is_ray(head),
+        read_ray,
+    ),
+    Format(
+        "an output folder of DLIO",
+        lambda path, _: path.is_dir() and bool(outputs_in(path)),
+        read_dlio,
+    ),
+    Format(
+        "a trace of Chakra, or a folder with one for each rank (NAME.RANK.et)",
+        lambda path, head: bool(ranks_in(path)) if path.is_dir() else is_chakra(head),
+        read_chakra,
     ),
 )
 """The first one that a path is of reads it."""
