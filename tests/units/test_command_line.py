@@ -22,9 +22,9 @@ from simshuffle.study import standing
 from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
-    "Describe": ["new", "check", "list", "schema"],
+    "Describe": ["new", "check", "list"],
     "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
-    "Results": ["compare", "blame", "export", "figure", "report"],
+    "Results": ["compare", "blame", "doctor", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
 BELOW = {
@@ -32,7 +32,7 @@ BELOW = {
     "results": ["plot", "show", "verify"],
     "study": [
         *("ablate", "collective", "congestion", "hiding", "policies", "replay"),
-        *("sizes", "validate"),
+        *("schema", "sizes", "validate"),
     ],
 }
 VERBS = [verb for group, verbs in GROUPS.items() if group != "Rarely" for verb in verbs]
@@ -203,6 +203,7 @@ OUT = {
     "machine calibrate": ["machine", "calibrate", "nccl.txt"],
     "machine testbed": ["machine", "testbed", "--quick"],
     "study replay": ["study", "replay", "case.json"],
+    "doctor": ["doctor", "--", "true"],
 }
 
 
@@ -210,7 +211,7 @@ def test_every_verb_that_computes_is_asked_for_its_out():
     with_out = {verb for verb in VERBS if any(p.name == "out" for p in command_of(verb).params)}
     # these make no result folder: tests of theirs say what may be at --out
     assert with_out == OUT.keys() | {
-        *("schema", "report", "figure", "export", "results plot"),
+        *("study schema", "report", "figure", "export", "results plot"),
         *("machine import", "machine export", "machine show"),
     }
 
@@ -344,7 +345,7 @@ def test_what_is_no_study_tells_its_share_too(clock, capsys):
         ("simshuffle compare --js", ["--json"]),
         ("simshuffle train qu", ["quick"]),
         ("simshuffle run ./", []),
-        ("simshuffle schema to", ["topology"]),
+        ("simshuffle study schema to", ["topology"]),
         ("simshuffle machine export abci-", ["abci-3", "abci-a"]),
         ("simshuffle study collective quicks", ["quickstart"]),
         ("simshuffle study collective jup", ["jupiter"]),
