@@ -3,10 +3,13 @@ event by event, which shares no code with what is tested."""
 
 import heapq
 import itertools
+from dataclasses import dataclass, field
 
 import simpy
 
 from simshuffle.records.record import Record, framed
+
+UNKNOWN = {"loader": 0, "count": 0, "nbytes": 0, "sample": -1}
 
 
 class Server:
@@ -43,120 +46,123 @@ class Server:
             self._plan()
 
 
-def trained(
-    ranks,
-    *,
-    samples,  # of the data set, which the ranks share
-    batch,
-    step,  # (seconds each batch, seconds each sample)
-    latency=0.0,  # s of a request, one for each sample
-    nbytes=0,  # of a sample
-    bandwidth=1e18,
-    cpu=0.0,  # s of a core for each sample
-    workers=1,
-    prefetch=2,
-    epochs=1,
-    rng=None,  # draws latencies, exponential ones
-    by_sample=True,  # whether single samples are recorded
-    about=None,
-):
-    """The record of that many ranks, which wait for each other after every step."""
-    env, rows = simpy.Environment(), []
-    server = Server(env, bandwidth)
-    shard = samples // ranks
-    sizes = [min(batch, shard - first) for first in range(0, shard, batch)]
+@dataclass
+class Training:
+    """What every rank does; they wait for each other after every step."""
 
-    def put(rank, epoch, number, worker, operation, start, seconds, **more):
-        key = {"rank": rank, "epoch": epoch, "batch": number, "worker": worker}
-        rows.append({**key, "operation": operation, "start_s": start, "seconds": seconds, **more})
+    samples: int  # of the data set, which the ranks share
+    batch: int
+    step: tuple[float, float]  # s of a batch, and more for each of its samples
+    step_cpu: float = 0.0  # share of it in which it computes
+    allreduce: float = 0.0  # s of it, at its end
+    latency: float = 0.0  # s of a request, one for each sample
+    nbytes: int = 0  # of a sample
+    bandwidth: float = 1e18
+    cpu: float = 0.0  # s of a core for each sample
+    workers: int = 1
+    prefetch: int = 2
+    epochs: int = 1
+    rng: object = None  # draws latencies, exponential ones
+    by_sample: bool = True  # whether single samples are recorded
+    about: dict = field(default_factory=dict)
 
-    def worker_of(rank, epoch, worker, asked, ready):
-        for number in range(worker, len(sizes), workers):
+    def record(self, ranks):
+        """The record of that many ranks."""
+        played = Played(self, ranks)
+        columns = {name for row in played.rows for name in row}
+        table = {n: [row.get(n, UNKNOWN.get(n)) for row in played.rows] for n in columns}
+        loader = {"batch_size": self.batch, "num_workers": self.workers, "samples": self.samples}
+        known = {
+            "made_by": "simshuffle",
+            "command": ["python", "train.py"],
+            "ranks": ranks,
+            "loaders": [loader | {"prefetch_factor": self.prefetch}],
+            "host": {"name": "here", "cores": 64, "memory_nbytes": 64e9},
+            "threads": 1,
+            "device": "cpu",
+        }
+        return Record(framed(table), known | self.about, "made")
+
+    def epoch_s(self, ranks):
+        """s of its last epoch, from asking for the first batch to the end of the last step."""
+        rows = [row for row in Played(self, ranks).rows if row["worker"] == -1]
+        rows = [row for row in rows if row["epoch"] == self.epochs - 1]
+        ends = [row["start_s"] + row["seconds"] for row in rows]
+        return max(ends) - min(row["start_s"] for row in rows)
+
+
+class Played:
+    """A training of that many ranks; ``rows`` are those of its record."""
+
+    def __init__(self, of, ranks):
+        self.of, self.ranks = of, ranks
+        self.env, self.rows, self.meeting = simpy.Environment(), [], {}
+        self.server = Server(self.env, of.bandwidth)
+        shard = of.samples // ranks
+        self.sizes = [min(of.batch, shard - first) for first in range(0, shard, of.batch)]
+        for rank in range(ranks):
+            self.env.process(self.rank(rank))
+        self.env.run()
+
+    def put(self, key, operation, start, seconds, **more):
+        names = ("rank", "epoch", "batch", "worker")
+        of = {"operation": operation, "start_s": start, "seconds": seconds}
+        self.rows.append({**dict(zip(names, key, strict=True)), **of, **more})
+
+    def worker(self, rank, epoch, worker, asked, ready):
+        of = self.of
+        for number in range(worker, len(self.sizes), of.workers):
             yield asked[number]
-            start, count, opening, reading = env.now, sizes[number], 0.0, 0.0
+            key, count = (rank, epoch, number, worker), self.sizes[number]
+            start, waits = self.env.now, [0.0, 0.0]
             for sample in range(count):
-                begin = env.now
-                wait = latency if rng is None else rng.exponential(latency)
-                yield env.timeout(wait)
-                opening += wait
-                before = env.now
-                if nbytes:
-                    yield server.transfer(nbytes)
-                reading += env.now - before
-                yield env.timeout(cpu)
-                if by_sample:
-                    known = {"cpu_s": cpu, "queued_s": 0.0, "sample": sample, "count": 1}
-                    put(rank, epoch, number, worker, "sample", begin, env.now - begin, **known)
-            key = rank, epoch, number, worker
-            whole = count * nbytes
-            put(*key, "fetch", start, env.now - start, count=count, cpu_s=count * cpu, queued_s=0.0)
-            put(*key, "open", start, opening, count=count)
-            put(*key, "read", start, reading, count=count, nbytes=whole)
-            put(*key, "decode", start, count * cpu, count=count, cpu_s=count * cpu)
+                marks = [self.env.now]
+                yield self.env.timeout(of.rng.exponential(of.latency) if of.rng else of.latency)
+                marks.append(self.env.now)
+                if of.nbytes:
+                    yield self.server.transfer(of.nbytes)
+                marks.append(self.env.now)
+                yield self.env.timeout(of.cpu)
+                waits = [waits[k] + marks[k + 1] - marks[k] for k in range(2)]
+                if of.by_sample:
+                    one = {"sample": sample, "count": 1, "nbytes": of.nbytes}
+                    self.put(key, "sample", marks[0], self.env.now - marks[0], **one)
+            computed = {"cpu_s": count * of.cpu, "queued_s": 0.0, "count": count}
+            self.put(key, "fetch", start, self.env.now - start, **computed)
+            self.put(key, "open", start, waits[0], count=count)
+            self.put(key, "read", start, waits[1], count=count, nbytes=count * of.nbytes)
             ready[number].succeed()
 
-    meeting = {}
-
-    def rank_of(rank):
-        for epoch in range(epochs):
-            asked, ready = ([env.event() for _ in sizes] for _ in range(2))
-            for worker in range(workers):
-                env.process(worker_of(rank, epoch, worker, asked, ready))
-            for number in range(min(workers * prefetch, len(sizes))):
-                asked[number].succeed()
-            for number, count in enumerate(sizes):
-                start = env.now
+    def rank(self, rank):
+        of = self.of
+        ahead = of.workers * of.prefetch
+        for epoch in range(of.epochs):
+            asked, ready = ([self.env.event() for _ in self.sizes] for _ in range(2))
+            for worker in range(of.workers):
+                self.env.process(self.worker(rank, epoch, worker, asked, ready))
+            for event in asked[:ahead]:
+                event.succeed()
+            for number, count in enumerate(self.sizes):
+                start, key = self.env.now, (rank, epoch, number, -1)
                 yield ready[number]
-                put(rank, epoch, number, -1, "wait", start, env.now - start)
-                if number + workers * prefetch < len(sizes):
-                    asked[number + workers * prefetch].succeed()
-                start, seconds = env.now, step[0] + step[1] * count
-                yield env.timeout(seconds)
-                put(rank, epoch, number, -1, "step", start, seconds, cpu_s=0.0, queued_s=0.0)
-                place = epoch, number
-                here, all_here = meeting.setdefault(place, ([], env.event()))
-                here.append(rank)
-                if len(here) == ranks:
-                    all_here.succeed()
-                yield all_here
+                self.put(key, "wait", start, self.env.now - start)
+                for event in asked[number + ahead : number + ahead + 1]:
+                    event.succeed()
+                start, own = self.env.now, of.step[0] + of.step[1] * count
+                yield self.env.timeout(own)
+                met = self.env.now
+                yield self.met((epoch, number))
+                yield self.env.timeout(of.allreduce)
+                if of.allreduce:
+                    loose = rank, 0, -1, -1
+                    self.put(loose, "allreduce", met, self.env.now - met, loader=-1)
+                lasted = self.env.now - start if of.allreduce else own
+                self.put(key, "step", start, lasted, cpu_s=of.step_cpu * own, queued_s=0.0)
 
-    for rank in range(ranks):
-        env.process(rank_of(rank))
-    env.run()
-    loader = {
-        "batch_size": batch,
-        "num_workers": workers,
-        "prefetch_factor": prefetch,
-        "samples": samples,
-    }
-    known = {
-        "made_by": "simshuffle",
-        "command": ["python", "train.py"],
-        "ranks": ranks,
-        "loaders": [loader],
-        "host": {"name": "here", "cores": 64, "memory_nbytes": 64e9},
-        "threads": 1,
-        "device": "cpu",
-        **(about or {}),
-    }
-    columns = {name: [row.get(name) for row in rows] for name in rows[0] | {"count": 0}}
-    columns |= {
-        name: [row.get(name, empty) for row in rows]
-        for name, empty in {
-            "count": 0,
-            "nbytes": 0,
-            "cpu_s": float("nan"),
-            "queued_s": float("nan"),
-            "sample": -1,
-        }.items()
-    }
-    return Record(framed(columns), known, "made"), epoch_seconds(rows)
-
-
-def epoch_seconds(rows):
-    """s of the last epoch, of the slowest rank: from asking for its first batch to the end of its
-    last step."""
-    last = max(row["epoch"] for row in rows)
-    own = [row for row in rows if row["epoch"] == last and row["worker"] == -1]
-    ends = [row["start_s"] + row["seconds"] for row in own]
-    return max(ends) - min(row["start_s"] for row in own)
+    def met(self, place):
+        """The event that all ranks are there."""
+        here, everybody = self.meeting.setdefault(place, ([], self.env.event()))
+        here.append(place)
+        if len(here) == self.ranks:
+            everybody.succeed()
+        return everybody

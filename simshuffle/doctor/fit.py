@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.doctor.fitted import ACCELERATORS, DATASET, RATE, SECONDS, Fitted, Value
+from simshuffle.doctor.fitted import (
+    ACCELERATORS,
+    DATASET,
+    RATE,
+    SECONDS,
+    SHARED,
+    Fitted,
+    Value,
+)
 from simshuffle.doctor.laws import (
     Estimate,
     Reading,
@@ -47,8 +55,8 @@ def fit(records: Record | Sequence[Record], include: Sequence[Path] = ()) -> Fit
 
     Args:
         records: of the same training on the same host.
-        include: fragments that will be included; a limit of the file system that one has is taken
-            as known.
+        include: fragments of measured values. What the record knows better is left out of them; a
+            limit of what readers share is taken as known.
 
     Raises:
         InputError: a record has no steps, or no size of a batch; or a fragment cannot be read.
@@ -77,9 +85,12 @@ class _Fit:
         self.cpu = str(self.about.get("device", "cpu")).partition(":")[0] == "cpu"
         self.notes: list[str] = list(self.about.get("notes", ()))
         self.values: list[Value] = []
-        rates = [read_fragment(path).values.get(f"{PFS}.read_bandwidth") for path in include]
-        known = [parse_quantity(rate, RATE) for rate in rates if rate is not None]
-        self.limit = known[-1] if known else None
+        self.fragments = tuple(map(read_fragment, include))
+        limits = (SHARED, f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
+        known = [of.values[key] for of in self.fragments for key in limits if key in of.values]
+        # a curve is over hosts, of which this is one
+        rates = [next(iter(of["points"].values())) if isinstance(of, dict) else of for of in known]
+        self.limit = min((parse_quantity(rate, RATE) for rate in rates), default=None)
 
     @property
     def source(self) -> str:
@@ -103,23 +114,19 @@ class _Fit:
     def fitted(self) -> Fitted:
         """All of it."""
         words = self.about.get("command") or ["training"]
-        stems = [Path(word).stem for word in words if word.endswith(".py")] or [words[-1]]
-        name = _name(stems[0])
+        name = _name(next((Path(word).stem for word in words if word.endswith(".py")), words[0]))
         device = _name(str(self.about.get("device", "cpu")))
-        dataset, reading, load = self.dataset(name)
         times, step_s = self.times(f"{ACCELERATORS}.{device}")
-        cores = self.cores()
+        made, reading = pd.concat(self.made, ignore_index=True), self.reading()
+        mean, decode = 1.0, Estimate(0.0)
+        if len(made):
+            mean = float(made["nbytes"].sum() / made["samples"].sum()) or 1.0
+            (decode,) = bootstrapped(made, lambda of: [of["core_s"].sum() / of["samples"].sum()])
+        load_s = decode.value + reading.latency.value + mean / reading.bandwidth.value
         workers = int(self.loader.get("num_workers", 1))
         if workers == 0:
-            self.notes.append(
-                "Ranks make their batches themselves (num_workers=0): that is in their step too."
-            )
-            each = load["load_s"] / self.batch
-            shares = {"forward": 1 / 3, "backward": 2 / 3}
-            for part, share in shares.items():
-                longer = parse_quantity(times[part], SECONDS) + share * each
-                times[part] = readable(longer, SECONDS, 6)
-            self.values = [of for of in self.values if "accelerators" not in of.key]
+            self.loads_in_step(times, load_s)
+        dataset, cores = self.dataset(name, decode, mean), self.cores()
         model = {"name": name, **self.gradients(), "input_size": "1 B"}
         model["accelerators"] = {device: times}
         model["source"] = self.source
@@ -140,7 +147,7 @@ class _Fit:
                     "workers": max(workers, 1),
                     "prefetch": max(workers * int(self.loader.get("prefetch_factor") or 2), 1),
                 },
-                "jitter": self.jitter(times),
+                "jitter": self.jitter(),
             },
         }
         return Fitted(
@@ -158,47 +165,54 @@ class _Fit:
             cores=cores,
             step_s=step_s,
             step_cores=self.step_cores(),
+            load_s=load_s * self.batch,
+            decode_s=decode.value * self.batch,
             workers=workers,
-            **load,
+            files=bool(made["nbytes"].any()),
+            fragments=self.fragments,
         )
 
-    def dataset(self, name: str) -> tuple[dict[str, Any], Reading, dict[str, Any]]:
-        """The data set, how it is read, and what a worker takes for a batch."""
+    def loads_in_step(self, times: dict[str, str | int], load_s: float) -> None:
+        """Add what a sample takes to load to the passes: a rank that makes its batches itself does
+        one after the other. The notes say so."""
+        self.notes.append("Ranks make their batches themselves: that is in their steps too.")
+        for name, part in (("forward", 1 / 3), ("backward", 2 / 3)):
+            longer = parse_quantity(times[name], SECONDS) + part * load_s
+            times[name] = readable(longer, SECONDS, 6)
+        self.values = [of for of in self.values if not of.key.startswith(ACCELERATORS)]
+
+    def reading(self) -> Reading:
+        """How samples are read."""
+        both = zip(self.records, self.made, strict=True)
+        tables = [table for table in (reads(*pair) for pair in both) if len(table)]
+        if tables:
+            return reading_law(tables, self.limit)
+        self.notes.append("What workers do was not recorded: loading is taken to cost nothing.")
+        return Reading(Estimate(0.0), Estimate(self.limit or parse_quantity(NO_LIMIT, RATE)))
+
+    def dataset(self, name: str, decode: Estimate, mean: float) -> dict[str, Any]:
+        """The data set, of which a core takes ``decode`` for a sample."""
         made = pd.concat(self.made, ignore_index=True)
-        if made.empty:
-            self.notes.append("What workers do was not recorded: loading is taken to cost nothing.")
-            made = pd.DataFrame(
-                {**dict.fromkeys(("nbytes", "opens", "decoded", "core_s", "waited_s"), [0.0])}
-                | {"samples": [self.batch]}
-            )
-            reading = Reading(Estimate(0.0), Estimate(parse_quantity(NO_LIMIT, RATE)), seen=True)
-        else:
-            tables = [reads(*pair) for pair in zip(self.records, self.made, strict=True)]
-            reading = reading_law(tables, self.limit)
-        total = made[["samples", "nbytes", "opens", "decoded", "core_s"]].sum()
-        mean, std = _sizes(made)
-        (decode,) = bootstrapped(made, lambda of: [of["core_s"].sum() / of["samples"].sum()])
+        samples, opens, decoded = (
+            float(made[key].sum()) for key in ("samples", "opens", "decoded")
+        )
         note = "of a core: decode, transform and collate, and what reading takes of it"
-        text = self.measured(f"{DATASET}.decode", decode, SECONDS, note)
+        total = int(self.loader.get("samples") or sum(self.steps[0]["samples"]))
         dataset: dict[str, Any] = {
             "name": name,
-            "num_samples": int(self.loader.get("samples") or total["samples"]),
-            "sample_size": {"mean": readable(mean, NBYTES, 6), "std": readable(std, NBYTES, 6)},
+            "num_samples": total,
+            "sample_size": {
+                "mean": readable(mean, NBYTES, 6),
+                "std": readable(_deviation(made, mean), NBYTES, 6),
+            },
             "format": "raw",
-            "decode": text,
-            "samples_per_file": 1,
+            "decode": self.measured(f"{DATASET}.decode", decode, SECONDS, note),
+            "samples_per_file": max(round(samples / opens), 1) if opens else total,
             "source": self.source,
         }
-        if total["decoded"]:
-            each = readable(float(total["decoded"] / total["samples"]), NBYTES, 6)
-            dataset["decoded_size"] = {"mean": each}
-        if total["opens"]:
-            dataset["samples_per_file"] = max(round(total["samples"] / total["opens"]), 1)
-        elif not made.empty:
-            dataset["samples_per_file"] = dataset["num_samples"]
-        seconds = decode.value + reading.latency.value + mean / reading.bandwidth.value
-        load = {"load_s": seconds * self.batch, "decode_s": decode.value * self.batch}
-        return dataset, reading, {**load, "files": bool(total["nbytes"])}
+        if decoded:
+            dataset["decoded_size"] = {"mean": readable(decoded / samples, NBYTES, 6)}
+        return dataset
 
     def times(self, key: str) -> tuple[dict[str, str | int], float]:
         """Step times, and s of a whole batch. Waiting for a core is not in them, and where there
@@ -290,7 +304,7 @@ class _Fit:
             "source": self.source,
         }
 
-    def jitter(self, times: dict[str, Any]) -> dict[str, float]:
+    def jitter(self) -> dict[str, float]:
         """How much steps, and the waiting of batches, vary beside their laws."""
         law = self.law[0] + self.law[1] * self.own["samples"]
         out = {"compute": spread(self.own["own_s"] / law)}
@@ -304,16 +318,16 @@ class _Fit:
         note = "what a worker waits for a sample beside what the server takes"
         latency = self.measured(f"{PFS}.latency", reading.latency, SECONDS, note)
         note = "what all readers share, from the time in which the server is busy"
-        if self.limit is not None:
-            note = "of a fragment"
-        elif not reading.seen:
-            seen = readable(reading.bandwidth.low, RATE, 3)
+        if not reading.seen:
             note = "readers were not in each other's way: a limit is above the lower end, if any"
             self.notes.append(
-                f"No limit of what all readers share was reached, up to {seen}: it is taken to be"
-                " far above. Record more ranks, or measure it (simshuffle machine probe)."
+                "No limit of what all readers share was reached, up to"
+                f" {readable(reading.bandwidth.low, RATE, 3)}: it is taken to be far above. Record"
+                " more ranks, or measure it (simshuffle machine probe)."
             )
-        rate = self.measured(f"{PFS}.read_bandwidth", reading.bandwidth, RATE, note)
+        rate = readable(reading.bandwidth.value, RATE, 6)
+        if self.limit is None:
+            self.measured(SHARED, reading.bandwidth, RATE, note)
         unused = "not used: one host, whose own devices the record does not tell apart"
         memory = float((self.about.get("host") or {}).get("memory_nbytes") or 64e9)
         return {
@@ -360,15 +374,13 @@ class _Fit:
         }
 
 
-def _sizes(made: pd.DataFrame) -> tuple[float, float]:
-    """Mean and standard deviation of the bytes of a sample; 1 B where none are known. Those of
-    batches vary by the square root of their samples less."""
+def _deviation(made: pd.DataFrame, mean: float) -> float:
+    """Standard deviation of the bytes of a sample: those of batches vary by the square root of
+    their samples less."""
     samples, nbytes = made["samples"].to_numpy(float), made["nbytes"].to_numpy(float)
-    mean = nbytes.sum() / samples.sum()
-    if not mean:
-        return 1.0, 0.0
-    deviation = (nbytes / samples - mean) * np.sqrt(samples)
-    return float(mean), float(np.sqrt(np.mean(deviation**2)))
+    if not nbytes.any():
+        return 0.0
+    return float(np.sqrt(np.mean((nbytes / samples - mean) ** 2 * samples)))
 
 
 def _steady(record: Record) -> Record:

@@ -1,4 +1,4 @@
-"""A training that was recorded, as scenarios: on its own host with any number of ranks, and on other
+"""A training that was recorded as scenarios: on its own host with any number of ranks, and on other
 machines.
 
 On its own host ranks share the cores: see `Fitted.shared`. A machine brings its own network and
@@ -16,13 +16,16 @@ from typing import Any
 import yaml
 
 from simshuffle.doctor.laws import CONFIDENCE, Estimate
-from simshuffle.scenario.calibrated import read_fragment
+from simshuffle.errors import InputError, Problem
+from simshuffle.scenario.calibrated import Fragment
 from simshuffle.scenario.scenario import machine_of
 from simshuffle.spec.library import is_file
-from simshuffle.spec.overrides import plain_copy
+from simshuffle.spec.overrides import plain_copy, put
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 ACCELERATORS, DATASET = "workload.model.accelerators", "workload.dataset"
+SHARED = "cluster.parallel_file_system.read_bandwidth"
+"""What readers share, of which a fragment may know more than a record."""
 SECONDS, RATE = Dimension.SECONDS, Dimension.BANDWIDTH
 _OF_NVLINK, _OF_ADAPTERS = 230 / 300, 0.85
 """What an allreduce reaches of what joins the GPUs of a host, and of the adapters of a host, as
@@ -65,12 +68,11 @@ class Fitted:
     decode_s: float  # of it on a core
     workers: int  # of a rank; 0 where it makes its batches itself
     files: bool  # whether samples are read from files at all
+    fragments: tuple[Fragment, ...]  # of what the record does not know
 
-    def on(
-        self, ranks: int, machine: str | Path | None = None, include: Sequence[Path] = ()
-    ) -> dict[str, Any]:
+    def on(self, ranks: int, machine: str | Path | None = None) -> dict[str, Any]:
         """The document of the scenario with so many ranks: on this host, or on a machine, by name
-        or file; with the fragments of ``include``, which count more."""
+        or file. Raises an InputError if there is no such machine, or a fragment does not fit."""
         out: dict[str, Any] = plain_copy(dict(self.document))
         out["name"], out["world_size"] = f"{self.name}-{ranks}", ranks
         records = self._records(self.values)
@@ -80,25 +82,32 @@ class Fitted:
             records = [of for of in records if of["key"] not in changed]
         else:
             records = self._move(out, machine)
-        if include:
-            out["include"] = [str(path.resolve()) for path in include]
-            given = {key for path in include for key in read_fragment(path).values}
-            records = [of for of in records if of["key"] not in given]
-        return {**out, "calibrated": records}
+        return {**out, "calibrated": [*records, *self._include(out)]}
 
-    def to_yaml(
-        self,
-        ranks: int | None = None,
-        machine: str | Path | None = None,
-        include: Sequence[Path] = (),
-    ) -> str:
-        """That document as a file that `simshuffle run` reads; of the ranks of the record if no
-        number is given."""
-        ranks = max(self.ranks) if ranks is None else ranks
-        where = "this host" if machine is None else str(machine)
-        lines = [f"{self.source}, as a scenario of {ranks} ranks on {where}.", *self.notes]
-        text = yaml.safe_dump(self.on(ranks, machine, include), sort_keys=False, width=130)
-        return "".join(f"# {line}\n" for line in lines) + text
+    def _include(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        """Set what fragments say and the record does not; returns their records of that."""
+        own = {of.key for of in self.values} - {SHARED}
+        problems: list[Problem] = []
+        records = []
+        for fragment in self.fragments:
+            new = {key: value for key, value in fragment.values.items() if key not in own}
+            for key, value in new.items():
+                put(document, key, value, problems)
+            records += [
+                of.model_dump(mode="json", exclude_none=True)
+                for of in fragment.calibrated
+                if of.key in new
+            ]
+        if problems:
+            raise InputError(problems, self.name)
+        return records
+
+    def to_yaml(self) -> str:
+        """The training as it was recorded, on this host: a file that `simshuffle run` reads."""
+        lines = (f"{self.source}.", *self.notes)
+        head = "".join(f"# {line}\n" for line in lines)
+        document = self.on(max(self.ranks))
+        return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
 
     def shared(self, ranks: int) -> tuple[float, int, float]:
         """What so many ranks on the cores of this host do: the factor by which steps are longer,
@@ -116,7 +125,7 @@ class Fitted:
         slower = max(1.0, ranks * self.step_cores / self.cores)
         if left <= 0:
             return slower, self.cores, 1.0
-        whole = max(math.ceil(left - 1e-9), 1)
+        whole = max(math.ceil(left - 0.01), 1)
         return slower, whole, whole / left
 
     def _share_cores(self, document: dict[str, Any], ranks: int) -> set[str]:

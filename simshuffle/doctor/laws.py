@@ -1,10 +1,8 @@
-"""What a record says of a training, as laws: steps over their batch, what loading a batch takes of a
-core and where it waits, and what readers of one server share.
+"""What a record says of a training, as laws: steps over their batch, what a batch takes of a core,
+and what readers of one server share.
 
-A step of b samples takes c0 + c1 b. A batch of n bytes and k samples, whose worker reads beside o
-others in the mean, waits k A + n o / B: a reader alone waits A for a sample, and B is what all
-readers share, each of them equally (processor sharing). So A holds the time n / B in which the
-server is its own, and what is left of A is latency.
+A step of b samples takes c0 + c1 b. A sample takes its time of a core, waits for a latency, and for
+its bytes: B bytes/s are shared by all who wait for theirs at once.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import pandas as pd
 
 from simshuffle.errors import refuse
 from simshuffle.records.record import Record
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.studies.calibrate.fit import relative_fit
 
 KEY = ["rank", "epoch", "batch"]
@@ -48,7 +46,7 @@ def main_loader(record: Record) -> int:
         rule = "must have steps of a training"
         remedy = "Record a loop that goes through its loader."
         refuse("RECORD", rule, "none", remedy, record.source)
-    return int(steps["loader"].value_counts().idxmax())
+    return int(steps["loader"].mode().iloc[0])
 
 
 def loads(record: Record) -> pd.DataFrame:
@@ -77,7 +75,7 @@ def loads(record: Record) -> pd.DataFrame:
             "waited_s": idle.fillna(unknown),
         }
     )
-    return table[table["seconds"] > 0].reset_index().sort_values("start_s", ignore_index=True)
+    return table.reset_index().sort_values("start_s", ignore_index=True)
 
 
 def steps(record: Record, made: pd.DataFrame) -> pd.DataFrame:
@@ -86,7 +84,7 @@ def steps(record: Record, made: pd.DataFrame) -> pd.DataFrame:
     InputError if it has none, or the size of no batch is known."""
     own = record.rows[record.rows["loader"] == main_loader(record)]
     table = own[own["operation"] == "step"].drop_duplicates(KEY).set_index(KEY)
-    parts = _sums(own, IN_STEPS, "seconds", np.nan).reindex(table.index)
+    parts = _of_steps(record, table.reset_index())
     counts = made.set_index(KEY)["samples"].reindex(table.index)
     samples = counts.fillna(table["count"]).to_numpy(float)
     samples = np.where(samples > 0, samples, _batch_size(record) or 0)
@@ -98,13 +96,23 @@ def steps(record: Record, made: pd.DataFrame) -> pd.DataFrame:
     return whole.sort_values("start_s", ignore_index=True)
 
 
-def _sums(
-    rows: pd.DataFrame, operations: Sequence[str], column: str, absent: float = 0.0
-) -> pd.DataFrame:
-    """A column for each operation: the sum over a batch."""
+def _of_steps(record: Record, table: pd.DataFrame) -> pd.DataFrame:
+    """What `IN_STEPS` took in each step, by `KEY`: rows know no batch, but when they began."""
+    starts = table[["start_s", *KEY]].sort_values("start_s").astype({"rank": "int32"})
+    rows = record.of(*IN_STEPS)[["start_s", "rank", "operation", "seconds"]]
+    placed = pd.merge_asof(rows, starts, on="start_s", by="rank").dropna()
+    parts = _sums(placed, IN_STEPS, "seconds")
+    missing = [name for name in IN_STEPS if name not in set(rows["operation"])]
+    return parts.reindex(pd.MultiIndex.from_frame(table[KEY]), fill_value=0.0).assign(
+        **dict.fromkeys(missing, np.nan)
+    )
+
+
+def _sums(rows: pd.DataFrame, operations: Sequence[str], column: str) -> pd.DataFrame:
+    """A column for each operation: the sum over a batch, by `KEY`."""
     own = rows[rows["operation"].isin(operations)].astype({"operation": str})
-    table = own.groupby([*KEY, "operation"])[column].sum().unstack("operation", fill_value=absent)
-    return table.reindex(columns=list(operations), fill_value=absent).astype(float)
+    table = own.groupby([*KEY, "operation"])[column].sum().unstack("operation", fill_value=0)
+    return table.reindex(columns=list(operations), fill_value=0).astype(float)
 
 
 def _batch_size(record: Record) -> int | None:
@@ -133,44 +141,36 @@ def bootstrapped(
 
 
 def _resampled(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    count = min(BLOCKS, len(table))
-    if count < LEAST_BLOCKS:
+    """Of batches of each size as many as there are; all where they are too few."""
+    strata = [np.flatnonzero(table["samples"] == size) for size in table["samples"].unique()]
+    if max(map(len, strata)) < LEAST_BLOCKS:
         return
     rng = np.random.default_rng(0)
-    blocks = np.array_split(np.arange(len(table)), count)
     for _ in range(RESAMPLES):
-        chosen = rng.integers(0, count, count)
-        yield table.iloc[np.concatenate([blocks[place] for place in chosen])]
+        drawn = [each if len(each) < LEAST_BLOCKS else _drawn(each, rng) for each in strata]
+        yield table.iloc[np.concatenate(drawn)]
+
+
+def _drawn(places: Ints, rng: np.random.Generator) -> Ints:
+    blocks = np.array_split(places, min(BLOCKS, len(places)))
+    return np.concatenate([blocks[number] for number in rng.integers(0, len(blocks), len(blocks))])
 
 
 def step_law(table: pd.DataFrame) -> tuple[Estimate, Estimate, bool]:
-    """c0 and c1 (s, s a sample) of steps, in the columns ``own_s`` and ``samples``; and whether
+    """c0 (s) and c1 (s a sample) of steps, in the columns ``own_s`` and ``samples``; and whether
     both are seen, in batches of several sizes. Where they are not, c0 is 0."""
-    smallest, largest = table["samples"].min(), table["samples"].max()
-    several = bool(smallest < largest)
 
-    def fitted(of: pd.DataFrame) -> Floats:
+    def fitted(of: pd.DataFrame) -> list[float]:
         samples, seconds = of["samples"].to_numpy(float), of["own_s"].to_numpy(float)
-        if not several:
-            return np.array([0.0, float(np.median(seconds / samples))])
-        if (samples == samples[0]).all():  # a resample without the short batches
-            return np.array([0.0, np.nan])
-        return relative_fit(np.column_stack([np.ones_like(samples), samples]), seconds).value
+        law = np.column_stack([np.ones_like(samples), samples])
+        return [float(each) for each in relative_fit(law, seconds).value]
 
-    sized = {size: of for size, of in table.groupby("samples")}
-    fixed, each = fitted(table)
-    if several and not each:  # a short batch that took as long: nothing is known of the slope
-        return step_law(sized[largest])
-    if not several:
-        return *bootstrapped(table, fitted), False
-    drawn = [fitted(of) for of in _resampled(table)]
-    good = np.array([of for of in drawn if np.isfinite(of).all()]).reshape(-1, 2)
-    if len(good) < RESAMPLES // 2:
-        return Estimate(float(fixed)), Estimate(float(each)), True
-    low, high = np.percentile(good, [5, 95], axis=0)
-    ends = np.minimum(low, (fixed, each)), np.maximum(high, (fixed, each))
-    first, second = zip((fixed, each), *ends, strict=True)
-    return Estimate(*map(float, first)), Estimate(*map(float, second)), True
+    if table["samples"].nunique() > 1 and fitted(table)[1] > 0:
+        fixed, each = bootstrapped(table, fitted)
+        return fixed, each, True
+    whole = table[table["samples"] == table["samples"].max()]
+    (each,) = bootstrapped(whole, lambda of: [float((of["own_s"] / of["samples"]).median())])
+    return Estimate(0.0, 0.0, 0.0), each, False
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Reading:
 
     latency: Estimate  # s of a sample, without what the server itself takes
     bandwidth: Estimate  # bytes/s that all readers share
-    seen: bool  # whether readers were in each other's way; else only the lower end is known
+    seen: bool = True  # whether it binds in the record; else only its lower end is known
 
 
 def reads(record: Record, made: pd.DataFrame) -> pd.DataFrame:
@@ -188,17 +188,17 @@ def reads(record: Record, made: pd.DataFrame) -> pd.DataFrame:
     whole batches; ``made`` are its `loads`."""
     columns = ["start_s", "seconds", "waited_s", "samples", "nbytes"]
     nbytes = made["nbytes"] if made["nbytes"].any() else made["samples"]
-    made = made.assign(nbytes=nbytes.astype(float))
+    made = made.assign(nbytes=nbytes.astype(float))[made["seconds"] > 0]
     rows = record.of("sample")
-    rows = rows[(rows["loader"] == main_loader(record)) & (rows["sample"] >= 0)]
-    rows = rows.merge(made, on=KEY, suffixes=("", "_made")).sort_values("start_s").head(MOST_READS)
-    if rows.empty:
+    rows = rows[rows["loader"] == main_loader(record)].merge(made, on=KEY, suffixes=("", "_made"))
+    if rows["count"].sum() < ALMOST_ALL * made["samples"].sum():  # maybe only the slowest ones
         return made[columns]
-    idle = rows["seconds"] - rows["cpu_s"] - rows["queued_s"].fillna(0.0)
-    idle = idle.fillna(rows["seconds"] - rows["core_s"] / rows["samples"])
-    waited = idle.clip(lower=0.0)
-    each = rows["nbytes_made"] / rows["samples"]
-    return rows.assign(waited_s=waited, nbytes=each, samples=1.0)[columns]
+    rows = rows.sort_values("start_s").head(MOST_READS)
+    each = rows["count"] / rows["samples"]
+    busy = (rows["seconds_made"] - rows["waited_s"]) * each
+    waited = (rows["seconds"] - busy).clip(lower=0.0)
+    known = rows["nbytes"].where(rows["nbytes"] > 0, rows["nbytes_made"] * each)
+    return rows.assign(waited_s=waited, nbytes=known, samples=rows["count"])[columns]
 
 
 def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> Reading:
@@ -211,34 +211,43 @@ def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> R
     """
     first, *others = tables
     most = float(first["waited_s"].sum() / first["samples"].sum())
-    rate = max(float(table["nbytes"].sum()) / _busy(table, 0.0).sum() for table in tables)
+    rate = max(
+        float(table["nbytes"].sum())
+        / max(_busy(table, 0.0).sum(), NOTHING * float(table["seconds"].sum()))
+        for table in tables
+    )
     tried = np.linspace(0.0, most * (1 - 1e-6), LATENCIES)
-    if limit is None and not others:
+    if limit is None and (not others or not most):
         return _unseen(first, rate)
     alone = _Blocks.of([first], tried)
-    shared = None if limit is not None else _Blocks.of(others, tried)
-    found = _crossing(tried, alone.rates(), limit if shared is None else shared.rates())
-    if found is None:
-        return _unseen(first, rate)
-    rng, drawn = np.random.default_rng(0), []
-    for _ in range(RESAMPLES):
-        other = limit if shared is None else shared.rates(rng)
-        drawn.append(_crossing(tried, alone.rates(rng), other) or (most, UNSEEN * rate))
+    shared = _Blocks.of(others, tried) if limit is None else None
+
+    def found(rng: np.random.Generator | None = None) -> tuple[float, float] | None:
+        other = np.full(len(tried), limit) if shared is None else shared.rates(rng)
+        return _crossing(tried, alone.rates(rng), other)
+
+    value = found()
+    if value is None:
+        return _unseen(first, rate) if limit is None else Reading(Estimate(most), Estimate(limit))
+    rng = np.random.default_rng(0)
+    drawn = [found(rng) or (most, UNSEEN * rate) for _ in range(RESAMPLES)]
     low, high = np.percentile(drawn, [5, 95], axis=0)
     if high[1] >= UNSEEN * rate and limit is None:  # some of what was drawn has no limit
         return _unseen(first, max(rate, float(low[1])))
-    ends = np.minimum(low, found), np.maximum(high, found)
-    latency, bandwidth = (Estimate(*map(float, of)) for of in zip(found, *ends, strict=True))
-    return Reading(latency, bandwidth, True)
+    ends = np.minimum(low, value), np.maximum(high, value)
+    latency, bandwidth = (Estimate(*map(float, of)) for of in zip(value, *ends, strict=True))
+    return Reading(latency, bandwidth)
 
 
-MOST_READS, LATENCIES = 20_000, 60
+MOST_READS, ALMOST_ALL, LATENCIES, NOTHING = 20_000, 0.95, 60, 1e-3
+"""Samples that are looked at; share of all that must be recorded one by one; latencies that are
+tried; share of the time of workers below which waiting says nothing of a rate."""
 
 
 def _unseen(table: pd.DataFrame, rate: float) -> Reading:
     """Readers that were not in each other's way."""
     (latency,) = bootstrapped(table, lambda of: [of["waited_s"].sum() / of["samples"].sum()])
-    return Reading(latency, Estimate(UNSEEN * rate, rate, UNSEEN * rate), False)
+    return Reading(latency, Estimate(UNSEEN * rate, rate, UNSEEN * rate), seen=False)
 
 
 @dataclass(frozen=True)
@@ -269,18 +278,17 @@ class _Blocks:
         return np.asarray(self.nbytes[chosen].sum() / busy)
 
 
-def _crossing(tried: Floats, alone: Floats, other: Floats | float) -> tuple[float, float] | None:
+def _crossing(tried: Floats, alone: Floats, other: Floats) -> tuple[float, float] | None:
     """The latency at which both rates are the same, and that rate; None if they never are."""
     ahead = np.log(alone) - np.log(other)
     place = int(np.argmax(ahead >= 0))
     if ahead[place] < 0:
         return None
     if place == 0:
-        return 0.0, float(np.broadcast_to(other, tried.shape)[0])
-    part = -ahead[place - 1] / (ahead[place] - ahead[place - 1])
-    log_rate = np.log(np.broadcast_to(other, tried.shape))
-    value = np.interp(part, [0, 1], log_rate[place - 1 : place + 1])
-    return float(tried[place - 1] + part * (tried[place] - tried[place - 1])), float(np.exp(value))
+        return 0.0, float(other[0])
+    around = slice(place - 1, place + 1)
+    latency = np.interp(0.0, ahead[around], tried[around])
+    return float(latency), float(np.exp(np.interp(latency, tried[around], np.log(other[around]))))
 
 
 def _edges(table: pd.DataFrame) -> Floats:
@@ -295,7 +303,7 @@ def _busy(table: pd.DataFrame, latency: float) -> Floats:
     start = table["start_s"].to_numpy(float)
     waited = table["waited_s"].to_numpy(float)
     own = np.maximum(waited - latency * table["samples"].to_numpy(float), 0.0)
-    if (table["samples"] == 1).all():
+    if (table["samples"] <= 1).all():
         begin, end, share = start + waited - own, start + waited, np.ones(len(table))
     else:
         seconds = table["seconds"].to_numpy(float)
