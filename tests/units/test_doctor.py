@@ -137,6 +137,25 @@ def test_a_script_that_runs_only_once_is_not_tried(folder, capfd):
     assert "Tables: results/doctor-train" in shown
 
 
+def test_what_is_predicted_is_shown_and_its_scenarios_are_kept(folder, capfd):
+    doctor("--on", "small-fat-tree", "--ranks", "1", "--", *TRAIN)
+    shown = capfd.readouterr().out
+    assert "This training on small-fat-tree" in shown
+    names = sorted(path.name for path in (folder / "results/doctor-train/scenarios").iterdir())
+    assert len(names) == 1
+    assert main(["check", f"results/doctor-train/scenarios/{names[0]}"]) == 0
+    doctor("--force", "-q", "--", *TRAIN)
+    assert not (folder / "results/doctor-train/scenarios").exists()
+
+
+def test_a_machine_that_is_too_small_takes_no_result_away(folder, capfd):
+    doctor("--on", "small-fat-tree", "--ranks", "100000", "--", *TRAIN, status=2)
+    shown, told = capfd.readouterr()
+    assert "4 workers" in shown
+    assert left(folder) == ["doctor-train"]
+    assert "What was recorded is kept" not in told
+
+
 # ------------------------------------------------------------------------------- a script that ends
 
 
@@ -216,9 +235,18 @@ def test_what_was_recorded_stays_where_the_rest_breaks(folder, capfd, monkeypatc
         (["--out", "train.py", "--", "true"], "--out: is not a folder"),
         (["--", "true"], "no Python process that loaded the recorder in `true`"),
         (["train.py"], "RECORD: must be "),
+        (["--ranks", "64", "a"], "--ranks: needs a machine. Name one with --on."),
+        (["--set", "epochs=1", "a"], "--set: needs a machine"),
+        (["--on", "nowhere", "a"], "no such topology file or name; got 'nowhere'"),
+        (["--on", "abci", "--ranks", "64,x", "a"], "--ranks: must be whole numbers from 1 on"),
+        (["empty.json"], "empty.json: 1 problem"),
     ],
 )
 def test_what_is_wrong_is_said(words, said, capfd, folder):
+    trace = {
+        "traceEvents": [{"ph": "X", "name": "aten::add", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]
+    }
+    (folder / "empty.json").write_text(json.dumps(trace))
     doctor(*words, status=2)
     assert said in " ".join(capfd.readouterr().err.split())
     assert left(folder) == []
