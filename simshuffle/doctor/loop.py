@@ -146,6 +146,8 @@ def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
     ranks = np.unique(counts["rank"])
     whole = counts.groupby(["epoch", "batch"]).size() == 2 * len(ranks)
     places = pd.MultiIndex.from_frame(whole[whole].index.to_frame(index=False))
+    if not turns["seconds"].sum() > 0:
+        refuse("RECORD", "must have waits and steps that take time", "0 s", AGAIN, source)
     if len(places) < LEAST_BATCHES:
         rule = f"must have at least {LEAST_BATCHES} batches of all ranks, each with wait and step"
         refuse("RECORD", rule, str(len(places)), AGAIN, source)
