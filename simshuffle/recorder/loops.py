@@ -9,7 +9,7 @@ from typing import Any
 
 from . import gil
 from .meter import Marks, Task, between, clock, marks
-from .process import Process, Row
+from .process import Process
 from .rows import CODES
 
 _WAIT, _STEP = CODES["wait"], CODES["step"]
@@ -99,7 +99,7 @@ class Loop:
             raise StopIteration
         return self.again[self.count % self.wanted]
 
-    def finish(self, end: Marks) -> list[Row]:
+    def finish(self, end: Marks) -> list[bytes]:
         """The rows of the step that is in hand, which ends."""
         if self.step is None:
             return []
@@ -110,7 +110,7 @@ class Loop:
         self.step = None
         return rows
 
-    def _waited(self, begin: Marks, batch: int) -> Row:
+    def _waited(self, begin: Marks, batch: int) -> bytes:
         """Of the first batch, with what it took to begin: workers are started there."""
         start, *took = between(begin)
         if self.asked is not None:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 import simshuffle.recorder
 from simshuffle.recorder import meter as meters
 from simshuffle.recorder.files import Files
-from simshuffle.recorder.meter import COLLATE, DECODE, OPEN, READ, TRANSFORM, Meter
+from simshuffle.recorder.meter import COLLATE, DECODE, OPEN, READ, TRANSFORM, Budget, Meter
 from simshuffle.recorder.rows import CODES, OPERATIONS
 from simshuffle.records.collected import collected
 
@@ -138,6 +138,34 @@ def test_samples_have_no_gaps_and_only_the_slowest_has_a_row_if_that_is_wanted(t
     assert [(row[1], row[2], row[-1]) for row in every] == [(0, 10, 4), (10, 40, 2), (50, 10, 9)]
     slowest = [row for row in meter.rows(samples=False) if NAMES[row[0]] == "sample"]
     assert slowest == [every[1]]
+
+
+def test_parts_are_timed_for_at_most_their_share_of_the_time(ticks):
+    budget = Budget()
+    for _ in range(Budget.ALWAYS):
+        assert budget.allows()
+        budget.spend(100)
+    budget.cost, budget.spent = 2, 100
+    ticks[0] = 10_000
+    assert budget.allows()  # 1 % of 10,000 is 100
+    budget.spend(100)
+    assert not budget.allows()
+    ticks[0] = 29_999
+    assert not budget.allows()
+    ticks[0] = 30_000
+    assert budget.allows()
+
+
+def test_a_batch_without_parts_has_its_slowest_sample(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Budget, "ALWAYS", 1)
+    monkeypatch.setattr(Budget, "SHARE", 0)
+    record = recorded(folder, gone_through(DataLoader(Compressed(tmp_path), 4)))
+    assert list(record.of("fetch")["batch"]) == [0, 1, 2, 3]
+    assert list(record.of("read")["batch"]) == [0]
+    assert list(record.of("sample")["batch"]) == [0, 0, 0, 0, 1, 2, 3]
+    assert list(record.of("collate")["nbytes"]) == [32] * 4
+    assert record.about["files"] == 16
+    assert "1 %" in record.about["notes"][0]
 
 
 def test_no_thread_is_queued_for_longer_than_it_takes():
@@ -335,10 +363,9 @@ def test_locks_between_processes(folder):
 
 def test_files_beyond_the_bound_are_estimated():
     files = Files({})
-    descriptor = os.open("/dev/null", os.O_RDONLY)
-    for number in range(20_000):
-        files.note(f"/data/train/{number}.jpg", descriptor)
-    os.close(descriptor)
+    with Path(os.devnull).open("rb") as opened:
+        for number in range(20_000):
+            files.note(f"/data/train/{number}.jpg", opened)
     assert len(files.sizes) <= 1024
     estimate = len(files.sizes) / (files.bound / 2**32)
     assert estimate == pytest.approx(20_000, rel=0.1)
