@@ -1,7 +1,7 @@
 """Fit a scenario to the record of a training: of this very training on its own host.
 
 What a core takes of a sample is its decoding, and what a worker waits is the latency and the
-bandwidth of the file system, whatever waits there. On its own host nothing else is known, so the
+rate of the server that it reads from, whatever waits there. On its own host nothing else is known, so the
 network, the SSD and the memory are so fast that they never bind.
 """
 
@@ -21,7 +21,6 @@ from simshuffle.doctor.fitted import (
     DATASET,
     RATE,
     SECONDS,
-    SHARED,
     Fitted,
     Value,
 )
@@ -42,7 +41,7 @@ from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 from simshuffle.studies.calibrate.fit import relative_fit
 
-PFS = "cluster.parallel_file_system"
+PFS, SERVER = "cluster.parallel_file_system", "cluster.object_store"
 NBYTES = Dimension.NBYTES
 NO_LIMIT = "1 PB/s"
 UNKNOWN_CORES = 1024
@@ -86,8 +85,8 @@ class _Fit:
         self.notes: list[str] = list(self.about.get("notes", ()))
         self.values: list[Value] = []
         self.fragments = tuple(map(read_fragment, include))
-        limits = (SHARED, f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
-        known = [of.values[key] for of in self.fragments for key in limits if key in of.values]
+        keys = (f"{PFS}.read_bandwidth", f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
+        known = [of.values[key] for of in self.fragments for key in keys if key in of.values]
         # a curve is over hosts, of which this is one
         rates = [next(iter(of["points"].values())) if isinstance(of, dict) else of for of in known]
         self.limit = min((parse_quantity(rate, RATE) for rate in rates), default=None)
@@ -122,7 +121,8 @@ class _Fit:
         if len(made):
             mean = float(made["nbytes"].sum() / made["samples"].sum()) or 1.0
             (decode,) = bootstrapped(made, lambda of: [of["core_s"].sum() / of["samples"].sum()])
-        load_s = decode.value + reading.latency.value + mean / reading.bandwidth.value
+        rate = min(reading.own_rate.value, reading.bandwidth.value)
+        load_s = decode.value + reading.latency.value + mean / rate
         workers = int(self.loader.get("num_workers", 1))
         if workers == 0:
             self.loads_in_step(times, load_s)
@@ -141,13 +141,13 @@ class _Fit:
                 "dataset": dataset,
                 "local_batch_size": self.batch,
                 "last_batch": "drop" if self.loader.get("drop_last") else "keep",
-                "exchange": "global_shuffle:source=pfs",
+                "exchange": "global_shuffle:source=object_store",
                 "allreduce": self.allreduce(),
                 "loader": {
                     "workers": max(workers, 1),
                     "prefetch": max(workers * int(self.loader.get("prefetch_factor") or 2), 1),
                 },
-                "jitter": self.jitter(),
+                "jitter": self.jitter(reading.latency.value),
             },
         }
         return Fitted(
@@ -188,7 +188,8 @@ class _Fit:
         if tables:
             return reading_law(tables, self.limit)
         self.notes.append("What workers do was not recorded: loading is taken to cost nothing.")
-        return Reading(Estimate(0.0), Estimate(self.limit or parse_quantity(NO_LIMIT, RATE)))
+        free = Estimate(parse_quantity(NO_LIMIT, RATE))
+        return Reading(Estimate(0.0), free, free)
 
     def dataset(self, name: str, decode: Estimate, mean: float) -> dict[str, Any]:
         """The data set, of which a core takes ``decode`` for a sample."""
@@ -304,19 +305,23 @@ class _Fit:
             "source": self.source,
         }
 
-    def jitter(self) -> dict[str, float]:
-        """How much steps, and the waiting of batches, vary beside their laws."""
+    def jitter(self, latency: float) -> dict[str, float]:
+        """How much steps vary beside their law, and what batches wait; the latter is put on their
+        ``latency`` alone."""
         law = self.law[0] + self.law[1] * self.own["samples"]
-        out = {"compute": spread(self.own["own_s"] / law)}
-        waited = self.made[0]
-        if len(waited) and waited["waited_s"].any():
-            out["read"] = spread(waited["waited_s"] / waited["samples"])
-        return {name: round(value, 4) for name, value in ({"read": 0.0} | out).items()}
+        read, waited = 0.0, self.made[0]["waited_s"] / self.made[0]["samples"]
+        if latency and waited.any():
+            read = min(spread(waited) * float(waited.mean()) / latency, 1.0)
+        return {"compute": round(spread(self.own["own_s"] / law), 4), "read": round(read, 4)}
 
     def cluster(self, device: str, cores: int, reading: Reading) -> dict[str, Any]:
         """This host, with a file system that is as the record has it."""
-        note = "what a worker waits for a sample beside what the server takes"
-        latency = self.measured(f"{PFS}.latency", reading.latency, SECONDS, note)
+        note = "what a worker waits for a sample beside its bytes"
+        latency = self.measured(f"{SERVER}.latency", reading.latency, SECONDS, note)
+        note = "what a worker gets by itself"
+        own = readable(reading.own_rate.value, RATE, 6)
+        if reading.seen:
+            own = self.measured(f"{SERVER}.connection_bandwidth", reading.own_rate, RATE, note)
         note = "what all readers share, from the time in which the server is busy"
         if not reading.seen:
             note = "readers were not in each other's way: a limit is above the lower end, if any"
@@ -325,9 +330,8 @@ class _Fit:
                 f" {readable(reading.bandwidth.low, RATE, 3)}: it is taken to be far above. Record"
                 " more ranks, or measure it (simshuffle machine probe)."
             )
-        rate = readable(reading.bandwidth.value, RATE, 6)
-        if self.limit is None:
-            self.measured(SHARED, reading.bandwidth, RATE, note)
+        note = note if self.limit is None else "as it was measured otherwise"
+        shared = self.measured(f"{SERVER}.bandwidth", reading.bandwidth, RATE, note)
         unused = "not used: one host, whose own devices the record does not tell apart"
         memory = float((self.about.get("host") or {}).get("memory_nbytes") or 64e9)
         return {
@@ -364,11 +368,20 @@ class _Fit:
                 "source": unused,
             },
             "parallel_file_system": {
-                "read_bandwidth": rate,
+                "read_bandwidth": NO_LIMIT,
                 "open_rate": "1 G/s",
-                "latency": latency,
+                "latency": "0 s",
                 "link_bandwidth": NO_LIMIT,
                 "link_latency": "0 s",
+                "source": unused,
+            },
+            # the server that workers read from, whatever it is
+            "object_store": {
+                "latency": latency,
+                "connection_bandwidth": own,
+                "bandwidth": shared,
+                "request_rate": "1 G/s",
+                "price_per_request": 0,
                 "source": self.source,
             },
         }

@@ -24,8 +24,6 @@ from simshuffle.spec.overrides import plain_copy, put
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 ACCELERATORS, DATASET = "workload.model.accelerators", "workload.dataset"
-SHARED = "cluster.parallel_file_system.read_bandwidth"
-"""What readers share, of which a fragment may know more than a record."""
 SECONDS, RATE = Dimension.SECONDS, Dimension.BANDWIDTH
 _OF_NVLINK, _OF_ADAPTERS = 230 / 300, 0.85
 """What an allreduce reaches of what joins the GPUs of a host, and of the adapters of a host, as
@@ -86,7 +84,7 @@ class Fitted:
 
     def _include(self, document: dict[str, Any]) -> list[dict[str, Any]]:
         """Set what fragments say and the record does not; returns their records of that."""
-        own = {of.key for of in self.values} - {SHARED}
+        own = {of.key for of in self.values}
         problems: list[Problem] = []
         records = []
         for fragment in self.fragments:
@@ -168,6 +166,7 @@ class Fitted:
             "overlap": "ddp",
             "source": "estimate: latencies of NCCL's tuning table, shares of NVLink and adapters",
         }
+        workload["exchange"] = "global_shuffle:source=pfs"
         if not self.files:
             workload["exchange"], workload["staging"] = "local_shuffle", {"target": "memory"}
         old, new = self._times, f"{ACCELERATORS}.{found.host.accelerator}"
