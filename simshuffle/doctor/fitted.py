@@ -55,7 +55,7 @@ class Fitted:
     source: str  # the record of what, where, and how much of it
     document: Mapping[str, Any]  # of the scenario, on this host, but for what ranks share
     values: tuple[Value, ...]  # those that were measured
-    over: Mapping[str, Any]  # what they were measured over
+    over: Mapping[str, Sequence[int]]  # what they were measured over: all values
     notes: tuple[str, ...]  # what could not be seen, or was taken otherwise
     device: str  # the name of its step times
     ranks: tuple[int, ...]  # numbers of ranks that were recorded
@@ -181,8 +181,8 @@ class Fitted:
             known = {name: of.text(end) for name, end in ends.items() if math.isfinite(end)}
             told = {"key": of.key, "value": of.text(of.found.value), **known}
             out.append(
-                {**told, "confidence": CONFIDENCE, "over": dict(self.over)}
-                | {"source": self.source, "note": of.note}
+                {**told, "confidence": CONFIDENCE, "source": self.source, "note": of.note}
+                | {"over": {name: [min(seen), max(seen)] for name, seen in self.over.items()}}
             )
         return out
 

@@ -62,6 +62,7 @@ def loads(record: Record) -> pd.DataFrame:
     samples = made["count"].where(made["count"] > 0, counts["sample"])
     computing = seconds[["decode", "transform", "collate"]].sum(axis=1)
     unknown = seconds[["open", "read", "lock"]].sum(axis=1)
+    sending = _sums(own, ("send",), "seconds")["send"].reindex(made.index, fill_value=0.0)
     idle = (made["seconds"] - made["cpu_s"] - made["queued_s"].fillna(0.0)).clip(lower=0.0)
     table = pd.DataFrame(
         {
@@ -71,7 +72,7 @@ def loads(record: Record) -> pd.DataFrame:
             "nbytes": nbytes["read"].where(nbytes["read"] > 0, made["nbytes"]),
             "opens": counts["open"],
             "decoded": nbytes[["copy", "collate", "send"]].max(axis=1),
-            "core_s": made["cpu_s"].fillna(computing),
+            "core_s": made["cpu_s"].fillna(computing) + sending,
             "waited_s": idle.fillna(unknown),
         }
     )

@@ -185,6 +185,16 @@ def test_allreduces_of_two_numbers_of_ranks_tell_latency_and_bandwidth():
     assert found.workload.model.layers.parameters == [750_000, 250_000]
 
 
+def test_what_two_ranks_take_longer_than_one_is_their_allreduce():
+    # 12 ms alone, 16 ms with two: 4 MB at 1 GB/s; so 2 x 3/4 x 4 ms with four
+    model = {"about": {"model": {"gradient_nbytes": 4_000_000}}}
+    alone = replace(STEP_BOUND, samples=96, **model)
+    records = [alone.record(1), replace(alone, step=(8e-3, 1e-3)).record(2)]
+    expected = predict(records, None, [2, 4], interval=False).ranks
+    assert within(expected[0].parts_s["GE+WU"], 4e-3, 1e-3)
+    assert within(expected[1].parts_s["GE+WU"], 6e-3, 1e-3)
+
+
 def test_a_rank_that_makes_its_batches_itself_does_one_thing_after_the_other():
     # 8 x 11 ms to load, then 18 ms: 106 ms
     record = SERVED.record(1)
