@@ -1,8 +1,8 @@
 """Fit a scenario to the record of a training: of this very training on its own host.
 
-What a core takes of a sample is its decoding, and what a worker waits is the latency and the
-bandwidth of the file system, whatever waits there. On its own host nothing else is known, so the
-network, the SSD and the memory are so fast that they never bind.
+What a core takes of a sample is its decoding, and what a worker waits is the latency and the rate
+of the server that it reads from, whatever waits there. On its own host nothing else is known, so
+the network, the SSD and the memory are so fast that they never bind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from simshuffle.doctor.fitted import (
     DATASET,
     RATE,
     SECONDS,
-    SHARED,
     Fitted,
     Value,
 )
@@ -37,17 +36,19 @@ from simshuffle.doctor.laws import (
     step_law,
     steps,
 )
+from simshuffle.doctor.own_host import NO_LIMIT, own_host
 from simshuffle.records.record import Record
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 from simshuffle.studies.calibrate.fit import relative_fit
 
-PFS = "cluster.parallel_file_system"
+NOTICED = 0.01
+"""Share of a step from which on what several ranks take longer counts as their allreduce."""
+PFS, SERVER = "cluster.parallel_file_system", "cluster.object_store"
 NBYTES = Dimension.NBYTES
-NO_LIMIT = "1 PB/s"
-UNKNOWN_CORES = 1024
-"""Cores of a host of which the record does not say how many it has: so many that they do not
-bind."""
+UNKNOWN_CORES, UNKNOWN_MEMORY = 1024, 64e9
+"""Cores, and bytes of memory, of a host of which the record does not say how many it has: so many
+that they do not bind."""
 
 
 def fit(records: Record | Sequence[Record], include: Sequence[Path] = ()) -> Fitted:
@@ -86,8 +87,8 @@ class _Fit:
         self.notes: list[str] = list(self.about.get("notes", ()))
         self.values: list[Value] = []
         self.fragments = tuple(map(read_fragment, include))
-        limits = (SHARED, f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
-        known = [of.values[key] for of in self.fragments for key in limits if key in of.values]
+        keys = (f"{PFS}.read_bandwidth", f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
+        known = [of.values[key] for of in self.fragments for key in keys if key in of.values]
         # a curve is over hosts, of which this is one
         rates = [next(iter(of["points"].values())) if isinstance(of, dict) else of for of in known]
         self.limit = min((parse_quantity(rate, RATE) for rate in rates), default=None)
@@ -116,20 +117,19 @@ class _Fit:
         words = self.about.get("command") or ["training"]
         name = _name(next((Path(word).stem for word in words if word.endswith(".py")), words[0]))
         device = _name(str(self.about.get("device", "cpu")))
-        times, step_s = self.times(f"{ACCELERATORS}.{device}")
+        times = self.times(f"{ACCELERATORS}.{device}")
         made, reading = pd.concat(self.made, ignore_index=True), self.reading()
         mean, decode = 1.0, Estimate(0.0)
         if len(made):
             mean = float(made["nbytes"].sum() / made["samples"].sum()) or 1.0
             (decode,) = bootstrapped(made, lambda of: [of["core_s"].sum() / of["samples"].sum()])
-        load_s = decode.value + reading.latency.value + mean / reading.bandwidth.value
+        rate = min(reading.own_rate.value, reading.bandwidth.value)
+        load_s = decode.value + reading.latency.value + mean / rate
         workers = int(self.loader.get("num_workers", 1))
         if workers == 0:
             self.loads_in_step(times, load_s)
         dataset, cores = self.dataset(name, decode, mean), self.cores()
-        model = {"name": name, **self.gradients(), "input_size": "1 B"}
-        model["accelerators"] = {device: times}
-        model["source"] = self.source
+        model = {"name": name, **self.gradients(), "input_size": "1 B", "source": self.source}
         document = {
             "name": name,
             "description": self.source,
@@ -137,17 +137,17 @@ class _Fit:
             "world_size": max(self.ranks),
             "time_tolerance": "1 %",
             "workload": {
-                "model": model,
+                "model": model | {"accelerators": {device: times}},
                 "dataset": dataset,
                 "local_batch_size": self.batch,
                 "last_batch": "drop" if self.loader.get("drop_last") else "keep",
-                "exchange": "global_shuffle:source=pfs",
-                "allreduce": self.allreduce(),
+                "exchange": "global_shuffle:source=object_store",
+                "allreduce": self.allreduce(cores),
                 "loader": {
                     "workers": max(workers, 1),
                     "prefetch": max(workers * int(self.loader.get("prefetch_factor") or 2), 1),
                 },
-                "jitter": self.jitter(),
+                "jitter": self.jitter(reading.latency.value),
             },
         }
         return Fitted(
@@ -155,15 +155,12 @@ class _Fit:
             source=self.source,
             document=document,
             values=tuple(self.values),
-            over={
-                "world_size": [min(self.ranks), max(self.ranks)],
-                "local_batch_size": [self.batch, self.batch],
-            },
+            over={"world_size": self.ranks, "local_batch_size": (self.batch,)},
             notes=tuple(self.notes),
             device=device,
             ranks=self.ranks,
             cores=cores,
-            step_s=step_s,
+            step_s=self.step_s,
             step_cores=self.step_cores(),
             load_s=load_s * self.batch,
             decode_s=decode.value * self.batch,
@@ -188,7 +185,8 @@ class _Fit:
         if tables:
             return reading_law(tables, self.limit)
         self.notes.append("What workers do was not recorded: loading is taken to cost nothing.")
-        return Reading(Estimate(0.0), Estimate(self.limit or parse_quantity(NO_LIMIT, RATE)))
+        free = Estimate(parse_quantity(NO_LIMIT, RATE))
+        return Reading(Estimate(0.0), free, free)
 
     def dataset(self, name: str, decode: Estimate, mean: float) -> dict[str, Any]:
         """The data set, of which a core takes ``decode`` for a sample."""
@@ -214,8 +212,8 @@ class _Fit:
             dataset["decoded_size"] = {"mean": readable(decoded / samples, NBYTES, 6)}
         return dataset
 
-    def times(self, key: str) -> tuple[dict[str, str | int], float]:
-        """Step times, and s of a whole batch. Waiting for a core is not in them, and where there
+    def times(self, key: str) -> dict[str, str | int]:
+        """Step times. Waiting for a core is not in them, and where there
         are several ranks not what they wait for one another."""
         table = self.steps[0]
         parts = table[["forward", "backward", "optimizer", "allreduce"]]
@@ -240,7 +238,8 @@ class _Fit:
         else:
             times["measured_batch"] = self.batch
             self.notes.append("All batches have one size: what of a step is fixed is a prior.")
-        return times, fixed.value + each.value * self.batch + update
+        self.step_s = fixed.value + each.value * self.batch + update
+        return times
 
     def cores(self) -> int:
         """Cores of the host."""
@@ -258,32 +257,50 @@ class _Fit:
             share = float(self.cpu)
         return float(min(share, 1.0) * (self.about.get("threads") or 1 if self.cpu else 1))
 
+    @property
+    def gradient_nbytes(self) -> float:
+        """Bytes of the gradients; 0 if not known."""
+        model = self.about.get("model") or {}
+        return float(model.get("gradient_nbytes") or 4 * (model.get("parameters") or 0))
+
     def gradients(self) -> dict[str, Any]:
         """Size of the gradients, and the buckets in which they are summed."""
-        model = self.about.get("model") or {}
-        parameters = model.get("parameters")
-        nbytes = model.get("gradient_nbytes") or 4 * (parameters or 0)
+        model, nbytes = self.about.get("model") or {}, self.gradient_nbytes
         if not nbytes:
             self.notes.append("The size of the gradients is not known: ranks only wait for others.")
             return {"gradient_size": "8 B"}
-        buckets = [round(each / 4) for each in reversed(model.get("buckets") or ()) if each >= 4]
         out: dict[str, Any] = {"gradient_size": readable(nbytes, NBYTES, 12)}
+        # the last layers are summed first
+        buckets = [round(each / 4) for each in reversed(model.get("buckets") or ()) if each >= 4]
         if buckets and 4 * sum(buckets) == nbytes:
             out["layers"] = {"parameters": buckets, "backward": buckets}
-        return {"num_parameters": parameters, **out} if parameters else out
+        if parameters := model.get("parameters"):
+            out["num_parameters"] = parameters
+        return out
 
-    def allreduce(self) -> dict[str, Any]:
-        """What ranks of this host show of their allreduce, by 2 (M-1) steps of a latency each and 2
-        (M-1)/M of the gradients over a bandwidth."""
-        shown = {}
+    def shown(self, cores: int) -> dict[int, float]:
+        """s of an allreduce that steps show, by the number of ranks: as it was recorded, or what
+        several ranks take longer than one, if they have cores enough."""
+        out = {}
         for ranks, table in zip(self.ranks, self.steps, strict=True):
-            if ranks > 1 and table["allreduce"].notna().any():
-                # the last to come waits for nobody
-                shown[ranks] = float(table.groupby(["epoch", "batch"])["allreduce"].min().median())
-        model = self.about.get("model") or {}
-        nbytes = float(model.get("gradient_nbytes") or 4 * (model.get("parameters") or 0))
+            if ranks == 1:
+                continue
+            whole = table[table["samples"] == self.batch]
+            # the last to come waits for nobody
+            least = whole.groupby(["epoch", "batch"])["allreduce"].min().median()
+            beside = self.ranks[0] == 1 and ranks * self.step_cores() <= cores
+            if beside and not least > NOTICED * self.step_s:
+                least = (whole["seconds"] - whole["queued_s"].fillna(0.0)).median() - self.step_s
+            if least > NOTICED * self.step_s:
+                out[ranks] = float(least)
+        return out
+
+    def allreduce(self, cores: int) -> dict[str, Any]:
+        """The allreduce of ranks of this host, by 2 (M-1) steps of a latency each and 2 (M-1)/M of
+        the gradients over a bandwidth."""
+        shown, nbytes = self.shown(cores), self.gradient_nbytes
         latency, bandwidth = 0.0, parse_quantity(NO_LIMIT, RATE)
-        if shown and min(shown.values()) > 0:
+        if shown:
             count = np.array(list(shown), float)
             x = np.column_stack([2 * (count - 1), 2 * (count - 1) / count * nbytes])
             # one number of ranks cannot tell both: it is all bandwidth where there are gradients
@@ -291,10 +308,8 @@ class _Fit:
             found = np.zeros(2)
             found[used] = relative_fit(x[:, used], np.array(list(shown.values()))).value
             latency, bandwidth = found[0], 1 / found[1] if found[1] else bandwidth
-        elif max(self.ranks) > 1:
-            self.notes.append("The allreduce was not recorded: it is in the step where it shows.")
         else:
-            self.notes.append("One rank sums no gradients: on this host that is taken to be free.")
+            self.notes.append("No allreduce shows in the steps: on this host it is taken as free.")
         each = readable(float(latency), SECONDS), readable(float(bandwidth), RATE)
         return {
             "kind": "ring",
@@ -304,19 +319,23 @@ class _Fit:
             "source": self.source,
         }
 
-    def jitter(self) -> dict[str, float]:
-        """How much steps, and the waiting of batches, vary beside their laws."""
+    def jitter(self, latency: float) -> dict[str, float]:
+        """How much steps vary beside their law, and what batches wait; the latter is put on their
+        ``latency`` alone."""
         law = self.law[0] + self.law[1] * self.own["samples"]
-        out = {"compute": spread(self.own["own_s"] / law)}
-        waited = self.made[0]
-        if len(waited) and waited["waited_s"].any():
-            out["read"] = spread(waited["waited_s"] / waited["samples"])
-        return {name: round(value, 4) for name, value in ({"read": 0.0} | out).items()}
+        read, waited = 0.0, self.made[0]["waited_s"] / self.made[0]["samples"]
+        if latency and waited.any():
+            read = min(spread(waited) * float(waited.mean()) / latency, 1.0)
+        return {"compute": round(spread(self.own["own_s"] / law), 4), "read": round(read, 4)}
 
     def cluster(self, device: str, cores: int, reading: Reading) -> dict[str, Any]:
         """This host, with a file system that is as the record has it."""
-        note = "what a worker waits for a sample beside what the server takes"
-        latency = self.measured(f"{PFS}.latency", reading.latency, SECONDS, note)
+        note = "what a worker waits for a sample beside its bytes"
+        latency = self.measured(f"{SERVER}.latency", reading.latency, SECONDS, note)
+        note = "what a worker gets by itself"
+        own = readable(reading.own_rate.value, RATE, 6)
+        if reading.seen:
+            own = self.measured(f"{SERVER}.connection_bandwidth", reading.own_rate, RATE, note)
         note = "what all readers share, from the time in which the server is busy"
         if not reading.seen:
             note = "readers were not in each other's way: a limit is above the lower end, if any"
@@ -325,53 +344,18 @@ class _Fit:
                 f" {readable(reading.bandwidth.low, RATE, 3)}: it is taken to be far above. Record"
                 " more ranks, or measure it (simshuffle machine probe)."
             )
-        rate = readable(reading.bandwidth.value, RATE, 6)
-        if self.limit is None:
-            self.measured(SHARED, reading.bandwidth, RATE, note)
-        unused = "not used: one host, whose own devices the record does not tell apart"
-        memory = float((self.about.get("host") or {}).get("memory_nbytes") or 64e9)
-        return {
-            "name": _name(self.host),
-            "topology": {
-                "kind": "star",
-                "hosts": 1,
-                "link_bandwidth": NO_LIMIT,
-                "cable_latency": "0 s",
-                "switch_latency": "0 s",
-                "source": unused,
-            },
-            "host": {
-                "gpus": max(self.ranks),
-                "accelerator": device,
-                "cores": cores,
-                "hcas": 1,
-                "pcie_slots": 1,
-                "pcie_bandwidth": NO_LIMIT,
-                "nvlink_bandwidth": NO_LIMIT,
-                "source": unused,
-            },
-            "ssd": {
-                "capacity": readable(memory, NBYTES),
-                "read_bandwidth": NO_LIMIT,
-                "write_bandwidth": NO_LIMIT,
-                "latency": "0 s",
-                "source": unused,
-            },
-            "memory": {
-                "capacity": readable(memory, NBYTES),
-                "bandwidth": NO_LIMIT,
-                "page_cache": "0 B",  # what it holds is in the times that were recorded
-                "source": unused,
-            },
-            "parallel_file_system": {
-                "read_bandwidth": rate,
-                "open_rate": "1 G/s",
-                "latency": latency,
-                "link_bandwidth": NO_LIMIT,
-                "link_latency": "0 s",
-                "source": self.source,
-            },
+        note = note if self.limit is None else "as it was measured otherwise"
+        shared = self.measured(f"{SERVER}.bandwidth", reading.bandwidth, RATE, note)
+        server = {
+            "latency": latency,
+            "connection_bandwidth": own,
+            "bandwidth": shared,
+            "request_rate": "1 G/s",
+            "price_per_request": 0,
+            "source": self.source,
         }
+        memory = float((self.about.get("host") or {}).get("memory_nbytes") or UNKNOWN_MEMORY)
+        return own_host(_name(self.host), device, cores, memory, server)
 
 
 def _deviation(made: pd.DataFrame, mean: float) -> float:

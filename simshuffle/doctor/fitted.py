@@ -24,8 +24,6 @@ from simshuffle.spec.overrides import plain_copy, put
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
 ACCELERATORS, DATASET = "workload.model.accelerators", "workload.dataset"
-SHARED = "cluster.parallel_file_system.read_bandwidth"
-"""What readers share, of which a fragment may know more than a record."""
 SECONDS, RATE = Dimension.SECONDS, Dimension.BANDWIDTH
 _OF_NVLINK, _OF_ADAPTERS = 230 / 300, 0.85
 """What an allreduce reaches of what joins the GPUs of a host, and of the adapters of a host, as
@@ -57,7 +55,7 @@ class Fitted:
     source: str  # the record of what, where, and how much of it
     document: Mapping[str, Any]  # of the scenario, on this host, but for what ranks share
     values: tuple[Value, ...]  # those that were measured
-    over: Mapping[str, Any]  # what they were measured over
+    over: Mapping[str, Sequence[int]]  # what they were measured over: all values
     notes: tuple[str, ...]  # what could not be seen, or was taken otherwise
     device: str  # the name of its step times
     ranks: tuple[int, ...]  # numbers of ranks that were recorded
@@ -86,7 +84,7 @@ class Fitted:
 
     def _include(self, document: dict[str, Any]) -> list[dict[str, Any]]:
         """Set what fragments say and the record does not; returns their records of that."""
-        own = {of.key for of in self.values} - {SHARED}
+        own = {of.key for of in self.values}
         problems: list[Problem] = []
         records = []
         for fragment in self.fragments:
@@ -168,6 +166,7 @@ class Fitted:
             "overlap": "ddp",
             "source": "estimate: latencies of NCCL's tuning table, shares of NVLink and adapters",
         }
+        workload["exchange"] = "global_shuffle:source=pfs"
         if not self.files:
             workload["exchange"], workload["staging"] = "local_shuffle", {"target": "memory"}
         old, new = self._times, f"{ACCELERATORS}.{found.host.accelerator}"
@@ -182,8 +181,8 @@ class Fitted:
             known = {name: of.text(end) for name, end in ends.items() if math.isfinite(end)}
             told = {"key": of.key, "value": of.text(of.found.value), **known}
             out.append(
-                {**told, "confidence": CONFIDENCE, "over": dict(self.over)}
-                | {"source": self.source, "note": of.note}
+                {**told, "confidence": CONFIDENCE, "source": self.source, "note": of.note}
+                | {"over": {name: [min(seen), max(seen)] for name, seen in self.over.items()}}
             )
         return out
 

@@ -62,6 +62,7 @@ def loads(record: Record) -> pd.DataFrame:
     samples = made["count"].where(made["count"] > 0, counts["sample"])
     computing = seconds[["decode", "transform", "collate"]].sum(axis=1)
     unknown = seconds[["open", "read", "lock"]].sum(axis=1)
+    sending = _sums(own, ("send",), "seconds")["send"].reindex(made.index, fill_value=0.0)
     idle = (made["seconds"] - made["cpu_s"] - made["queued_s"].fillna(0.0)).clip(lower=0.0)
     table = pd.DataFrame(
         {
@@ -71,7 +72,7 @@ def loads(record: Record) -> pd.DataFrame:
             "nbytes": nbytes["read"].where(nbytes["read"] > 0, made["nbytes"]),
             "opens": counts["open"],
             "decoded": nbytes[["copy", "collate", "send"]].max(axis=1),
-            "core_s": made["cpu_s"].fillna(computing),
+            "core_s": made["cpu_s"].fillna(computing) + sending,
             "waited_s": idle.fillna(unknown),
         }
     )
@@ -175,9 +176,10 @@ def step_law(table: pd.DataFrame) -> tuple[Estimate, Estimate, bool]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How samples are read."""
+    """How samples are read: each waits for its latency, and then gets its bytes."""
 
-    latency: Estimate  # s of a sample, without what the server itself takes
+    latency: Estimate  # s of a sample
+    own_rate: Estimate  # bytes/s that a reader gets at most
     bandwidth: Estimate  # bytes/s that all readers share
     seen: bool = True  # whether it binds in the record; else only its lower end is known
 
@@ -206,8 +208,10 @@ def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> R
 
     A server that is never idle while anyone waits for it transfers N bytes in the time N / B in
     which it is busy, whatever its order. It is busy while any reader waits for longer than the
-    latency. The latency at which the fewest ranks and the others say the same B is that of all.
-    ``limit``: the B that is known.
+    latency. The least latency at which the fewest ranks and the others say the same B is that of
+    all: they may wait longer where they meet at the server, or, where it serves one after the
+    other, never meet. Readers that do not share it say the same only where nobody would meet by
+    chance either, which says nothing. ``limit``: the B that is known.
     """
     first, *others = tables
     most = float(first["waited_s"].sum() / first["samples"].sum())
@@ -227,8 +231,10 @@ def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> R
         return _crossing(tried, alone.rates(rng), other)
 
     value = found()
-    if value is None:
-        return _unseen(first, rate) if limit is None else Reading(Estimate(most), Estimate(limit))
+    if value is None and limit is not None:
+        return Reading(Estimate(most), Estimate(limit), Estimate(limit))
+    if value is None or (limit is None and _met_by_chance(others, value[0]) < CLEARLY * SAME):
+        return _unseen(first, rate)
     rng = np.random.default_rng(0)
     drawn = [found(rng) or (most, UNSEEN * rate) for _ in range(RESAMPLES)]
     low, high = np.percentile(drawn, [5, 95], axis=0)
@@ -236,18 +242,49 @@ def reading_law(tables: Sequence[pd.DataFrame], limit: float | None = None) -> R
         return _unseen(first, max(rate, float(low[1])))
     ends = np.minimum(low, value), np.maximum(high, value)
     latency, bandwidth = (Estimate(*map(float, of)) for of in zip(value, *ends, strict=True))
-    return Reading(latency, bandwidth)
+    return _in_the_way([first, *others], latency, bandwidth)
+
+
+def _in_the_way(tables: Sequence[pd.DataFrame], latency: Estimate, bandwidth: Estimate) -> Reading:
+    """The same, as a batch is simulated: it waits for its latencies first, and gets its bytes next.
+
+    Whether k readers meet at the server while none is late, always or never, is not in its rate,
+    but in what they wait, A_k: A_1 = a + n / c and A_k = a + n k / B, with a from 0, where they
+    never meet, to the latency of the server, where they always do.
+    """
+    first, *others = tables
+    alone, nbytes = first["waited_s"].sum(), first["nbytes"].sum()
+    found = [
+        (of["waited_s"].sum() - _readers(of) * of["nbytes"].sum() / bandwidth.value)
+        / of["samples"].sum()
+        for of in others
+    ]
+    waits = np.clip(found, 0.0, latency.value).mean() if found else latency.value
+    ends = [max(waits + end - latency.value, 0.0) for end in (latency.low, latency.high)]
+    each = [float(of) for of in (waits, *ends)]
+    own = [float(nbytes / max(alone - of * first["samples"].sum(), 1e-12)) for of in each]
+    return Reading(Estimate(*each), Estimate(*own), bandwidth)
+
+
+def _readers(table: pd.DataFrame) -> float:
+    """Readers that are at work at once, in the mean over the time in which any is."""
+    everything = table.assign(waited_s=table["seconds"])
+    return float(table["seconds"].sum() / _busy(everything, 0.0).sum())
 
 
 MOST_READS, ALMOST_ALL, LATENCIES, NOTHING = 20_000, 0.95, 60, 1e-3
 """Samples that are looked at; share of all that must be recorded one by one; latencies that are
 tried; share of the time of workers below which waiting says nothing of a rate."""
+SAME, CLEARLY = 0.03, 3.0
+"""Rates that differ by less than this share are the same, and clearly not by so many times as
+much."""
 
 
 def _unseen(table: pd.DataFrame, rate: float) -> Reading:
     """Readers that were not in each other's way."""
     (latency,) = bootstrapped(table, lambda of: [of["waited_s"].sum() / of["samples"].sum()])
-    return Reading(latency, Estimate(UNSEEN * rate, rate, UNSEEN * rate), seen=False)
+    limit = Estimate(UNSEEN * rate, rate, UNSEEN * rate)
+    return Reading(latency, Estimate(limit.value), limit, seen=False)
 
 
 @dataclass(frozen=True)
@@ -279,16 +316,39 @@ class _Blocks:
 
 
 def _crossing(tried: Floats, alone: Floats, other: Floats) -> tuple[float, float] | None:
-    """The latency at which both rates are the same, and that rate; None if they never are."""
+    """The least latency at which both rates are the same, and the ``other``; None if they never
+    are. Where they stay the same from then on, their difference ends in noise: so the line on which
+    it falls is followed to 0."""
     ahead = np.log(alone) - np.log(other)
-    place = int(np.argmax(ahead >= 0))
-    if ahead[place] < 0:
+
+    def reached(level: float) -> float | None:
+        place = int(np.argmax(ahead >= level))
+        if place == 0:
+            return 0.0 if ahead[0] >= level else None
+        around = slice(place - 1, place + 1)
+        return float(np.interp(level, ahead[around], tried[around]))
+
+    same = reached(-SAME)
+    if same is None:
         return None
-    if place == 0:
-        return 0.0, float(other[0])
-    around = slice(place - 1, place + 1)
-    latency = np.interp(0.0, ahead[around], tried[around])
-    return float(latency), float(np.exp(np.interp(latency, tried[around], np.log(other[around]))))
+    before, exactly = reached(-CLEARLY * SAME) or 0.0, reached(0.0)
+    latency = same + (same - before) / (CLEARLY - 1)
+    latency = min(latency, tried[-1] if exactly is None else exactly)
+    return float(latency), float(np.exp(np.interp(latency, tried, np.log(other))))
+
+
+def _met_by_chance(tables: Sequence[pd.DataFrame], latency: float) -> float:
+    """Share of the time of transfers in which readers would find others at it by chance: k of them
+    that transfer for a share p each have the server busy for 1 - (1 - p)^k."""
+    met = []
+    for table in tables:
+        start, end = table["start_s"].to_numpy(float), (table["start_s"] + table["seconds"])
+        times = np.concatenate([start, end])
+        level = np.cumsum(np.repeat([1, -1], len(table))[np.argsort(times, kind="stable")])
+        readers, lasting = level.max(), float(end.max() - start.min())
+        own = (table["waited_s"] - latency * table["samples"]).clip(lower=0.0).sum() / lasting
+        met.append(1 - (1 - (1 - min(own / readers, 1.0)) ** readers) / max(own, 1e-12))
+    return float(np.mean(met))
 
 
 def _edges(table: pd.DataFrame) -> Floats:
