@@ -62,7 +62,10 @@ def read_ray(path: Path) -> Record:
             rule = (
                 "must tell of a loop: times that it was blocked and that it computed, and batches"
             )
-            remedy = "Call stats() of the dataset or iterator after the loop over its batches."
+            remedy = (
+                "Call stats() of a materialized dataset after the loop over its batches, or give"
+                " its metrics as JSON: iter_total_blocked_s, iter_user_s, iter_batches_total."
+            )
             refuse("RECORD", rule, f"{max(batches, 0)} batches", remedy, source)
         means = {"wait": wait / batches, "step": steps / batches}
         size = max(int(of["iter_rows_total"]), 0) // batches
