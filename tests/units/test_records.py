@@ -385,15 +385,20 @@ def traceml(**metrics):
 
 
 def test_a_summary_of_traceml_is_read(tmp_path):
-    found = read(written(tmp_path / "final_summary.json", traceml()))
+    written(tmp_path / "final_summary.json", traceml(optimizer_ms=10.0))
+    found = read(tmp_path)
+    assert found.rows.equals(read(tmp_path / "final_summary.json").rows)
     assert found.about["seconds"] == 12.5
+    parts = found.of("forward", "optimizer")
+    mine = parts[(parts["rank"] == 0) & (parts["batch"] == 1)]
+    assert mine["start_s"].round(9).tolist() == [0.12, 0.15]  # the second step begins at 0.12 s
     assert micros(found, 1) == {
         (name, batch): 1e3 * took
-        for name, took in {"wait": 40, "step": 80, "forward": 30}.items()
+        for name, took in {"wait": 40, "step": 80, "forward": 30, "optimizer": 10}.items()
         for batch in range(3)
     }
     notes = " ".join(found.about["notes"])
-    assert "Not measured by TraceML for all ranks: backward, copy, optimizer." in notes
+    assert "Not measured by TraceML for all ranks: backward, copy." in notes
     assert "times of this clock: gpu" in notes
 
 
