@@ -109,16 +109,15 @@ def _in_text(text: str) -> dict[str, float]:
     if found["iter_batches_total"] < 0:
         # older ones do not tell: each batch was made once
         made = re.search(rf"In batch creation: .*?{_TIME} avg, {_TIME} total", text)
-        if made and _seconds(made) > 0:
-            total = float(made[3]) * _UNITS[made[4]]
-            found["iter_batches_total"] = round(total / _seconds(made))
+        if (mean := _seconds(made)) > 0:
+            found["iter_batches_total"] = whole((_seconds(made, 3) / mean) + 0.5)
     return found
 
 
-def _seconds(match: re.Match[str] | None) -> float:
-    """s of the first time of a match; nan if there is none."""
+def _seconds(match: re.Match[str] | None, group: int = 1) -> float:
+    """s of a time of a match, whose number is that group; nan if there is none."""
     try:
-        return number(float(match[1]) * _UNITS[match[2]]) if match else math.nan
+        return number(float(match[group]) * _UNITS[match[group + 1]]) if match else math.nan
     except ValueError:  # 1.2.3
         return math.nan
 

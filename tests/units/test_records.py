@@ -519,6 +519,7 @@ def chakra(*nodes):
         ("t.json", json.dumps(traceml()).encode()[:-9], "must be whole JSON"),
         ("t.json", json.dumps(traceml()).encode() + b"\xff", "must be whole JSON"),
         ("t.txt", RAY[: RAY.index("Dataset")].encode(), "must tell of a loop"),
+        ("t.txt", RAY.replace("626.63us", "6.6.3us").encode(), "must tell of a loop"),
         ("t.json", {"iter_total_blocked_s": "x", "iter_user_s": 1}, "must tell of a loop"),
         ("t.json", [{"iter_total_blocked_s": 1e999, "iter_batches_total": 2}], "of a loop"),
         ("t.et", chakra(), "must have nodes that take time"),
