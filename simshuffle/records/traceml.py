@@ -18,6 +18,8 @@ from simshuffle.records.files import json_of, mapping, number, text, whole
 from simshuffle.records.in_turn import of_means
 from simshuffle.records.record import Record, joined
 
+SUMMARY = "final_summary.json"
+"""Its name, in the folder of a session."""
 SCHEMAS = (1.7, 1.8, 1.9)
 METRICS = {
     "wait": "input_wait_ms",
