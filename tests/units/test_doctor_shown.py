@@ -1,4 +1,4 @@
-"""What is shown beside a diagnosis: the parts of a batch add up, and what was tried stands first."""
+"""What is shown beside a diagnosis: parts of a batch that add up, and what was tried at first."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from simshuffle.results import paper
 LOOP = Totals(
     batches=10, epochs=1, ranks=2, seconds=10.0, waited_s=4.0, step_s=6.0,
     of_steps={"forward": 1.0, "backward": 3.0, "allreduce": 1.0}, batch_s=1.0, replay_error=0.0,
-    seen=True,
+    first_s=0.0, seen=True,
 )  # fmt: skip
 
 
