@@ -186,6 +186,16 @@ def test_being_terminated_is_passed_on(rows):
     assert (ended.status, ended.asked) == (128 + signal.SIGTERM, signal.SIGTERM)
 
 
+def test_a_signal_that_this_program_ignores_the_script_ignores(rows):
+    """As of nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        ended, _ = run("sys.exit(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)", rows)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert ended.status == 1  # true
+
+
 def test_handlers_of_before_are_there_again(rows):
     before = [signal.getsignal(number) for number in running.ASKED]
     run("pass", rows)
