@@ -14,7 +14,7 @@ from simshuffle.doctor.replay import Way, is_busy
 from simshuffle.errors import refuse
 from simshuffle.recorder.rows import CODES, OPERATIONS
 from simshuffle.records.record import Record
-from simshuffle.spec.arrays import Floats, Ints
+from simshuffle.spec.arrays import Flags, Floats, Ints
 
 LEAST_BATCHES = 3
 """A loop of fewer says nothing of how batches differ (chosen)."""
@@ -38,7 +38,8 @@ class Loop:
     cores: int | None  # that the process may use, of a rank's share
     memory_nbytes: float | None  # of the host
     served: bool  # whether samples come from a server, and from no files
-    files_nbytes: float | None  # of all files that were opened
+    file_nbytes: float | None  # of a file that was opened, in the mean
+    files_nbytes: float | None  # of all of them
     notes: list[str]  # what could not be used
 
     def of(self, operation: str, column: str = "seconds") -> Floats:
@@ -50,6 +51,12 @@ class Loop:
     def measured(self) -> Floats:
         """s that each batch took as it was recorded, (B, M)."""
         return self.of("wait") + self.of("step")
+
+    @property
+    def met_seen(self) -> Flags:
+        """Of which batches it is known what ranks waited for one another, (B,)."""
+        seen = np.asarray((self.of("allreduce", "count") > 0).all(axis=1))
+        return seen if seen.any() else ~seen
 
     @property
     def made_by(self) -> bool:
@@ -135,6 +142,7 @@ def loop_of(record: Record) -> Loop:
         cores=max(1, int(host["cores"]) // len(ranks)) if "cores" in host else None,
         memory_nbytes=host.get("memory_nbytes"),
         served=about.get("made_by") == "simshuffle" and not about.get("files"),
+        file_nbytes=about["files_nbytes"] / about["files"] if about.get("files") else None,
         files_nbytes=about.get("files_nbytes"),
         notes=notes,
     )
