@@ -213,13 +213,16 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
     seconds = table["seconds"].to_numpy()
     if not len(seconds):
         return
+    # what is slow for its own sake is so each time
+    again = table.groupby("sample")["seconds"].transform("min").to_numpy()
+    seconds = np.where(table["sample"] >= 0, again, seconds)
     slow = outliers(seconds)
     more = np.zeros(loop.way.load.shape)
     usual = float(np.median(seconds))
     where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
     np.add.at(more, where, seconds[slow] - usual)
     # a sample cannot make a batch slower than that is
-    more = np.minimum(more, np.maximum(loop.way.load - np.median(loop.way.load), 0.0))
+    more = np.minimum(more - loop.late, loop.way.load - np.median(loop.way.load)).clip(0.0)
     if not slow.any():
         return
     names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]

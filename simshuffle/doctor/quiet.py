@@ -73,11 +73,7 @@ def quieted(loop: Loop) -> Loop:
         "seconds": seconds,
         "queued_s": loop.sums["queued_s"] * (1 - others),
     }
-    shrunk = load / np.maximum(way.load, 1e-300)
-    samples = loop.samples
-    factor = shrunk[samples["place"].to_numpy(), samples["rank"].to_numpy()]
-    samples = samples.assign(seconds=samples["seconds"].to_numpy() * factor)
-    return replace(loop, sums=sums, way=quiet, samples=samples, notes=notes)
+    return replace(loop, sums=sums, way=quiet, late=queued["fetch"] * others, notes=notes)
 
 
 def _take(seconds: Floats, late: Floats) -> None:

@@ -22,6 +22,7 @@ HEALTHY_ONES = {
 }
 CAUSES = {
     "opens": ({"open": 15e-3}, {"open": 0.0}),
+    "opens ": ({"open": 15e-3, "timed": 4, "workers": 3}, {"open": 0.0}),
     "bandwidth": ({"per_byte": 160e-9}, {"per_byte": 0.0}),
     "bandwidth ": (
         {"per_byte": 10e-9, "nbytes": 2e6, "read_in_c": True},
