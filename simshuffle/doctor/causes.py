@@ -34,6 +34,8 @@ enough (chosen)."""
 HANDOVER_S = 2e-3
 """s that a batch in shared memory takes to be in the loop's hands, whatever is done (chosen above
 the 0.6 to 1 ms of two small tensors that an idle worker hands over, PyTorch 2.13)."""
+MOSTLY = 0.5
+"""Share of its time in which a worker computes, from which more workers are what it lacks."""
 SPECIAL = 2.0
 """Weight of a special case: it comes first if it explains half of what the broad one does."""
 
@@ -211,13 +213,16 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
     seconds = table["seconds"].to_numpy()
     if not len(seconds):
         return
+    # what is slow for its own sake is so each time
+    again = table.groupby("sample")["seconds"].transform("min").to_numpy()
+    seconds = np.where(table["sample"] >= 0, again, seconds)
     slow = outliers(seconds)
     more = np.zeros(loop.way.load.shape)
     usual = float(np.median(seconds))
     where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
     np.add.at(more, where, seconds[slow] - usual)
     # a sample cannot make a batch slower than that is
-    more = np.minimum(more, np.maximum(loop.way.load - np.median(loop.way.load), 0.0))
+    more = np.minimum(more - loop.late, loop.way.load - np.median(loop.way.load)).clip(0.0)
     if not slow.any():
         return
     names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]
@@ -281,7 +286,8 @@ def _too_few(loop: Loop) -> Iterator[Without]:
             told = "The loop makes its batches itself: nothing is loaded while it steps."
         # waiting for files is the files' doing, whoever waits; computing is not the data's
         computed = np.nan_to_num(loop.of("fetch", "cpu_s")).sum() / loop.way.load.sum()
-        yield Without("workers", way, told, SPECIAL * min(float(computed), 1.0))
+        none = SPECIAL if not loop.way.workers else 1.0
+        yield Without("workers", way, told, none if computed > MOSTLY else none * float(computed))
 
 
 def _slow_ranks(loop: Loop) -> Iterator[Without]:
@@ -293,9 +299,9 @@ def _slow_ranks(loop: Loop) -> Iterator[Without]:
     for rank in range(ranks):
         peers = np.delete(np.arange(ranks), rank)
         like = []
-        for values in (way.load, way.step):
-            usual = float(np.median(values[:, peers]))
-            factor = min(1.0, usual / max(float(np.median(values[:, rank])), 1e-300))
+        for values, of in ((way.load, slice(None)), (way.step, loop.met_seen)):
+            usual = float(np.median(values[of][:, peers]))
+            factor = min(1.0, usual / max(float(np.median(values[of, rank])), 1e-300))
             changed = values.copy()
             changed[:, rank] *= factor if factor < 1 / SLOW else 1.0
             like.append(changed)

@@ -14,9 +14,12 @@ from simshuffle.spec.arrays import Floats
 
 ALIKE = 0.02
 """Relative spread of bytes a read below which nothing tells requests from bytes (chosen)."""
-SMALL_READ = 256 * 1024
-"""Bytes below which a read is taken for a request rather than for its bytes, where nothing tells
-(a disk of 100 MB/s moves them in 2.6 ms, a network store answers in some ms; chosen)."""
+SLOW_BYTES = 20e6
+"""Bytes/s below which it is rather requests that cost, where nothing tells (chosen: disks and
+shared file systems move 100 MB/s and more, a store answers for 10 kB in some ms)."""
+HEADER = 8192
+"""Bytes that Python reads of a file at once: where no more were seen of each, numpy or the like
+read the rest (`io.DEFAULT_BUFFER_SIZE`)."""
 AS_GOOD = 0.95
 """Share of the best gain with which fewer workers, or batches ahead, are preferred (chosen)."""
 
@@ -86,6 +89,9 @@ def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
     those from the device, s of (B, M) each: least squares over the batches."""
     seconds = loop.of("read")
     count, nbytes = loop.of("read", "count"), loop.of("read", "nbytes")
+    if loop.file_nbytes is not None:
+        opened = loop.of("open", "count")
+        nbytes = np.where(nbytes <= HEADER * opened, opened * loop.file_nbytes, nbytes)
     disk = np.nan_to_num(loop.of("read", "disk_nbytes"))
     disk = np.minimum(disk, nbytes)
     nothing = np.zeros(seconds.shape)
@@ -95,7 +101,8 @@ def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
     x = np.stack([of[use] for of in (count, nbytes - disk, disk)], axis=1)
     each = nbytes[use] / np.maximum(count[use], 1)
     if each.std() <= ALIKE * each.mean():  # nothing tells requests from bytes
-        x[:, slice(1, 3) if each.mean() < SMALL_READ else 0] = 0.0
+        rate = np.quantile(nbytes[use] / seconds[use], 0.9)
+        x[:, slice(1, 3) if rate < SLOW_BYTES else 0] = 0.0
     parts = x * nnls(x / seconds[use][:, None], np.ones(len(x)))[0]
     whole = parts.sum(axis=1, keepdims=True)
     parts = np.where(whole > 0, parts / np.where(whole > 0, whole, 1.0), 1 / 3)

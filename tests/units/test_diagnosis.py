@@ -22,7 +22,12 @@ HEALTHY_ONES = {
 }
 CAUSES = {
     "opens": ({"open": 15e-3}, {"open": 0.0}),
+    "opens ": ({"open": 15e-3, "timed": 4, "workers": 3}, {"open": 0.0}),
     "bandwidth": ({"per_byte": 160e-9}, {"per_byte": 0.0}),
+    "bandwidth ": (
+        {"per_byte": 10e-9, "nbytes": 2e6, "read_in_c": True},
+        {"per_byte": 0.0, "request": 0.0},
+    ),
     "latency": ({"request": 15e-3}, {"request": 0.0}),
     "latency ": ({"open": 15e-3, "files": 0}, {"open": 0.0, "request": 0.0}),
     "decode": ({"decode": 25e-3}, {"decode": 0.0}),
@@ -41,6 +46,7 @@ CAUSES = {
     "loop dips": ({"checkpoint": (32, 1.0)}, {"checkpoint": (0, 0.0)}),
     "copy": ({"copy": 15e-3}, {"copy": 0.0}),
     "allreduce": ({"ranks": 2, "allreduce": 15e-3}, {"allreduce": 0.0}),
+    "allreduce ": ({"ranks": 2, "allreduce": 15e-3, "summed": 10}, {"allreduce": 0.0}),
     "gil": ({"gil": 15e-3}, {"gil": 0.0}),
     "straggler rank": ({"ranks": 4, "slow_rank": (2, 2.0)}, {"slow_rank": (0, 1.0)}),
 }
