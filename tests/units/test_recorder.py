@@ -14,6 +14,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -230,6 +231,11 @@ def test_a_stream_of_samples(folder, workers):
     assert record.of("fetch")["count"].sum() == 20
 
 
+def test_numbers_in_a_batch_are_no_bytes(folder):
+    loader = DataLoader(range(9), 3, collate_fn=lambda batch: {"x": batch, "y": [torch.zeros(2)]})
+    assert list(recorded(folder, gone_through(loader)).of("collate")["nbytes"]) == [8, 8, 8]
+
+
 def test_without_batches_each_sample_is_one(folder):
     record = recorded(folder, gone_through(DataLoader(Numbers(5), batch_size=None)))
     assert list(record.of("sample")["sample"]) == [0, 1, 2, 3, 4]
@@ -341,6 +347,27 @@ def test_reading_in_other_ways(folder, tmp_path):
         record = recorded(folder, gone_through(DataLoader(Ways(1), 1)))
     assert record.of("read")["nbytes"].sum() == 300 + 200 + 1000 + 1000
     assert record.of("open")["count"].sum() == 3
+
+
+class Socket:
+    def makefile(self, mode):
+        return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+
+def test_what_is_read_in_other_ways_is_counted_once(folder, tmp_path):
+    import http.client
+
+    (tmp_path / "floats").write_bytes(bytes(40))
+
+    class Ways(Numbers):
+        def __getitem__(self, index):
+            response = http.client.HTTPResponse(Socket())
+            response.begin()
+            return len(response.read()) + len(numpy.fromfile(tmp_path / "floats", "f4"))
+
+    record = recorded(folder, gone_through(DataLoader(Ways(2), 1)))
+    assert list(record.of("read")["nbytes"]) == [45, 45]
+    assert list(record.of("read")["count"]) == [2, 2]
 
 
 def test_locks_between_processes(folder):
