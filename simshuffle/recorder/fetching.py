@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections import deque
 from typing import Any
 
-from .meter import OWN, Meter, Task, between, clock, marks
+from .meter import OWN, Meter, Task, between, clock, marks, nbytes
 from .process import Process
 from .rows import CODES
 
@@ -26,18 +25,17 @@ class _Samples:
         self._cache = cache
 
     def __getitem__(self, index: Any) -> Any:
-        sample = self._found(index)
+        cache = self._cache
+        if cache is None:
+            sample = self._dataset[index]
+        elif index in cache:
+            sample = cache[index]
+        else:
+            sample = cache[index] = self._dataset[index]
         meter = OWN.fetch
         if meter is not None:
             meter.sample(index, 1)
         return sample
-
-    def _found(self, index: Any) -> Any:
-        if self._cache is None:
-            return self._dataset[index]
-        if index not in self._cache:
-            self._cache[index] = self._dataset[index]
-        return self._cache[index]
 
     def __iter__(self) -> Any:
         return self
@@ -141,16 +139,6 @@ class _Results:
         return getattr(self._queue, name)
 
 
-def nbytes(data: Any) -> int:
-    """Bytes of the tensors and arrays in a batch."""
-    size = getattr(data, "nbytes", None)
-    if isinstance(size, int):
-        return size
-    if isinstance(data, dict):
-        return sum(map(nbytes, data.values()))
-    return sum(map(nbytes, data)) if isinstance(data, (list, tuple)) else 0
-
-
 def watch_fetching(process: Process) -> None:
     """Record every fetch from now on."""
     data = "torch.utils.data._utils"
@@ -217,6 +205,8 @@ def _write(process: Process, task: Task, meter: Meter, batch: Any, parts: bool) 
 
 
 def _workers(process: Process, module: Any) -> None:
+    import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
+
     loop = module._worker_loop
     signature = inspect.signature(loop)
 

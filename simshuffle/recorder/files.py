@@ -43,7 +43,8 @@ class Files:
         """One was opened: where, and the file."""
         if isinstance(path, int):
             return  # it was open before
-        key = binascii.crc32(os.fsencode(path))
+        name = path.encode(errors="surrogateescape") if isinstance(path, str) else os.fsencode(path)
+        key = binascii.crc32(name)
         if key < self.bound and key not in self.sizes:
             self.sizes[key] = os.fstat(opened.fileno()).st_size
             while len(self.sizes) > _KEPT:
@@ -83,25 +84,14 @@ class _File(io.FileIO):
         return given
 
     def readall(self) -> Any:
-        return _read(super().readall)
+        meter = OWN.meter
+        given = super().readall
+        return given() if meter is None else meter.timed(READ, given, (), {})
 
     def read(self, size: Any = -1) -> Any:
-        return _read(super().read, size)
-
-
-def _read(read: Callable[..., Any], *args: Any) -> Any:
-    """What a read gives, timed, with its bytes."""
-    meter = OWN.meter
-    if meter is None:
-        return read(*args)
-    was = meter.enter(READ)
-    try:
-        given = read(*args)
-    finally:
-        meter.leave(was)
-    if given:
-        meter.nbytes += given if isinstance(given, int) else len(given)
-    return given
+        meter = OWN.meter
+        given = super().read
+        return given(size) if meter is None else meter.timed(READ, given, (size,), {})
 
 
 class _Open(Timed):
@@ -193,11 +183,4 @@ def watch_files(patches: Patches, files: Files) -> None:
     patches.replace(os, "open", Timed(os_open, OPEN))
     for name in ("read", "pread", "readv", "preadv"):
         if hasattr(os, name):
-            patches.replace(os, name, _Read(getattr(os, name), READ))
-
-
-class _Read(Timed):
-    """In place of `os.read` and the like."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _read(functools.partial(self.function, **kwargs) if kwargs else self.function, *args)
+            patches.replace(os, name, Timed(getattr(os, name), READ))

@@ -39,6 +39,8 @@ class Journal:
                 descriptor = os.open(f"{self.name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             except FileExistsError:  # of an older process, or one in another container
                 continue
+            except OSError:  # the folder is gone: there is nothing to record any more
+                break
             # without the json module: most processes never have more to say
             os.write(descriptor, b'{"pid": %d, "parent": %d}' % (pid, parent))
             os.close(descriptor)

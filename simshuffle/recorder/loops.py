@@ -19,6 +19,10 @@ _FACTS = (
 )
 
 
+_LOADERS = 1000
+"""That are told apart; all others are the last of them."""
+
+
 class Step:
     """What a batch in hand takes, by operation."""
 
@@ -212,7 +216,7 @@ def _patch(process: Process, module: Any) -> None:
 def _length(of: Any) -> int | None:
     try:
         return len(of)
-    except (TypeError, NotImplementedError):  # it has none
+    except Exception:  # noqa: BLE001 - it has none, and may say so as it likes
         return None
 
 
@@ -226,10 +230,10 @@ def _place(process: Process, loader: Any) -> tuple[int, int]:
     facts["samples"] = _length(loader.dataset)
     facts = {name: value for name, value in facts.items() if value is not None}
     this = (id(loader.dataset), facts)
-    if this not in process.known:
+    if this not in process.known and len(process.known) < _LOADERS:
         process.known.append(this)
         process.loaders.append(facts)
         process.epochs.append(0)
-    number = process.known.index(this)
+    number = process.known.index(this) if this in process.known else _LOADERS - 1
     process.epochs[number] += 1
     return number, process.epochs[number] - 1

@@ -126,6 +126,18 @@ class Meter:
         self.since = now
         self.now = was
 
+    def timed(self, operation: int, function: Any, args: Any, kwargs: Any) -> Any:
+        """What a function gives, timed. What a read gives is counted, if no read inside it was."""
+        before = self.nbytes
+        was = self.enter(operation)
+        try:
+            given = function(*args, **kwargs)
+        finally:
+            self.leave(was)
+        if operation == READ and self.nbytes == before:
+            self.nbytes += given if isinstance(given, int) else nbytes(given)
+        return given
+
     def sample(self, index: Any, count: int) -> None:
         """A sample, or several, are there: theirs is the time since the one before."""
         now = clock()
@@ -161,11 +173,26 @@ class Meter:
                 rows.append((operation, start, seconds, -1, -1, *of_read, -1))
             elif operation != READ and self.counts[operation]:
                 rows.append((operation, start, seconds, -1, -1, self.counts[operation], 0, -1, -1))
-        shown = self.samples if samples else sorted(self.samples, key=lambda each: each[2])[-1:]
+        shown = self.samples if samples else [max(self.samples, key=lambda each: each[2])]
         for index, begin, took, several, nbytes in shown:
             number = _number(index)
             rows.append((CODES["sample"], begin, took, -1, -1, several, nbytes, -1, number))
         return rows
+
+
+def nbytes(data: Any) -> int:
+    """Bytes of what was read, or of the tensors and arrays in a batch."""
+    if isinstance(data, (bytes, bytearray)):
+        return len(data)
+    if isinstance(data, (list, tuple)):
+        return sum(map(nbytes, data))
+    if isinstance(data, dict):
+        return sum(map(nbytes, data.values()))
+    try:
+        size = data.nbytes
+    except Exception:  # noqa: BLE001 - it is another's, who need not know
+        return 0
+    return size if isinstance(size, int) else 0
 
 
 class Budget:

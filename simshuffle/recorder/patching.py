@@ -97,11 +97,10 @@ class Timed:
         meter = OWN.meter
         if meter is None:
             return self.function(*args, **kwargs)
-        was = meter.enter(self.operation)
-        try:
-            return self.function(*args, **kwargs)
-        finally:
-            meter.leave(was)
+        return meter.timed(self.operation, self.function, args, kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
@@ -118,10 +117,6 @@ def timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
         meter = OWN.meter
         if meter is None:
             return function(*args, **kwargs)
-        was = meter.enter(operation)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            meter.leave(was)
+        return meter.timed(operation, function, args, kwargs)
 
     return called

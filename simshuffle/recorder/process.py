@@ -80,6 +80,7 @@ class Process:
     def end(self) -> None:
         """Watch no more; everything is as it was."""
         self.save()
+        atexit.unregister(self.save)
         self.active = False
         self.patches.remove()
         gil.pause()

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -201,6 +202,27 @@ def test_every_batch_has_its_wait_step_and_fetch(folder, mode):
     assert len(record.of("send")) == (2 * count if loader.num_workers else 0)
 
 
+def test_a_batch_that_comes_before_its_turn_has_its_own_number(folder):
+    second_came = multiprocessing.Event()
+
+    class FirstIsLate(Numbers):
+        def __getitem__(self, index):
+            assert index != 0 or second_came.wait(60)
+            return index
+
+    given = []
+
+    def loop():
+        for batch in DataLoader(FirstIsLate(4), 2, num_workers=2, in_order=False):
+            given.append(batch.tolist())
+            second_came.set()
+
+    record = recorded(folder, loop)
+    assert given == [[2, 3], [0, 1]]
+    assert batches(record, "wait")[0, 0] == [1, 0, -1]
+    assert batches(record, "step")[0, 0] == [1, 0]
+
+
 def test_waits_and_steps_cover_the_loop(folder):
     record = recorded(folder, gone_through(DataLoader(Numbers(), 4)))
     spans = record.of("wait", "step").sort_values("start_s")
@@ -228,6 +250,11 @@ def test_a_stream_of_samples(folder, workers):
     assert set(batches(record, "fetch")[0, 0]) == set(waits)
     assert (record.of("sample")["sample"] == -1).all()
     assert record.of("fetch")["count"].sum() == 20
+
+
+def test_numbers_in_a_batch_are_no_bytes(folder):
+    loader = DataLoader(range(9), 3, collate_fn=lambda batch: {"x": batch, "y": [torch.zeros(2)]})
+    assert list(recorded(folder, gone_through(loader)).of("collate")["nbytes"]) == [8, 8, 8]
 
 
 def test_without_batches_each_sample_is_one(folder):
@@ -343,6 +370,27 @@ def test_reading_in_other_ways(folder, tmp_path):
     assert record.of("open")["count"].sum() == 3
 
 
+class Socket:
+    def makefile(self, mode):
+        return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+
+def test_what_is_read_in_other_ways_is_counted_once(folder, tmp_path):
+    import http.client
+
+    (tmp_path / "floats").write_bytes(bytes(40))
+
+    class Ways(Numbers):
+        def __getitem__(self, index):
+            response = http.client.HTTPResponse(Socket())
+            response.begin()
+            return len(response.read()) + len(numpy.fromfile(tmp_path / "floats", "f4"))
+
+    record = recorded(folder, gone_through(DataLoader(Ways(2), 1)))
+    assert list(record.of("read")["nbytes"]) == [45, 45]
+    assert list(record.of("read")["count"]) == [2, 2]
+
+
 def test_locks_between_processes(folder):
     class Locked(Numbers):
         def __getitem__(self, index):
@@ -404,12 +452,16 @@ def test_what_is_compiled_stays_whole(folder):
 
     def loop():
         compiled = torch.compile(model, backend="eager", fullgraph=True)
-        compiled(torch.zeros(8, 3))
+        inside = torch.compile(
+            lambda x: model(x.to(torch.float32)), backend="eager", fullgraph=True
+        )
         for batch in DataLoader(Numbers(), 8):
             compiled(batch.float()).sum().backward()
+            inside(batch)
+        inside(torch.zeros(8, 3, dtype=torch.int64))
 
     record = recorded(folder, loop)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
     assert list(record.of("forward")["count"]) == [1, 1]
 
 
@@ -514,7 +566,8 @@ def test_a_script_without_torch_runs_as_it_would(tmp_path, folder):
         folder,
         """
         import os, subprocess, sys
-        import sitecustomize
+        import gzip, sitecustomize
+        assert 'exec_module' not in vars(gzip.__loader__) and gzip.decompress.__wrapped__
         assert 'simshuffle' not in sys.modules and 'json' not in sys.modules
         print(own, sitecustomize.__file__)
         if os.fork() == 0:
