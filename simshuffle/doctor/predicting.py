@@ -288,6 +288,8 @@ def _taken_for_granted(
     accelerator = machine_of(str(machine)).host.accelerator
     key = f"{ACCELERATORS}.{accelerator}"
     out = []
+    if not found.files:
+        out.append("The record has no bytes of samples: on a machine they are taken from memory.")
     if not any(related(name, key) for name in overrides):
         out.append(
             f"A step is taken to last as long on {accelerator} as on {found.device}: set"
