@@ -19,7 +19,7 @@ class Training:
     """Seconds are means; those of a sample where nothing else is said. The default one is healthy:
     four workers make a batch every 20 ms, a step takes 30 ms."""
 
-    batches: int = 160
+    batches: int = 96
     epochs: int = 2
     ranks: int = 1
     size: int = 8  # samples of a batch
@@ -38,7 +38,8 @@ class Training:
     disk: tuple[float, float] = (
         1.0,
         0.0,
-    )  # of the bytes, in the first epoch and later
+    )  # of the samples, in the first epoch and later
+    counted: bool = True  # whether the file system says what comes from there
     decode: float = 4e-3
     transform: float = 2e-3
     lock: float = 0.0
@@ -93,6 +94,7 @@ class _Rank:
         self.of, self.number = of, number
         begin = 0.0 if of.persistent and at else of.begin
         self.free = [at + begin for _ in range(max(of.workers, 1))]
+        self.sent = [0.0] * max(of.workers, 1)
         self.ready: dict[int, float] = {}
 
 
@@ -108,7 +110,7 @@ def _draw(of: Training) -> dict[str, np.ndarray]:
 
     nbytes = of.nbytes * np.exp(0.5 * rng.standard_normal(samples))
     share = np.where(np.arange(of.epochs) == 0, *of.disk)[:, None, None]
-    disk = nbytes * share
+    disk = nbytes * (rng.random(samples) < share)
     read = (of.request + nbytes * of.per_byte + disk * of.per_disk_byte) * noise(samples)
     out = {"nbytes": nbytes, "disk": disk, "read": read}
     for name in ("open", "decode", "transform", "lock"):
@@ -134,10 +136,10 @@ def _draw(of: Training) -> dict[str, np.ndarray]:
 
 
 def play(of: Training) -> tuple[list[dict[str, object]], float]:
-    """The rows, and s that its loops take."""
+    """The rows, and s that its loops take from the end of the first batch on."""
     took = _draw(of)
     rows: list[dict[str, object]] = []
-    now = 0.0
+    now = begun = 0.0
     for epoch in range(of.epochs):
         ranks = [_Rank(of, number, now) for number in range(of.ranks)]
         queue = {rank.number: deque(range(of.batches)) for rank in ranks}
@@ -159,11 +161,12 @@ def play(of: Training) -> tuple[list[dict[str, object]], float]:
                 if of.workers:
                     _make(rank, took, rows, epoch, queue[rank.number], there[-1])
             now_of = _step(of, took, rows, epoch, batch, there)
+            begun = begun or max(now_of)
         for rank in ranks:  # workers end
             ended = of.begin / 10 * (not of.persistent)
             rows.append(_row(rank, epoch, -1, "wait", max(now_of), ended, cpu_s=0.0))
         now = max(now_of) + ended
-    return rows, now
+    return rows, now - begun
 
 
 def _row(
@@ -205,18 +208,17 @@ def _make(
             more: dict[str, object] = {"cpu_s": CPU[name] * seconds, "count": of.size}
             if name == "read":
                 more["nbytes"] = int(took["nbytes"][place].sum())
-                more["disk_nbytes"] = took["disk"][place].sum()
+                more["disk_nbytes"] = took["disk"][place].sum() if of.counted else 0.0
             rows.append(_row(rank, epoch, batch, name, start, seconds, **who, **more))
     parts = [took[name][place] for name in ("open", "read", "decode", "transform", "lock")]
     for sample, seconds in enumerate(np.sum(parts, axis=0)):
         index = {"sample": batch * of.size + sample}
         rows.append(_row(rank, epoch, batch, "sample", start, seconds, **who, **index))
-    end = start + fetch
-    if of.workers:
-        sent = took["send"][place]
-        rows.append(_row(rank, epoch, batch, "send", end, sent, **who, cpu_s=sent, count=1))
-        end += sent
-    rank.free[worker] = rank.ready[batch] = end
+    rank.free[worker] = rank.ready[batch] = end = start + fetch
+    if of.workers:  # beside the next fetch
+        begun, sending = max(end, rank.sent[worker]), took["send"][place]
+        rows.append(_row(rank, epoch, batch, "send", end, begun + sending - end, **who, count=1))
+        rank.sent[worker] = rank.ready[batch] = begun + sending
 
 
 def _step(

@@ -43,6 +43,43 @@ SCRIPTS = {".py", ".sh"}
 """What the names of scripts end with."""
 
 
+Given = Annotated[
+    list[str],
+    Argument(
+        "RECORD|-- COMMAND",
+        "A record or a trace of a training: a result folder of doctor, a Parquet file, a trace of"
+        " PyTorch's profiler. Or, behind --, the command that trains.",
+        many=True,
+        complete=result_folders,
+    ),
+]
+Tries = Annotated[
+    int,
+    Option(
+        "N",
+        "Run the command again with each of the best N remedies, with batches that are played"
+        " again, so that nothing waits, and as it is. It may overwrite what it wrote.",
+        low=0,
+    ),
+]
+On = Annotated[
+    str | None,
+    Option(
+        "NAME",
+        "Predict the same training on this machine, by its name or file.",
+        complete=machine_names,
+    ),
+]
+Ranks = Annotated[
+    list[int] | None,
+    Option(
+        "M,...",
+        "Numbers of ranks that --on is for. Default: as many as were recorded.",
+        read=counts_of("--ranks", "64,512,2048"),
+    ),
+]
+
+
 @command(
     app,
     "Results",
@@ -53,16 +90,7 @@ SCRIPTS = {".py", ".sh"}
     runs=True,
 )
 def doctor(
-    words: Annotated[
-        list[str],
-        Argument(
-            "RECORD|-- COMMAND",
-            "A record or a trace of a training: a result folder of doctor, a Parquet file, a trace"
-            " of PyTorch's profiler. Or, behind --, the command that trains.",
-            many=True,
-            complete=result_folders,
-        ),
-    ],
+    words: Given,
     out: Annotated[
         Path | None,
         Option(
@@ -76,34 +104,12 @@ def doctor(
             "S", "End the command in order after S s of steps. Default: its own end.", low=0.001
         ),
     ] = None,
-    try_: Annotated[
-        int,
-        Option(
-            "N",
-            "Run the command again with each of the best N remedies, with a loader that never"
-            " waits as bound, and as it is. It may overwrite what it wrote.",
-            low=0,
-        ),
-    ] = 0,
+    try_: Tries = 0,
     try_seconds: Annotated[
         float, Option("S", "Seconds of steps of each of these runs.", low=0.001)
     ] = 60.0,
-    on: Annotated[
-        str | None,
-        Option(
-            "NAME",
-            "Predict the same training on this machine, by its name or file.",
-            complete=machine_names,
-        ),
-    ] = None,
-    ranks: Annotated[
-        list[int] | None,
-        Option(
-            "M,...",
-            "Numbers of ranks that --on is for. Default: as many as were recorded.",
-            read=counts_of("--ranks", "64,512,2048"),
-        ),
-    ] = None,
+    on: On = None,
+    ranks: Ranks = None,
     set_: Set = None,
     json: AsJson = False,
     to: To = None,
@@ -176,14 +182,13 @@ class _Goal:
     def check(self) -> None:
         """See that what needs a machine has one, and that there is one of that name."""
         if self.machine is not None:
-            from simshuffle.doctor.predicting import machine_of
+            from simshuffle.scenario.scenario import machine_of
 
             machine_of(self.machine)
             return
         for flag, value in (("--ranks", self.ranks), ("--set", self.set)):
             if value:
-                rule, remedy = "needs a machine", "Name one with --on."
-                refuse(flag, rule, str(value), remedy, COMMAND_LINE)
+                refuse(flag, "needs a machine", "", "Name one with --on.", COMMAND_LINE)
 
     def predicted(self, found: Examined) -> Examined:
         """The same with what is predicted, if anything is."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
 
 from simshuffle.doctor.loop import Loop
-from simshuffle.doctor.replay import Way, elapsed
+from simshuffle.doctor.replay import Way
+from simshuffle.doctor.workers import cpu_s, kept_workers, less, more_workers, reading
 from simshuffle.spec.arrays import Floats
 
 OUTLIER = 6.0
@@ -20,23 +20,22 @@ TWICE = 2.0
 SLOW = 1.25
 """Times its peers' median from which a worker or rank is slow (chosen)."""
 LEAST_DIPS = 4
-EVEN = 0.35
-"""Standard deviation of the gaps between dips over their mean, below which they come in turn
-(chosen: of dips at random it is about 1)."""
-ALIKE = 0.02
-"""Relative spread of bytes a read below which nothing tells requests from bytes (chosen)."""
-SMALL_READ = 256 * 1024
-"""Bytes below which a read is taken for a request rather than for its bytes, where nothing tells
-(a disk of 100 MB/s moves them in 2.6 ms, a network store answers in some ms; chosen)."""
-
-
+EVEN = (0.1, 0.35)
+"""Standard deviation of the gaps between dips over their mean, below which they come in turn, where
+there are few gaps and where there are `LEAST_DIPS` (chosen: of dips at random it is about 1)."""
 LATE_S = 1e-3
 """s after which a thread that asks for the interpreter finds it held (chosen: it is to be given up
 after 5 ms, `sys.getswitchinterval`)."""
+FAST = 0.25
+"""Times what even the fastest 5 % take at first, below which a sample came from memory (chosen)."""
+LEAST_HITS = 0.05
+"""Share of samples from memory, or not, below which the cache is as good as none, or as large
+enough (chosen)."""
+HANDOVER_S = 2e-3
+"""s that a batch in shared memory takes to be in the loop's hands, whatever is done (chosen above
+the 0.6 to 1 ms of two small tensors that an idle worker hands over, PyTorch 2.13)."""
 SPECIAL = 2.0
 """Weight of a special case: it comes first if it explains half of what the broad one does."""
-AS_GOOD = 0.95
-"""Share of the best gain with which fewer workers, or batches ahead, are preferred (chosen)."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,6 @@ def causes(loop: Loop) -> list[Without]:
     return found
 
 
-def less(way: Way, load: Floats | float = 0.0, step: Floats | float = 0.0) -> Way:
-    """A way with as many seconds less of loads and steps; none is below 0."""
-    return replace(
-        way, load=np.maximum(way.load - load, 0.0), step=np.maximum(way.step - step, 0.0)
-    )
-
-
 def _share(part: Floats, whole: Floats) -> str:
     return f"{100 * part.sum() / max(whole.sum(), 1e-300):.0f} %"
 
@@ -81,7 +73,6 @@ _PARTS = {
         "Transforming samples is {share} of what workers do.",
     ),
     "collate": ("collate", "Putting samples together is {share} of what workers do."),
-    "send": ("send", "Sending batches to the loop is {share} of what workers do."),
     "lock": ("lock", "Workers wait for locks in {share} of their time: one at a time gets on."),
 }
 
@@ -91,41 +82,24 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
     for name, (operation, sentence) in _PARTS.items():
         if operation in loop.known:
             part = loop.of(operation)
-            if (name == "opens" and not loop.files) or (name == "send" and not loop.way.workers):
+            if name == "opens" and loop.served:
                 continue
             count = max(loop.of(operation, "count").sum(), 1.0)
             told = sentence.format(
                 share=_share(part, loop.way.load), each=f"{part.sum() / count:.2g}"
             )
             yield Without(name, less(loop.way, part), told, SPECIAL if name == "lock" else 1.0)
-
-
-def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
-    """What of its reads every batch spends for requests, for bytes that were in memory, and for
-    those from the device, s of (B, M) each: least squares over the batches."""
-    seconds = loop.of("read")
-    count, nbytes = loop.of("read", "count"), loop.of("read", "nbytes")
-    disk = np.nan_to_num(loop.of("read", "disk_nbytes"))
-    disk = np.minimum(disk, nbytes)
-    nothing = np.zeros(seconds.shape)
-    use = seconds > 0
-    if not use.any():
-        return nothing, nothing, nothing
-    x = np.stack([of[use] for of in (count, nbytes - disk, disk)], axis=1)
-    each = nbytes[use] / np.maximum(count[use], 1)
-    if each.std() <= ALIKE * each.mean():  # nothing tells requests from bytes
-        x[:, slice(1, 3) if each.mean() < SMALL_READ else 0] = 0.0
-    parts = x * nnls(x / seconds[use][:, None], np.ones(len(x)))[0]
-    whole = parts.sum(axis=1, keepdims=True)
-    parts = np.where(whole > 0, parts / np.where(whole > 0, whole, 1.0), 1 / 3)
-    out = np.zeros((3, *seconds.shape))
-    out[:, use] = parts.T * seconds[use]
-    return out[0], out[1], out[2]
+    if loop.way.workers:
+        way = loop.way
+        took = np.broadcast_to(way.sending + way.handover, way.load.shape).mean()
+        told = f"A batch that is made is in the loop's hands {took:.2g} s later at the least."
+        at_best = np.minimum(way.handover, HANDOVER_S)
+        yield Without("send", replace(way, sending=0.0, handover=at_best, more=0.0), told)
 
 
 def _of_reads(loop: Loop) -> Iterator[Without]:
     requests, nbytes, device = reading(loop)
-    if not loop.files:
+    if loop.served:
         requests = requests + loop.of("open")
     count, size = loop.of("read", "count").sum(), loop.of("read", "nbytes").sum()
     moved = nbytes + device
@@ -140,8 +114,28 @@ def _of_reads(loop: Loop) -> Iterator[Without]:
     disk = np.nan_to_num(loop.of("read", "disk_nbytes")) * later
     if disk.any():
         told = f"{disk.sum() / 1e9:.3g} GB came from the device in epochs after the first."
-        # in memory they would still be read, as fast as those that were
         yield Without("page cache", less(loop.way, device * later), told, 1.25 * SPECIAL)
+    else:
+        missed, share = _missed(loop)
+        told = f"Of samples that were read before, {100 * share:.0f} % came from memory."
+        yield Without("page cache", less(loop.way, missed), told, 1.25 * SPECIAL)
+
+
+def _missed(loop: Loop) -> tuple[Floats, float]:
+    """What samples that were read before take more than those of them that come from memory, (B,
+    M), and the share of these: where a file system does not say what it reads from a device."""
+    more, table = np.zeros(loop.way.load.shape), loop.samples[loop.samples["sample"] >= 0]
+    again = table.duplicated("sample").to_numpy()
+    seconds = table["seconds"].to_numpy()
+    quick = float(np.quantile(seconds[~again], 0.05)) if len(seconds) else 0.0
+    fast = again & (seconds < FAST * quick)
+    share = fast.sum() / max(again.sum(), 1)
+    if not LEAST_HITS <= share <= 1 - LEAST_HITS:
+        return more, share
+    slow = again & ~fast
+    late = np.maximum(seconds[slow] - np.median(seconds[fast]), 0.0)
+    np.add.at(more, (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow]), late)
+    return np.minimum(more, loop.of("open") + loop.of("read")), float(share)
 
 
 def _of_steps(loop: Loop) -> Iterator[Without]:
@@ -164,7 +158,9 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
     if load.any() or step.any():
         told = f"Threads wait for a core in {_share(load, loop.way.load)} of the workers' time"
         told += f" and {_share(step, loop.way.step)} of the steps."
-        yield Without("cores", less(loop.way, load, step), told)
+        waited = np.nan_to_num(loop.of("wait", "queued_s"))
+        way = replace(loop.way, handover=np.maximum(loop.way.handover - waited, 0.0))
+        yield Without("cores", less(way, load, step), told)
 
 
 def _interpreter(loop: Loop) -> Iterator[Without]:
@@ -220,6 +216,8 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
     usual = float(np.median(seconds))
     where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
     np.add.at(more, where, seconds[slow] - usual)
+    # a sample cannot make a batch slower than that is
+    more = np.minimum(more, np.maximum(loop.way.load - np.median(loop.way.load), 0.0))
     if not slow.any():
         return
     names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]
@@ -232,11 +230,13 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
 def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
     """Which of (N,) are far above the others, if they come in turn, and after how many the next
     does; else none. Those within ``near`` of one another are one dip."""
-    high = outliers(values)
+    high, more = outliers(values), values - np.median(values)
+    if high.sum() >= LEAST_DIPS:  # chance makes smaller ones, out of turn
+        high &= more >= np.sort(more)[-LEAST_DIPS] / 2
     at = np.flatnonzero(high)
     begins = at[np.diff(at, prepend=-np.inf) > near]
     gaps = np.diff(begins)
-    if len(begins) < LEAST_DIPS or gaps.std() > EVEN * gaps.mean():
+    if len(gaps) < 2 or gaps.std() > EVEN[len(gaps) >= LEAST_DIPS] * gaps.mean():
         return np.zeros(len(values), dtype=bool), np.nan
     return high, float(gaps.mean())
 
@@ -244,7 +244,9 @@ def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
 def _dips(loop: Loop) -> Iterator[Without]:
     way = loop.way
     for of, near in (("load", max(way.workers, 1)), ("step", 1)):
-        values: Floats = getattr(way, of)
+        values: Floats = getattr(way, of).copy()
+        for begin in way.first[:-1]:  # how epochs begin is another matter
+            values[begin : begin + near] = np.median(values, axis=0)
         more, turns = np.zeros(values.shape), []
         for rank in range(values.shape[1]):
             high, turn = dips(values[:, rank], near)
@@ -266,55 +268,6 @@ def _starts(loop: Loop) -> Iterator[Without]:
         took = float((begin[1:].mean(axis=1) + loop.ending[:-1]).mean())
         told = f"New workers begin {took:.2g} s after an epoch does."
         yield Without("workers anew", kept_workers(loop), told, SPECIAL)
-
-
-def kept_workers(loop: Loop) -> Way:
-    """The loop with the workers of the first epoch in all others."""
-    begin, step = loop.way.begin.copy(), loop.way.step.copy()
-    begin[1:] = np.minimum(begin[1:], 0.0)
-    step[np.array(loop.way.first[1:-1]) - 1] -= loop.ending[:-1]
-    return replace(loop.way, begin=begin, step=step)
-
-
-def cpu_s(loop: Loop) -> float:
-    """s of a core that a batch takes, in its worker and in the loop; nan if not known."""
-    worker = loop.of("fetch", "cpu_s") + loop.of("send", "cpu_s")
-    if not loop.way.workers:
-        worker = loop.of("wait", "cpu_s")  # where it is made
-    return float((worker + loop.of("step", "cpu_s")).mean())
-
-
-def more_workers(loop: Loop, most: int) -> Way | None:
-    """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
-    None if none gains anything. What is shared does not get faster: where it takes longer for a
-    batch than they would, workers take as much longer."""
-    now, own, least = loop.way.workers, float(elapsed(loop.way).mean()), shared_s(loop)
-    tried = []
-    for count in range(now + 1, most + 1):
-        way = loop.way.with_workers(count)
-        slower = max(1.0, least * count / max(float(way.load.mean()), 1e-300))
-        tried.append(replace(way, load=way.load * slower))
-    return first_as_good(own, tried)
-
-
-def shared_s(loop: Loop) -> float:
-    """s of a batch below which no number of workers gets: of the cores for what is computed, of the
-    device for its bytes (as if those that read have all of it now), and of a lock."""
-    cpu, now = cpu_s(loop), max(loop.way.workers, 1)
-    cores = cpu / loop.cores if loop.cores and np.isfinite(cpu) else 0.0
-    _, _, device = reading(loop)
-    # with all W waiting for one lock, each waits for the W - 1 others
-    lock = float(loop.of("lock").mean()) / (now - 1) if now > 1 else 0.0
-    return max(cores, float(device.mean()) / now, lock)
-
-
-def first_as_good(own: float, tried: Sequence[Way]) -> Way | None:
-    """The first way that gains nearly what the best does on ``own`` s a batch; None if none
-    gains."""
-    gains = own - np.array([elapsed(way).mean() for way in tried])
-    if not len(gains) or gains.max() <= 0:
-        return None
-    return tried[int(np.argmax(gains >= AS_GOOD * gains.max()))]
 
 
 def _too_few(loop: Loop) -> Iterator[Without]:

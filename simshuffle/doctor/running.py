@@ -14,15 +14,11 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from simshuffle import recorder
 from simshuffle.errors import refuse
+from simshuffle.recorder import CHANGES, FOLDER, SECONDS, SITE
 from simshuffle.recorder.rows import SUFFIX
 from simshuffle.study.options import COMMAND_LINE
 
-SITE = Path(recorder.__file__).parent / "site"
-"""The folder whose `sitecustomize` starts the recorder in every Python that the script starts."""
-RECORD = "SIMSHUFFLE_RECORD"
-"""Variable of the environment: the folder of the rows. It also marks the script's processes."""
 GRACE = 10.0
 """Seconds between asking a process to end and asking it harder (chosen; `docker stop` has 10)."""
 LOOK = 0.25
@@ -80,12 +76,12 @@ def run_recorded(
     Raises:
         InputError: it could not be started.
     """
-    given = {RECORD: str(rows.absolute())}
+    given = {FOLDER: str(rows.absolute())}
     if seconds is not None:
-        given[f"{RECORD}_SECONDS"] = str(seconds)
+        given[SECONDS] = str(seconds)
     if changes:
-        given[f"{RECORD}_CHANGES"] = json.dumps(changes)
-    search = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
+        given[CHANGES] = json.dumps(changes)
+    search = [SITE, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(search)}
     begin = monotonic()
     with _asked() as asked:
@@ -178,7 +174,8 @@ class _Watch:
 
     def _marked(self) -> list[int]:
         """The other processes that the script started, however they were."""
-        mark = f"{RECORD}={self._rows.absolute()}\0".encode()
+        # of their environment, which forks and sessions of their own keep
+        mark = f"{FOLDER}={self._rows.absolute()}\0".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):  # of somebody else, or gone

@@ -50,12 +50,15 @@ CAPTION = (
 
 
 def batch_rows(loop: Totals) -> pd.DataFrame:
-    """Where the time of a batch goes: the wait, the known parts of the step, and its rest."""
+    """Where the time of a batch goes: the wait, the known parts of the step, and its rest. What
+    these are longer than the step is the allreduce, which is a part of the backward pass, too."""
     rest = loop.step_s - sum(loop.of_steps.values())
-    parts = {WAITING: loop.waited_s, **loop.of_steps, REST: max(rest, 0.0)}
+    steps = dict(loop.of_steps)
+    if "backward" in steps:
+        steps["backward"] = max(steps["backward"] + min(rest, 0.0), 0.0)
     rows = [
         (name, seconds / loop.batches, seconds / loop.seconds)
-        for name, seconds in parts.items()
+        for name, seconds in {WAITING: loop.waited_s, **steps, REST: rest}.items()
         if seconds > 0 or name == WAITING
     ]
     return BATCH.framed(rows)

@@ -14,6 +14,7 @@ from .rows import CODES
 
 SAMPLE_ROWS = 20_000
 """Rows of samples that a process writes; after them, only the slowest of each batch has one."""
+_NOT_ALL = "Where timing the parts of a fetch costs more than 1 %, only some batches have them."
 _COLLATE, _SEND, _PIN = CODES["collate"], CODES["send"], CODES["pin"]
 
 
@@ -26,7 +27,7 @@ class _Samples:
 
     def __getitem__(self, index: Any) -> Any:
         sample = self._found(index)
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.sample(index, 1)
         return sample
@@ -43,7 +44,7 @@ class _Samples:
 
     def __next__(self) -> Any:
         sample = next(self._dataset)
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.sample(None, 1)
         return sample
@@ -57,7 +58,7 @@ class _Samples:
             if missing:
                 self._cache.update(zip(missing, self._dataset.__getitems__(missing)))  # noqa: B905
             samples = [self._cache[index] for index in indices]
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.sample(None, len(indices))
         return samples
@@ -81,7 +82,7 @@ class _Collate:
         self._function = function
 
     def __call__(self, samples: Any) -> Any:
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.collate()
         return self._function(samples)
@@ -174,19 +175,23 @@ def _fetchers(process: Process, module: Any) -> None:
         @functools.wraps(fetch)
         def fetched(self: Any, index: Any) -> Any:
             task = process.task
-            if task is None or OWN.meter is not None or not process.active:
+            if task is None or OWN.fetch is not None or not process.active:
                 return fetch(self, index)
             if not hasattr(self, "_recorded"):
                 watched(self)
-            meter = OWN.meter = Meter()
+            budget = process.budget
+            parts = budget.allows()
+            meter = OWN.fetch = Meter()
+            if parts:
+                OWN.meter = meter
             batch = None
             try:
                 batch = fetch(self, index)
                 return batch
             finally:
-                OWN.meter = None
+                OWN.meter = OWN.fetch = None
                 if meter.samples:
-                    _write(process, task, meter, batch)
+                    _write(process, task, meter, batch, parts)
 
         return fetched
 
@@ -194,14 +199,16 @@ def _fetchers(process: Process, module: Any) -> None:
         process.patches.replace(kind, "fetch", watching(kind.fetch))
 
 
-def _write(process: Process, task: Task, meter: Meter, batch: Any) -> None:
-    rows = []
-    size = nbytes(batch)
-    for row in meter.rows(samples=process.samples < SAMPLE_ROWS):
-        if row[0] == _COLLATE:
-            row = (*row[:6], size, *row[7:])  # noqa: PLW2901
-        rows.append(process.row(task, *row))
-    process.journal.write(rows)
+def _write(process: Process, task: Task, meter: Meter, batch: Any, parts: bool) -> None:
+    rows = meter.rows(samples=parts and process.samples < SAMPLE_ROWS, parts=parts)
+    collate = [row[0] for row in rows].index(_COLLATE) if meter.now == _COLLATE else 0
+    if collate:
+        rows[collate] = (*rows[collate][:6], nbytes(batch), *rows[collate][7:])
+    process.journal.write(process.rows(task, rows))
+    if parts:
+        process.budget.spend(sum(meter.counts))
+    else:
+        process.say("notes", _NOT_ALL)
     if process.samples < SAMPLE_ROWS <= process.samples + len(meter.samples):
         said = f"After {SAMPLE_ROWS} samples of a worker, only the slowest of a batch has a row."
         process.say("notes", said)

@@ -16,6 +16,7 @@ from .patching import Patches, Timed
 
 _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
 """Those that only read, and whether they give bytes."""
+_READINTO = io.FileIO.readinto
 _KEPT = 1024
 """Different files that are kept by name: with more, their number is known to 3 % (1/sqrt(1024))."""
 
@@ -38,11 +39,13 @@ class Files:
         }
         self.moved = self.missing = 0
 
-    def note(self, path: str | bytes, descriptor: int) -> None:
-        """One was opened."""
-        key = binascii.crc32(path.encode(errors="replace") if isinstance(path, str) else path)
+    def note(self, path: Any, opened: Any) -> None:
+        """One was opened: where, and the file."""
+        if isinstance(path, int):
+            return  # it was open before
+        key = binascii.crc32(os.fsencode(path))
         if key < self.bound and key not in self.sizes:
-            self.sizes[key] = os.fstat(descriptor).st_size
+            self.sizes[key] = os.fstat(opened.fileno()).st_size
             while len(self.sizes) > _KEPT:
                 self.bound //= 2
                 self.sizes = {key: size for key, size in self.sizes.items() if key < self.bound}
@@ -68,7 +71,16 @@ class _File(io.FileIO):
     """A file whose reads are timed."""
 
     def readinto(self, buffer: Any) -> Any:
-        return _read(super().readinto, buffer)
+        meter = OWN.meter
+        if meter is None:
+            return _READINTO(self, buffer)
+        was = meter.enter(READ)
+        try:
+            given = _READINTO(self, buffer)
+        finally:
+            meter.leave(was)
+        meter.nbytes += given or 0
+        return given
 
     def readall(self) -> Any:
         return _read(super().readall)
@@ -112,6 +124,11 @@ class _Open(Timed):
         opener: Any = None,
     ) -> Any:
         text = (encoding, errors, newline)
+        meter = OWN.meter
+        if meter is None and OWN.fetch is not None and not self.files.below:
+            opened = self.function(file, mode, buffering, *text, closefd, opener)
+            self.files.note(file, opened)
+            return opened
         binary = _MODES.get(mode) if isinstance(mode, str) else None
         path = os.fspath(file) if hasattr(file, "__fspath__") else file
         # one that the original would refuse, or that does not read by itself, is left to it
@@ -124,13 +141,12 @@ class _Open(Timed):
         ):
             return self.function(file, mode, buffering, *text, closefd, opener)
         path = self.files.elsewhere(path)
-        meter = OWN.meter
         if meter is None:
             return _opened(path, mode, binary, buffering, text, closefd, opener)
         was = meter.enter(OPEN)
         try:
             opened = _opened(path, mode, binary, buffering, text, closefd, opener)
-            self.files.note(path, opened.fileno())
+            self.files.note(path, opened)
             return opened
         finally:
             meter.leave(was)

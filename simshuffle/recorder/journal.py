@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from .rows import ROW, SUFFIX
+from .rows import SUFFIX
 
 
 class Journal:
@@ -27,7 +27,8 @@ class Journal:
 
     def begin(self) -> None:
         """Begin the files of this process: at its start, and where it has been forked."""
-        pid, parent = os.getpid(), os.getppid()
+        self.pid = pid = os.getpid()
+        parent = os.getppid()
         self.facts: dict[str, Any] = {"pid": pid, "parent": parent}
         if self.descriptor >= 0:
             os.close(self.descriptor)
@@ -43,13 +44,13 @@ class Journal:
             os.close(descriptor)
             break
 
-    def write(self, rows: Iterable[tuple[int, ...]]) -> None:
-        """Append rows, each of the values of `FIELDS`."""
+    def write(self, rows: Iterable[bytes]) -> None:
+        """Append rows, packed as `ROW` says."""
         with suppress(OSError):  # a full disk ends the record, not the training
             if self.descriptor < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self.descriptor = os.open(self.name + SUFFIX, flags, 0o644)
-            os.write(self.descriptor, b"".join([ROW.pack(*row) for row in rows]))
+            os.write(self.descriptor, b"".join(rows))
 
     def save(self) -> None:
         """Write the facts."""

@@ -110,12 +110,18 @@ class Timed:
 def timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
     """A function in its place that takes part in the time of a fetch: one of Python for one of
     Python, else one that is not bound either."""
-    stand_in = Timed(function, operation)
     if not isinstance(function, types.FunctionType):
-        return stand_in
+        return Timed(function, operation)
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        return stand_in(*args, **kwargs)
+        meter = OWN.meter
+        if meter is None:
+            return function(*args, **kwargs)
+        was = meter.enter(operation)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            meter.leave(was)
 
     return called

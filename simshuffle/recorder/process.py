@@ -6,20 +6,23 @@ import atexit
 import os
 import sys
 from contextlib import suppress
+from struct import Struct
 from typing import Any
 
 from . import gil
 from .files import Files
 from .journal import Journal
-from .meter import Task, clock, forget_thread
+from .meter import Budget, Task, clock, forget_thread
 from .patching import Patches
+from .rows import CODES, ROW
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _UNTIL_ALL_STOP = 3
 """Batches from when one rank's time is over to when all stop: more than ranks that wait for one
 another can be apart."""
-Row = tuple[int, ...]
+_GIL = CODES["gil"]
+_TASK, _VALUES = Struct(ROW.format[:6]), Struct("<" + ROW.format[6:])
 
 
 class Process:
@@ -59,11 +62,12 @@ class Process:
         self.task: Task | None = None
         self.taking: Any = None
         self.beginning: Any = None
-        self.first = 0  # when the first batch was asked for
+        self.first = 0  # when the first batch was there
         self.batches = 0
         self.last_batch = sys.maxsize
         self.samples = 0
-        self.saved = self.pause = 0
+        self.budget = Budget()
+        self.saved, self.pause = clock(), 10**9
         self.known: list[tuple[int, dict[str, Any]]] = []
         self.caches: dict[int, dict[Any, Any]] | None = {} if self.changes.get("cache") else None
 
@@ -80,9 +84,14 @@ class Process:
         self.patches.remove()
         gil.pause()
 
-    def row(self, task: Task, *values: int) -> Row:
+    def row(self, task: Task, *values: int) -> bytes:
         """A row of a task; ``values`` are those of `FIELDS` from the operation on."""
-        return (self.rank, *task, *values)
+        return _TASK.pack(self.rank, *task) + _VALUES.pack(*values)
+
+    def rows(self, task: Task, rows: list[tuple[int, ...]]) -> list[bytes]:
+        """Several of the same."""
+        head = _TASK.pack(self.rank, *task)
+        return [head + _VALUES.pack(*values) for values in rows]
 
     def say(self, fact: str, sentence: str) -> None:
         """Add to a list of sentences, each once."""
@@ -115,10 +124,7 @@ class Process:
 
     def save_now_and_then(self) -> None:
         """Write what is known, ever more seldom: after 1 s, 2 s, 4 s and so on."""
-        now = clock()
-        if not self.saved:
-            self.saved, self.pause = now, 10**9
-        elif now - self.saved > self.pause:
+        if clock() - self.saved > self.pause:
             self.pause *= 2
             self.save()
 
@@ -132,6 +138,12 @@ class Process:
         if self.rank >= 0:
             facts["rank"] = self.rank
 
+    def waited_for_the_interpreter(self, start: int, late: int, queued: int, times: int) -> None:
+        """A thread that asks for it has something to say, see `gil`."""
+        if self.active:
+            task = (-1, 0, -1, -1)
+            self.journal.write([self.row(task, _GIL, start, late, -1, queued, times, 0, -1, -1)])
+
     def stop_if_over(self) -> None:
         """End the training in order when its time is over, as the script itself would end. Ranks
         agree by a file beside the rows on the batch that is the last of all.
@@ -139,7 +151,7 @@ class Process:
         Raises:
             SystemExit: it is over.
         """
-        if self.limit is None:
+        if self.limit is None or not self.batches:
             return
         agreed = f"{self.journal.folder}/stop"
         over = clock() - self.first > self.limit

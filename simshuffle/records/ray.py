@@ -62,7 +62,10 @@ def read_ray(path: Path) -> Record:
             rule = (
                 "must tell of a loop: times that it was blocked and that it computed, and batches"
             )
-            remedy = "Call stats() of the dataset or iterator after the loop over its batches."
+            remedy = (
+                "Call stats() of a materialized dataset after the loop over its batches, or give"
+                " its metrics as JSON: iter_total_blocked_s, iter_user_s, iter_batches_total."
+            )
             refuse("RECORD", rule, f"{max(batches, 0)} batches", remedy, source)
         means = {"wait": wait / batches, "step": steps / batches}
         size = max(int(of["iter_rows_total"]), 0) // batches
@@ -106,16 +109,15 @@ def _in_text(text: str) -> dict[str, float]:
     if found["iter_batches_total"] < 0:
         # older ones do not tell: each batch was made once
         made = re.search(rf"In batch creation: .*?{_TIME} avg, {_TIME} total", text)
-        if made and _seconds(made) > 0:
-            total = float(made[3]) * _UNITS[made[4]]
-            found["iter_batches_total"] = round(total / _seconds(made))
+        if (mean := _seconds(made)) > 0:
+            found["iter_batches_total"] = whole((_seconds(made, 3) / mean) + 0.5)
     return found
 
 
-def _seconds(match: re.Match[str] | None) -> float:
-    """s of the first time of a match; nan if there is none."""
+def _seconds(match: re.Match[str] | None, group: int = 1) -> float:
+    """s of a time of a match, whose number is that group; nan if there is none."""
     try:
-        return number(float(match[1]) * _UNITS[match[2]]) if match else math.nan
+        return number(float(match[group]) * _UNITS[match[group + 1]]) if match else math.nan
     except ValueError:  # 1.2.3
         return math.nan
 
@@ -124,8 +126,9 @@ def _operators(text: str) -> list[pd.DataFrame]:
     """Rows of what tasks did, one for each operator: reading, or the rest of samples."""
     out = []
     heads = list(_OPERATOR.finditer(text))
-    for head, after in zip(heads, [*heads[1:], None], strict=True):
-        part = text[head.end() : after.start() if after else len(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    for head, end in zip(heads, ends, strict=False):
+        part = text[head.end() : end]
         seconds = _seconds(re.search(rf"Remote wall time: .*?{_TIME} total", part))
         size = re.search(r"Output size bytes per block: .*?(\d{1,18}) total", part)
         if not math.isnan(seconds):

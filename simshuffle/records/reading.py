@@ -17,7 +17,7 @@ from simshuffle.records.files import unpacked
 from simshuffle.records.kineto import read_kineto, traces_in
 from simshuffle.records.ray import is_ray, read_ray
 from simshuffle.records.record import Record, read_parquet
-from simshuffle.records.traceml import is_traceml, read_traceml
+from simshuffle.records.traceml import SUMMARY, is_traceml, read_traceml
 
 RECORD = "record.parquet"
 """Name of the record in the folder that `simshuffle doctor` writes."""
@@ -58,9 +58,9 @@ FORMATS = (
         read_kineto,
     ),
     Format(
-        "a final summary of TraceML (JSON)",
-        lambda _, head: is_traceml(head),
-        read_traceml,
+        f"a final summary of TraceML (JSON), or the folder of its session ({SUMMARY})",
+        lambda path, head: (path / SUMMARY).is_file() or is_traceml(head),
+        lambda path: read_traceml(path / SUMMARY if path.is_dir() else path),
     ),
     Format(
         "what stats() of Ray Data tells (text, or its metrics as JSON)",

@@ -107,9 +107,13 @@ def test_remedies_are_tried_beside_the_script_as_it_is(folder, capfd):
     shown, told = capfd.readouterr()
     assert "up to 3 times more, each for 60 s of steps. It may overwrite what it wrote." in told
     assert "The script runs 3 times more, some 3 min in all." in told
-    assert re.findall(r"Trying: (.*)\.\n", told) == [trying.UNCHANGED, "4 workers", trying.BOUND]
+    assert re.findall(r"Trying: (.*)\.\n", told) == [
+        trying.UNCHANGED,
+        "4 workers, not 2",
+        trying.BOUND,
+    ]
     # 0.2 s a batch are 0.1 s with 4 workers, and with none that waits
-    assert re.search(r"4 workers +(50|49)\.\d % .* 50\.0 % +50\.0 to 50\.0 %", shown)
+    assert re.search(r"4 workers, not 2 +(50|49)\.\d % .* 50\.0 % +50\.0 to 50\.0 %", shown)
     assert re.search(r"\(bound\) +50\.0 %", shown)
     doctor("doctor-train")
     assert capfd.readouterr().out == shown.partition("Tables: ")[0]
@@ -120,7 +124,7 @@ def test_a_try_that_fails_says_why_and_the_others_go_on(folder, capfd):
     (folder / "train.py").write_text(TRAINING.replace("rows = pathlib", f"{fails}rows = pathlib"))
     doctor("--try", "1", "--", *TRAIN)
     shown = capfd.readouterr().out
-    assert "Not measured: 4 workers: the script ended with status 1." in shown
+    assert "Not measured: 4 workers, not 2: the script ended with status 1." in shown
     assert re.search(r"\(bound\) +50\.0 %", shown)
 
 
@@ -131,6 +135,25 @@ def test_a_script_that_runs_only_once_is_not_tried(folder, capfd):
     shown, told = capfd.readouterr()
     assert "Nothing is tried: the script ended with status 5." in told
     assert "Tables: results/doctor-train" in shown
+
+
+def test_what_is_predicted_is_shown_and_its_scenarios_are_kept(folder, capfd):
+    doctor("--on", "small-fat-tree", "--ranks", "1", "--", *TRAIN)
+    shown = capfd.readouterr().out
+    assert "This training on small-fat-tree" in shown
+    names = sorted(path.name for path in (folder / "results/doctor-train/scenarios").iterdir())
+    assert len(names) == 1
+    assert main(["check", f"results/doctor-train/scenarios/{names[0]}"]) == 0
+    doctor("--force", "-q", "--", *TRAIN)
+    assert not (folder / "results/doctor-train/scenarios").exists()
+
+
+def test_a_machine_that_is_too_small_takes_no_result_away(folder, capfd):
+    doctor("--on", "small-fat-tree", "--ranks", "100000", "--", *TRAIN, status=2)
+    shown, told = capfd.readouterr()
+    assert "4 workers" in shown
+    assert left(folder) == ["doctor-train"]
+    assert "What was recorded is kept" not in told
 
 
 # ------------------------------------------------------------------------------- a script that ends
@@ -212,9 +235,18 @@ def test_what_was_recorded_stays_where_the_rest_breaks(folder, capfd, monkeypatc
         (["--out", "train.py", "--", "true"], "--out: is not a folder"),
         (["--", "true"], "no Python process that loaded the recorder in `true`"),
         (["train.py"], "RECORD: must be "),
+        (["--ranks", "64", "a"], "--ranks: needs a machine. Name one with --on."),
+        (["--set", "epochs=1", "a"], "--set: needs a machine"),
+        (["--on", "nowhere", "a"], "no such topology file or name; got 'nowhere'"),
+        (["--on", "abci", "--ranks", "64,x", "a"], "--ranks: must be whole numbers from 1 on"),
+        (["empty.json"], "empty.json: 1 problem"),
     ],
 )
 def test_what_is_wrong_is_said(words, said, capfd, folder):
+    trace = {
+        "traceEvents": [{"ph": "X", "name": "aten::add", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]
+    }
+    (folder / "empty.json").write_text(json.dumps(trace))
     doctor(*words, status=2)
     assert said in " ".join(capfd.readouterr().err.split())
     assert left(folder) == []

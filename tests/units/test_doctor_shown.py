@@ -1,0 +1,88 @@
+"""What is shown beside a diagnosis: parts of a batch that add up, and what was tried at first."""
+
+from dataclasses import replace
+
+import pytest
+
+from simshuffle.doctor.diagnosis import Diagnosis, Remedy, Totals
+from simshuffle.doctor.gains import Gain
+from simshuffle.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
+from simshuffle.doctor.trying import BOUND, Tried, trials_of
+from simshuffle.results import paper
+
+LOOP = Totals(
+    batches=10, epochs=1, ranks=2, seconds=10.0, waited_s=4.0, step_s=6.0,
+    of_steps={"forward": 1.0, "backward": 3.0, "allreduce": 1.0}, batch_s=1.0, replay_error=0.0,
+    first_s=0.0, seen=True,
+)  # fmt: skip
+
+
+def remedy(name, share, change):
+    return Remedy(name, share, share / 2, 1.5 * share, share, "nothing", change, "the steps")
+
+
+FOUND = Diagnosis(
+    "here",
+    LOOP,
+    [],
+    [remedy("other code", 0.4, None), remedy("8 workers", 0.2, {"loader": {"num_workers": 8}})],
+    [],
+)
+
+
+def parts(loop):
+    rows = batch_rows(loop)
+    assert rows["seconds"].sum() == pytest.approx(loop.batch_s)
+    assert rows["share"].sum() == pytest.approx(1.0)
+    return dict(zip(rows["part"], rows["seconds"], strict=True))
+
+
+def test_the_parts_of_a_batch_add_up_to_it():
+    found = parts(LOOP)
+    assert found == pytest.approx(
+        {WAITING: 0.4, "forward": 0.1, "backward": 0.3, "allreduce": 0.1, REST: 0.1}
+    )
+
+
+def test_an_allreduce_in_the_backward_pass_is_no_time_of_its_own():
+    """Of a step of 6 s, 1 s and 5 s and 1 s are known: 1 s of the 5 s is the allreduce."""
+    steps = {"forward": 1.0, "backward": 5.0, "allreduce": 1.0}
+    found = parts(replace(LOOP, of_steps=steps))
+    assert found == pytest.approx({WAITING: 0.4, "forward": 0.1, "backward": 0.4, "allreduce": 0.1})
+
+
+def test_remedies_that_the_recorder_can_make_are_tried_and_the_bound():
+    first, bound = trials_of(FOUND, 3)
+    assert (first.name, first.change) == ("8 workers", {"loader": {"num_workers": 8}})
+    assert first.predicted == pytest.approx((0.2, 0.1, 0.3))
+    assert (bound.name, bound.predicted) == (BOUND, None)
+    assert [of.name for of in trials_of(FOUND, 0)] == [BOUND]
+
+
+@pytest.mark.parametrize(
+    ("measured", "within"),
+    [((0.2, 0.15, 0.25), True), ((0.35, 0.29, 0.41), True), ((0.4, 0.31, 0.5), False)],
+)
+def test_what_is_measured_is_as_predicted_where_the_intervals_meet(measured, within):
+    assert Tried("", Gain(0.2, 0.1, 0.3), Gain(*measured)).within is within
+
+
+def test_the_figure_has_predicted_and_measured_side_by_side():
+    tries = [Tried("8 workers", Gain(0.2, 0.1, 0.3), Gain(0.25, 0.2, 0.3))]
+    tries += [Tried("broken", Gain(0.2, 0.1, 0.3), None, "no memory")]
+    chart = doctor_chart(FOUND, tries)
+    whole, saved = chart.panels
+    assert list(saved.y.ticks.values()) == ["8 workers", "other code"]
+    bars, points = saved.marks[1].places(), saved.marks[4].places()
+    assert bars["x2"].tolist() == pytest.approx([20.0, 40.0])  # %
+    assert points["x"].tolist() == pytest.approx([25.0])
+    assert round(float(points["y"].iloc[0])) == 0  # that of the remedy
+    assert whole.marks[0].places()["x2"].max() == pytest.approx(LOOP.batch_s)
+    paper.draw(chart)
+    shown = tries_parts(tries)
+    assert shown[1:] == ["Not measured: broken: no memory."]
+    assert tries_parts([]) == []
+
+
+def test_without_remedies_the_figure_is_a_batch_alone():
+    assert len(doctor_chart(replace(FOUND, remedies=[]), []).panels) == 1
