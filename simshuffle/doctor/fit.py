@@ -90,6 +90,7 @@ class _Fit:
         self.batch = int(self.steps[0]["samples"].max())
         self.cpu = str(self.about.get("device", "cpu")).partition(":")[0] == "cpu"
         self.notes: list[str] = list(self.about.get("notes", ()))
+        self.here: list[str] = []
         self.values: list[Value] = []
         self.fragments = tuple(map(read_fragment, include))
         keys = (f"{PFS}.read_bandwidth", f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
@@ -101,9 +102,15 @@ class _Fit:
     @property
     def source(self) -> str:
         """The record, in words."""
-        words = " ".join(self.about.get("command") or ["a training"])
         batches = sum(map(len, self.steps))
-        return f"record of {words} on {self.host}, {batches} batches"
+        return f"record of {' '.join(self.command)} on {self.host}, {batches} batches"
+
+    @property
+    def command(self) -> list[str]:
+        """The script and its options, or all words where there is no script."""
+        words: list[str] = list(self.about.get("command") or ["training"])
+        script = next((k for k, word in enumerate(words) if word.endswith(".py")), 0)
+        return words[script:]
 
     @property
     def host(self) -> str:
@@ -119,8 +126,7 @@ class _Fit:
 
     def fitted(self) -> Fitted:
         """All of it."""
-        words = self.about.get("command") or ["training"]
-        name = _name(next((Path(word).stem for word in words if word.endswith(".py")), words[0]))
+        name = _name(Path(self.command[0]).stem)
         device = _name(str(self.about.get("device", "cpu")))
         times = self.times(f"{ACCELERATORS}.{device}")
         made, reading = pd.concat(self.made, ignore_index=True), self.reading()
@@ -162,6 +168,7 @@ class _Fit:
             values=tuple(self.values),
             over={"world_size": self.ranks, "local_batch_size": (self.batch,)},
             notes=tuple(self.notes),
+            here=tuple(self.here),
             device=device,
             ranks=self.ranks,
             cores=cores,
@@ -314,7 +321,7 @@ class _Fit:
             found[used] = relative_fit(x[:, used], np.array(list(shown.values()))).value
             latency, bandwidth = found[0], 1 / found[1] if found[1] else bandwidth
         else:
-            self.notes.append("No allreduce shows in the steps: on this host it is taken as free.")
+            self.here.append("No allreduce shows in the steps: on this host it is taken as free.")
         each = readable(float(latency), SECONDS), readable(float(bandwidth), RATE)
         return {
             "kind": "ring",
@@ -347,7 +354,7 @@ class _Fit:
             seen = readable(reading.bandwidth.low, RATE, 3)
             if not any(table["nbytes"].any() for table in self.made):
                 seen = f"{reading.bandwidth.low:.3g} samples/s"
-            self.notes.append(
+            self.here.append(
                 f"No limit of what all readers share was reached, up to {seen}: it is taken to be"
                 " far above. Record more ranks, or measure it (simshuffle machine probe)."
             )

@@ -36,7 +36,7 @@ def test_the_files_of_a_prediction_repeat_it_to_the_last_bit(here, tmp_path):
 
 def test_a_prediction_says_what_it_rests_on(here):
     assert [of.ranks for of in here.ranks] == [2, 4]
-    assert "record of python train.py on here, " in here.verdict
+    assert "record of train.py on here, " in here.verdict
     assert "with 2 ranks" in here.verdict
     assert here.verdict.startswith("On this host, with 4 ranks an epoch takes ")
     for of in here.ranks:
@@ -85,7 +85,7 @@ def test_a_fitted_training_is_a_scenario_with_sources_and_ranges(tmp_path):
     known = {of.key: of for of in scenario.calibrated}
     assert "workload.dataset.decode" in known
     for of in known.values():
-        assert of.source == "record of python train.py on here, 26 batches"
+        assert of.source == "record of train.py on here, 26 batches"
         assert of.note
         assert of.low
     assert scenario.workload.loader.prefetch == 2
@@ -120,7 +120,7 @@ def test_a_record_without_workers_is_said_to_load_for_nothing():
 
 def test_a_set_of_which_no_bytes_were_recorded_is_taken_from_memory_elsewhere():
     silent = replace(TRAINING, nbytes=0).record(1)
-    assert any("samples/s: it is taken" in note for note in fit(silent).notes)
+    assert any("samples/s: it is taken" in note for note in fit(silent).here)
     found = predict(silent, "small-fat-tree", [2], interval=False, hidden=False)
     assert any("are taken from memory" in note for note in found.notes)
     scenario = from_dict(fit(silent).on(2, "small-fat-tree"), "there")
