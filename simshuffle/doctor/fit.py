@@ -29,14 +29,15 @@ from simshuffle.doctor.laws import (
     Reading,
     bootstrapped,
     loads,
-    main_loader,
     reading_law,
     reads,
+    settings,
     spread,
     step_law,
     steps,
 )
 from simshuffle.doctor.own_host import NO_LIMIT, own_host
+from simshuffle.errors import refuse
 from simshuffle.records.record import Record
 from simshuffle.scenario.calibrated import read_fragment
 from simshuffle.spec.units import Dimension, parse_quantity, readable
@@ -60,9 +61,14 @@ def fit(records: Record | Sequence[Record], include: Sequence[Path] = ()) -> Fit
             limit of what readers share is taken as known.
 
     Raises:
-        InputError: a record has no steps, or no size of a batch; or a fragment cannot be read.
+        InputError: a record has no steps, or no size of a batch; two have the same number of
+            ranks; or a fragment cannot be read.
     """
     given = [records] if isinstance(records, Record) else list(records)
+    ranks = list(map(_ranks, given))
+    if len(set(ranks)) < len(given):
+        rule, remedy = "must have different numbers of ranks", "Name one of each."
+        refuse("RECORD", rule, " and ".join(map(str, ranks)), remedy, given[0].source)
     return _Fit(sorted(given, key=_ranks), include).fitted()
 
 
@@ -80,11 +86,11 @@ class _Fit:
         self.steps = [steps(*pair) for pair in zip(self.records, self.made, strict=True)]
         self.ranks = tuple(map(_ranks, self.records))
         self.about = self.first.about
-        listed, place = self.about.get("loaders") or [], main_loader(self.first)
-        self.loader = listed[place] if place < len(listed) else {}
+        self.loader = settings(self.first)
         self.batch = int(self.steps[0]["samples"].max())
         self.cpu = str(self.about.get("device", "cpu")).partition(":")[0] == "cpu"
         self.notes: list[str] = list(self.about.get("notes", ()))
+        self.here: list[str] = []
         self.values: list[Value] = []
         self.fragments = tuple(map(read_fragment, include))
         keys = (f"{PFS}.read_bandwidth", f"{PFS}.client_bandwidth", "cluster.ssd.read_bandwidth")
@@ -96,9 +102,15 @@ class _Fit:
     @property
     def source(self) -> str:
         """The record, in words."""
-        words = " ".join(self.about.get("command") or ["a training"])
         batches = sum(map(len, self.steps))
-        return f"record of {words} on {self.host}, {batches} batches"
+        return f"record of {' '.join(self.command)} on {self.host}, {batches} batches"
+
+    @property
+    def command(self) -> list[str]:
+        """The script and its options, or all words where there is no script."""
+        words: list[str] = list(self.about.get("command") or ["training"])
+        script = next((k for k, word in enumerate(words) if word.endswith(".py")), 0)
+        return words[script:]
 
     @property
     def host(self) -> str:
@@ -114,8 +126,7 @@ class _Fit:
 
     def fitted(self) -> Fitted:
         """All of it."""
-        words = self.about.get("command") or ["training"]
-        name = _name(next((Path(word).stem for word in words if word.endswith(".py")), words[0]))
+        name = _name(Path(self.command[0]).stem)
         device = _name(str(self.about.get("device", "cpu")))
         times = self.times(f"{ACCELERATORS}.{device}")
         made, reading = pd.concat(self.made, ignore_index=True), self.reading()
@@ -157,6 +168,7 @@ class _Fit:
             values=tuple(self.values),
             over={"world_size": self.ranks, "local_batch_size": (self.batch,)},
             notes=tuple(self.notes),
+            here=tuple(self.here),
             device=device,
             ranks=self.ranks,
             cores=cores,
@@ -309,7 +321,7 @@ class _Fit:
             found[used] = relative_fit(x[:, used], np.array(list(shown.values()))).value
             latency, bandwidth = found[0], 1 / found[1] if found[1] else bandwidth
         else:
-            self.notes.append("No allreduce shows in the steps: on this host it is taken as free.")
+            self.here.append("No allreduce shows in the steps: on this host it is taken as free.")
         each = readable(float(latency), SECONDS), readable(float(bandwidth), RATE)
         return {
             "kind": "ring",
@@ -339,10 +351,12 @@ class _Fit:
         note = "what all readers share, from the time in which the server is busy"
         if not reading.seen:
             note = "readers were not in each other's way: a limit is above the lower end, if any"
-            self.notes.append(
-                "No limit of what all readers share was reached, up to"
-                f" {readable(reading.bandwidth.low, RATE, 3)}: it is taken to be far above. Record"
-                " more ranks, or measure it (simshuffle machine probe)."
+            seen = readable(reading.bandwidth.low, RATE, 3)
+            if not any(table["nbytes"].any() for table in self.made):
+                seen = f"{reading.bandwidth.low:.3g} samples/s"
+            self.here.append(
+                f"No limit of what all readers share was reached, up to {seen}: it is taken to be"
+                " far above. Record more ranks, or measure it (simshuffle machine probe)."
             )
         note = note if self.limit is None else "as it was measured otherwise"
         shared = self.measured(f"{SERVER}.bandwidth", reading.bandwidth, RATE, note)
@@ -370,11 +384,13 @@ def _deviation(made: pd.DataFrame, mean: float) -> float:
 def _steady(record: Record) -> Record:
     """The epochs after the first, whose caches are cold and whose processes are warming up, where
     they have at least half as many steps as it has."""
-    stepping = record.rows.loc[record.rows["operation"] == "step", "epoch"]
-    later = record.rows["epoch"] >= 1
+    rows = record.rows
+    stepping, later = rows.loc[rows["operation"] == "step", "epoch"], rows["epoch"] >= 1
     if 2 * (stepping >= 1).sum() < (stepping < 1).sum() or not later.any():
         return record
-    return replace(record, rows=record.rows[later].reset_index(drop=True))
+    # rows of no batch know no epoch either
+    later |= (rows["batch"] < 0) & (rows["start_s"] >= rows.loc[later, "start_s"].min())
+    return replace(record, rows=rows[later].reset_index(drop=True))
 
 
 def _name(text: str) -> str:

@@ -57,6 +57,7 @@ class Fitted:
     values: tuple[Value, ...]  # those that were measured
     over: Mapping[str, Sequence[int]]  # what they were measured over: all values
     notes: tuple[str, ...]  # what could not be seen, or was taken otherwise
+    here: tuple[str, ...]  # the same of what counts on this host only
     device: str  # the name of its step times
     ranks: tuple[int, ...]  # numbers of ranks that were recorded
     cores: int  # of the host
@@ -102,7 +103,7 @@ class Fitted:
 
     def to_yaml(self) -> str:
         """The training as it was recorded, on this host: a file that `simshuffle run` reads."""
-        lines = (f"{self.source}.", *self.notes)
+        lines = (f"{self.source}.", *self.notes, *self.here)
         head = "".join(f"# {line}\n" for line in lines)
         document = self.on(max(self.ranks))
         return head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)

@@ -7,8 +7,9 @@ its bytes: B bytes/s are shared by all who wait for theirs at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,7 @@ def loads(record: Record) -> pd.DataFrame:
         {
             "start_s": made["start_s"],
             "seconds": made["seconds"],
-            "samples": samples.where(samples > 0, _batch_size(record) or 0),
+            "samples": samples.where(samples > 0, settings(record).get("batch_size") or 0),
             "nbytes": nbytes["read"].where(nbytes["read"] > 0, made["nbytes"]),
             "opens": counts["open"],
             "decoded": nbytes[["copy", "collate", "send"]].max(axis=1),
@@ -88,7 +89,7 @@ def steps(record: Record, made: pd.DataFrame) -> pd.DataFrame:
     parts = _of_steps(record, table.reset_index())
     counts = made.set_index(KEY)["samples"].reindex(table.index)
     samples = counts.fillna(table["count"]).to_numpy(float)
-    samples = np.where(samples > 0, samples, _batch_size(record) or 0)
+    samples = np.where(samples > 0, samples, settings(record).get("batch_size") or 0)
     if not samples.any():
         rule, remedy = "must say of how many samples a batch is", "Record the loader too."
         refuse("RECORD", rule, "no batch size", remedy, record.source)
@@ -116,9 +117,10 @@ def _sums(rows: pd.DataFrame, operations: Sequence[str], column: str) -> pd.Data
     return table.reindex(columns=list(operations), fill_value=0).astype(float)
 
 
-def _batch_size(record: Record) -> int | None:
+def settings(record: Record) -> Mapping[str, Any]:
+    """What is known of the `main_loader`."""
     listed, place = record.about.get("loaders") or [], main_loader(record)
-    return listed[place].get("batch_size") if place < len(listed) else None
+    return listed[place] if 0 <= place < len(listed) else {}
 
 
 # ----------------------------------------------------------------------------------------- the laws

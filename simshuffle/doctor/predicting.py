@@ -94,7 +94,8 @@ class Expected:
         ends = f" (90 %: {self.interval} s)" if self.interval else ""
         stall, part = self.stall
         waits = f", {part:.0%} of it waiting for {stall}" if part else ""
-        return f"with {self.ranks} ranks an epoch takes {self.epoch_s:.3g} s{ends}{waits}"
+        ranks = f"{self.ranks} rank{'s' * (self.ranks > 1)}"
+        return f"with {ranks} an epoch takes {self.epoch_s:.3g} s{ends}{waits}"
 
 
 @dataclass(frozen=True)
@@ -111,16 +112,15 @@ class Prediction:
     @property
     def verdict(self) -> str:
         """A sentence on the most ranks, and what it rests on."""
-        last, seen = self.ranks[-1], " and ".join(map(str, self.recorded))
-        binds = (
-            ""
-            if last.next_share is None
-            else f"; with twice as many {last.next} takes {last.next_share:.2g} times as long as"
-            " computing"
-        )
-        basis = f"This rests on the {self.source}, with {seen} ranks"
-        seldom = f", and on {len(self.notes)} assumptions" if self.notes else ""
-        return f"On {self.machine}, {last}{binds}. {basis}{seldom}."
+        last, binds, assumed = self.ranks[-1], "", ""
+        if last.next_share is not None:
+            times = f"{last.next_share:.2g} times the time of computing"
+            binds = f"; with twice as many, {last.next} alone takes {times}"
+        if self.notes:
+            assumed = f", and on {len(self.notes)} assumptions (below)"
+        seen = f"{' and '.join(map(str, self.recorded))} rank{'s' * (max(self.recorded) > 1)}"
+        basis = f"This rests on the {self.source}, with {seen}{assumed}."
+        return f"On {self.machine}, {last}{binds}. {basis}"
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows."""
@@ -282,12 +282,14 @@ def _first_to_bind(scenario: Callable[[int], Scenario], ranks: int) -> tuple[str
 def _taken_for_granted(
     found: Fitted, machine: str | Path | None, overrides: Mapping[str, Any]
 ) -> list[str]:
-    """What a prediction for a machine takes for granted."""
+    """What a prediction takes for granted beside what the record says."""
     if machine is None:
-        return []
+        return [*found.here]
     accelerator = machine_of(str(machine)).host.accelerator
     key = f"{ACCELERATORS}.{accelerator}"
     out = []
+    if not found.files:
+        out.append("The record has no bytes of samples: on a machine they are taken from memory.")
     if not any(related(name, key) for name in overrides):
         out.append(
             f"A step is taken to last as long on {accelerator} as on {found.device}: set"

@@ -94,7 +94,7 @@ def test_a_limit_that_was_never_reached_is_known_from_below_only():
     # 500 kB in each 10 ms of waiting were there
     assert within(limit.found.low, 50e6, 1e-3)
     assert limit.found.value == limit.found.high == pytest.approx(100 * limit.found.low)
-    assert "up to 50 MB/s" in " ".join(fitted.notes)
+    assert "up to 50 MB/s" in " ".join(fitted.here)
     # alone, a sample waits as long as it did
     store = scenario(SERVED.record(1)).cluster.store
     assert within(store.latency + 500e3 / store.bandwidth, 10e-3, 0.02)
@@ -107,7 +107,7 @@ def test_a_limit_that_was_measured_otherwise_splits_the_wait(tmp_path):
     found = from_dict(fitted.on(8), "fitted").cluster.store
     assert found.bandwidth == 100e6
     assert within(found.latency, 5e-3, 0.01)
-    assert not any("No limit" in note for note in fitted.notes)
+    assert not any("No limit" in note for note in fitted.here)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_the_files_of_a_prediction_repeat_it_to_the_last_bit(here, tmp_path):
 
 def test_a_prediction_says_what_it_rests_on(here):
     assert [of.ranks for of in here.ranks] == [2, 4]
-    assert "record of python train.py on here, " in here.verdict
+    assert "record of train.py on here, " in here.verdict
     assert "with 2 ranks" in here.verdict
     assert here.verdict.startswith("On this host, with 4 ranks an epoch takes ")
     for of in here.ranks:
@@ -85,7 +85,7 @@ def test_a_fitted_training_is_a_scenario_with_sources_and_ranges(tmp_path):
     known = {of.key: of for of in scenario.calibrated}
     assert "workload.dataset.decode" in known
     for of in known.values():
-        assert of.source == "record of python train.py on here, 26 batches"
+        assert of.source == "record of train.py on here, 26 batches"
         assert of.note
         assert of.low
     assert scenario.workload.loader.prefetch == 2
@@ -118,6 +118,23 @@ def test_a_record_without_workers_is_said_to_load_for_nothing():
     assert from_dict(fitted.on(2), "here").workload.dataset.decode == 0
 
 
+def test_a_set_of_which_no_bytes_were_recorded_is_taken_from_memory_elsewhere():
+    silent = replace(TRAINING, nbytes=0).record(1)
+    assert any("samples/s: it is taken" in note for note in fit(silent).here)
+    found = predict(silent, "small-fat-tree", [2], interval=False, hidden=False)
+    assert any("are taken from memory" in note for note in found.notes)
+    scenario = from_dict(fit(silent).on(2, "small-fat-tree"), "there")
+    assert scenario.workload.source == "memory"
+
+
+def test_the_first_of_several_epochs_does_not_count():
+    record = replace(TRAINING, epochs=2).record(1)
+    cold = record.rows["epoch"] == 0
+    rows = record.rows.assign(seconds=record.rows["seconds"] * cold.map({True: 3.0, False: 1.0}))
+    slow, warm = fit(replace(record, rows=rows)), fit(record)
+    assert slow.document["workload"] == warm.document["workload"]
+
+
 def without(record, **about):
     return replace(record, about={**record.about, **about})
 
@@ -132,6 +149,8 @@ def test_what_cannot_be_predicted_is_refused():
         fit(alone)
     with pytest.raises(InputError, match="must have steps"):
         fit(replace(RECORD, rows=framed({"operation": []})))
+    with pytest.raises(InputError, match="different numbers of ranks; got 2 and 2"):
+        fit([RECORD, RECORD])
     with pytest.raises(InputError, match="no such"):
         predict(RECORD, "nowhere", [2])
     with pytest.raises(InputError, match="world_size"):
