@@ -1,32 +1,36 @@
 """What is shown beside a diagnosis: parts of a batch that add up, and what was tried at first."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from simshuffle.doctor.diagnosis import Diagnosis, Remedy, Totals
+from simshuffle.doctor.diagnosis import diagnose
 from simshuffle.doctor.gains import Gain
 from simshuffle.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
 from simshuffle.doctor.trying import BOUND, Tried, trials_of
+from simshuffle.records.reading import read
 from simshuffle.results import paper
 
-LOOP = Totals(
-    batches=10, epochs=1, ranks=2, seconds=10.0, waited_s=4.0, step_s=6.0,
-    of_steps={"forward": 1.0, "backward": 3.0, "allreduce": 1.0}, batch_s=1.0, replay_error=0.0,
-    first_s=0.0, seen=True,
-)  # fmt: skip
+RECORD = Path(__file__).parents[1] / "data" / "doctor" / "record.parquet"
+REAL = diagnose(read(RECORD))
+"""What is not given below is that of a real record."""
+STEPS = {"forward": 1.0, "backward": 3.0, "allreduce": 1.0}
+LOOP = replace(
+    REAL.loop, batches=10, seconds=10.0, waited_s=4.0, step_s=6.0, of_steps=STEPS, batch_s=1.0
+)
 
 
-def remedy(name, share, change):
-    return Remedy(name, share, share / 2, 1.5 * share, share, "nothing", change, "the steps")
+def remedy(name, gain_s, change):
+    ends = {"low": gain_s / 2, "high": 1.5 * gain_s}
+    return replace(REAL.remedies[0], name=name, gain_s=gain_s, change=change, **ends)
 
 
-FOUND = Diagnosis(
-    "here",
-    LOOP,
-    [],
-    [remedy("other code", 0.4, None), remedy("8 workers", 0.2, {"loader": {"num_workers": 8}})],
-    [],
+WORKERS = {"loader": {"num_workers": 8}}
+FOUND = replace(
+    REAL,
+    loop=LOOP,
+    remedies=[remedy("other code", 0.4, None), remedy("8 workers", 0.2, WORKERS)],
 )
 
 
@@ -53,7 +57,7 @@ def test_an_allreduce_in_the_backward_pass_is_no_time_of_its_own():
 
 def test_remedies_that_the_recorder_can_make_are_tried_and_the_bound():
     first, bound = trials_of(FOUND, 3)
-    assert (first.name, first.change) == ("8 workers", {"loader": {"num_workers": 8}})
+    assert (first.name, first.change) == ("8 workers", WORKERS)
     assert first.predicted == pytest.approx((0.2, 0.1, 0.3))
     assert (bound.name, bound.predicted) == (BOUND, None)
     assert [of.name for of in trials_of(FOUND, 0)] == [BOUND]
