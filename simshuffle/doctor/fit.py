@@ -299,11 +299,13 @@ class _Fit:
             if ranks == 1:
                 continue
             whole = table[table["samples"] == self.batch]
-            # the last to come waits for nobody
-            least = whole.groupby(["epoch", "batch"])["allreduce"].min().median()
             beside = self.ranks[0] == 1 and ranks * self.step_cores() <= cores
-            if beside and not least > NOTICED * self.step_s:
-                least = (whole["seconds"] - whole["queued_s"].fillna(0.0)).median() - self.step_s
+            own = whole["seconds"] - whole["queued_s"].fillna(0.0) - self.step_s
+            # the last to come waits for nobody
+            together = whole.assign(longer=own).groupby(["epoch", "batch"])
+            least = together["allreduce"].min().median()
+            if not least > NOTICED * self.step_s and beside:
+                least = together["longer"].min().median()
             if least > NOTICED * self.step_s:
                 out[ranks] = float(least)
         return out
