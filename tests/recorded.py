@@ -55,6 +55,7 @@ class Training:
     step: tuple[float, float]  # s of a batch, and more for each of its samples
     step_cpu: float = 0.0  # share of it in which it computes
     allreduce: float = 0.0  # s of it, at its end
+    meet_in_step: bool = False  # whether waiting for others is in the step where nothing is summed
     latency: float = 0.0  # s of a request, one for each sample
     nbytes: int = 0  # of a sample
     bandwidth: float = 1e18
@@ -156,7 +157,7 @@ class Played:
                 if of.allreduce:
                     loose = rank, 0, -1, -1
                     self.put(loose, "allreduce", met, self.env.now - met, loader=-1)
-                lasted = self.env.now - start if of.allreduce else own
+                lasted = self.env.now - start if of.allreduce or of.meet_in_step else own
                 self.put(key, "step", start, lasted, cpu_s=of.step_cpu * own, queued_s=0.0)
 
     def met(self, place):

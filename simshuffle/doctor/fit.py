@@ -28,6 +28,7 @@ from simshuffle.doctor.laws import (
     Estimate,
     Reading,
     bootstrapped,
+    deviation,
     loads,
     reading_law,
     reads,
@@ -81,12 +82,11 @@ class _Fit:
 
     def __init__(self, records: Sequence[Record], include: Sequence[Path]) -> None:
         self.records = [_steady(record) for record in records]
-        self.first = records[0]
         self.made = [loads(record) for record in self.records]
         self.steps = [steps(*pair) for pair in zip(self.records, self.made, strict=True)]
         self.ranks = tuple(map(_ranks, self.records))
-        self.about = self.first.about
-        self.loader = settings(self.first)
+        self.about = records[0].about
+        self.loader = settings(records[0])
         self.batch = int(self.steps[0]["samples"].max())
         self.cpu = str(self.about.get("device", "cpu")).partition(":")[0] == "cpu"
         self.notes: list[str] = list(self.about.get("notes", ()))
@@ -177,6 +177,7 @@ class _Fit:
             load_s=load_s * self.batch,
             decode_s=decode.value * self.batch,
             workers=workers,
+            distributed=self.ranks[0] > 1 or bool((self.about.get("model") or {}).get("buckets")),
             files=bool(made["nbytes"].any()),
             fragments=self.fragments,
         )
@@ -213,7 +214,7 @@ class _Fit:
             "num_samples": total,
             "sample_size": {
                 "mean": readable(mean, NBYTES, 6),
-                "std": readable(_deviation(made, mean), NBYTES, 6),
+                "std": readable(deviation(made, mean), NBYTES, 6),
             },
             "format": "raw",
             "decode": self.measured(f"{DATASET}.decode", decode, SECONDS, note),
@@ -298,11 +299,13 @@ class _Fit:
             if ranks == 1:
                 continue
             whole = table[table["samples"] == self.batch]
-            # the last to come waits for nobody
-            least = whole.groupby(["epoch", "batch"])["allreduce"].min().median()
             beside = self.ranks[0] == 1 and ranks * self.step_cores() <= cores
-            if beside and not least > NOTICED * self.step_s:
-                least = (whole["seconds"] - whole["queued_s"].fillna(0.0)).median() - self.step_s
+            own = whole["seconds"] - whole["queued_s"].fillna(0.0) - self.step_s
+            # the last to come waits for nobody
+            together = whole.assign(longer=own).groupby(["epoch", "batch"])
+            least = together["allreduce"].min().median()
+            if not least > NOTICED * self.step_s and beside:
+                least = together["longer"].min().median()
             if least > NOTICED * self.step_s:
                 out[ranks] = float(least)
         return out
@@ -321,7 +324,11 @@ class _Fit:
             found[used] = relative_fit(x[:, used], np.array(list(shown.values()))).value
             latency, bandwidth = found[0], 1 / found[1] if found[1] else bandwidth
         else:
-            self.here.append("No allreduce shows in the steps: on this host it is taken as free.")
+            self.here.append(
+                "No allreduce shows in steps: on this host it is taken as free."
+                if self.ranks[0] == 1
+                else "What steps show of an allreduce is not known apart: it stays in them."
+            )
         each = readable(float(latency), SECONDS), readable(float(bandwidth), RATE)
         return {
             "kind": "ring",
@@ -370,15 +377,6 @@ class _Fit:
         }
         memory = float((self.about.get("host") or {}).get("memory_nbytes") or UNKNOWN_MEMORY)
         return own_host(_name(self.host), device, cores, memory, server)
-
-
-def _deviation(made: pd.DataFrame, mean: float) -> float:
-    """Standard deviation of the bytes of a sample: those of batches vary by the square root of
-    their samples less."""
-    samples, nbytes = made["samples"].to_numpy(float), made["nbytes"].to_numpy(float)
-    if not nbytes.any():
-        return 0.0
-    return float(np.sqrt(np.mean((nbytes / samples - mean) ** 2 * samples)))
 
 
 def _steady(record: Record) -> Record:

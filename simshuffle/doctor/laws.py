@@ -382,3 +382,12 @@ def spread(ratio: pd.Series[float]) -> float:
     """Standard deviation over mean, from the middle two thirds, so that outliers do not count."""
     low, middle, high = np.quantile(ratio, [0.1587, 0.5, 0.8413])
     return float((high - low) / 2 / middle) if middle > 0 else 0.0
+
+
+def deviation(made: pd.DataFrame, mean: float) -> float:
+    """Standard deviation of the bytes of a sample: those of batches vary by the square root of
+    their samples less."""
+    samples, nbytes = made["samples"].to_numpy(float), made["nbytes"].to_numpy(float)
+    if not nbytes.any():
+        return 0.0
+    return float(np.sqrt(np.mean((nbytes / samples - mean) ** 2 * samples)))

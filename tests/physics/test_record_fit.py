@@ -195,6 +195,17 @@ def test_what_two_ranks_take_longer_than_one_is_their_allreduce():
     assert within(expected[1].parts_s["GE+WU"], 6e-3, 1e-3)
 
 
+def test_waiting_for_a_rank_whose_batch_is_late_is_no_allreduce():
+    # steps of 18 ms last until the other rank is there, now this one and now that
+    def drawn(ranks):
+        rng = np.random.default_rng(ranks)
+        model = {"model": {"gradient_nbytes": 4_000_000}}
+        return replace(SERVED, rng=rng, meet_in_step=True, about=model).record(ranks)
+
+    allreduce = scenario([drawn(1), drawn(2)]).workload.allreduce
+    assert allreduce.intra_host_bus_bandwidth(4e6) > 1e12
+
+
 def test_a_rank_that_makes_its_batches_itself_does_one_thing_after_the_other():
     # 8 x 11 ms to load, then 18 ms: 106 ms
     record = SERVED.record(1)

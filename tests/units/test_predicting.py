@@ -66,6 +66,16 @@ def test_a_machine_brings_its_own_storage_and_accelerators():
     assert expected.next
 
 
+def test_hooks_of_an_allreduce_are_added_to_steps_that_were_recorded_without():
+    def hooks(ranks, **model):
+        record = without(TRAINING.record(ranks), model={"gradient_nbytes": 204_400_000, **model})
+        found = from_dict(fit(record).on(2, "small-fat-tree"), "there")
+        return found.workload.allreduce.overlap.hooks
+
+    assert hooks(1) == pytest.approx(6e-3)
+    assert hooks(1, buckets=[204_400_000]) == hooks(2) == 0
+
+
 def test_a_step_that_is_known_better_is_not_assumed():
     times = "workload.model.accelerators.v100-sxm2-16gb.forward"
     found = predict(RECORD, "small-fat-tree", [2], {times: "1 ms"}, interval=False, hidden=False)
