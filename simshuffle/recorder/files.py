@@ -102,7 +102,16 @@ class _Open(Timed):
         super().__init__(function, OPEN)
         self.files = files
 
-    def __call__(
+    def __call__(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        """What `open` gives."""
+        meter = OWN.meter
+        if meter is None and OWN.fetch is not None and not self.files.below:
+            opened = self.function(file, mode, *args, **kwargs)
+            self.files.note(file, opened)
+            return opened
+        return self._watched(file, mode, *args, **kwargs)
+
+    def _watched(
         self,
         file: Any,
         mode: Any = "r",
@@ -114,11 +123,6 @@ class _Open(Timed):
         opener: Any = None,
     ) -> Any:
         text = (encoding, errors, newline)
-        meter = OWN.meter
-        if meter is None and OWN.fetch is not None and not self.files.below:
-            opened = self.function(file, mode, buffering, *text, closefd, opener)
-            self.files.note(file, opened)
-            return opened
         binary = _MODES.get(mode) if isinstance(mode, str) else None
         path = os.fspath(file) if hasattr(file, "__fspath__") else file
         # one that the original would refuse, or that does not read by itself, is left to it
@@ -131,6 +135,7 @@ class _Open(Timed):
         ):
             return self.function(file, mode, buffering, *text, closefd, opener)
         path = self.files.elsewhere(path)
+        meter = OWN.meter
         if meter is None:
             return _opened(path, mode, binary, buffering, text, closefd, opener)
         was = meter.enter(OPEN)
