@@ -1,5 +1,5 @@
 """Verbs below ``simshuffle machine``: show, what a network is made of, its routes and loads; export
-to files of other tools; probe, what a sample costs this host."""
+to files of other tools; probe, what a sample costs this host, or what its storage gives."""
 
 from __future__ import annotations
 
@@ -235,6 +235,7 @@ def tell(fabric: ImportedFabric) -> None:
     "Describe",
     "simshuffle machine probe",
     "simshuffle machine probe imagenet/train --exchange > costs.yaml",
+    "simshuffle machine probe --storage /scratch --limit 4GB > storage.yaml",
 )
 def probe(
     folder: Annotated[
@@ -245,9 +246,38 @@ def probe(
         bool,
         Option("", "Set the costs of an exchange too, for a scenario that does not sweep it."),
     ] = False,
+    storage: Annotated[
+        Path | None,
+        Option(
+            "FOLDER",
+            "Measure the file system of this folder instead: opens and bytes a second by readers,"
+            " past the page cache, in a new folder there that is removed again.",
+        ),
+    ] = None,
+    limit: Annotated[str, Option("SIZE", "Of --storage: bytes written at most.")] = "1 GB",
+    seconds: Annotated[
+        float, Option("S", "Of --storage: about how long.", low=2.0, high=3600.0)
+    ] = 30.0,
 ) -> None:
-    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, and
-    print it as a fragment that a scenario includes."""
-    from simshuffle.probe import probe as measure
+    """Measure what reading, decoding, pickling and writing a sample of FOLDER costs this host, or
+    what its storage gives, and print it as a fragment that a scenario includes."""
+    if storage is not None:
+        if folder is not None or exchange:
+            rule, remedy = "measures no samples", "Measure them in a run of their own."
+            refuse("--storage", rule, "FOLDER or --exchange too", remedy, COMMAND_LINE)
+        typer.echo(_storage(storage, limit, seconds), nl=False)
+        return
+    from simshuffle.probe.samples import probe as measure
 
     typer.echo(measure(folder).to_yaml(exchange=exchange), nl=False)
+
+
+def _storage(folder: Path, limit: str, seconds: float) -> str:
+    """The fragment of a file system."""
+    from simshuffle.cli.new_questions import quantity_rule
+    from simshuffle.probe.storage import probe_storage
+    from simshuffle.spec.units import Dimension, parse_quantity
+
+    if rule := quantity_rule(limit, Dimension.NBYTES):
+        refuse("--limit", rule, repr(limit), "For example 1GB.", COMMAND_LINE)
+    return probe_storage(folder, parse_quantity(limit, Dimension.NBYTES), seconds).to_yaml()
