@@ -8,13 +8,14 @@ import contextlib
 import dataclasses
 import io
 import itertools
+import subprocess
 import sys
 
 import pytest
 import yaml
 from PIL import Image
 
-from simshuffle.cli import main
+from simshuffle.cli import machine, main
 from simshuffle.errors import InputError
 from simshuffle.probe import probe, storage
 from simshuffle.probe import samples as measuring
@@ -345,3 +346,36 @@ def test_the_file_system_of_a_folder_is_named(tmp_path):
     place, shared = storage._mounted(tmp_path)
     assert " at /" in place
     assert isinstance(shared, bool)
+
+
+# -------------------------------------------------------------------------------------- network
+
+
+def test_an_allreduce_of_gloo_is_fitted_as_one_of_nccl(monkeypatch, capsys):
+    """Of 4 ranks a ring with 100 us a step and 2 GB/s: 6 steps, and 3/2 of the bytes."""
+    gloo_times = pytest.importorskip("simshuffle.train.gloo_times", reason="needs torch")
+    found = {nbytes: (6 * 1e-4 + 1.5 * nbytes / 2e9, 0) for nbytes in gloo_times.SIZES}
+    text = gloo_times.table([("a-host", 10 + rank) for rank in range(4)], found)
+    monkeypatch.setattr(machine, "_gloo_times", lambda ranks: text.encode() * (ranks == 4))
+    assert main(["machine", "probe", "--network", "4"]) == 0
+    values = yaml.safe_load(capsys.readouterr().out)["values"]
+    latency, bandwidth = (
+        float(values[f"workload.allreduce.intra_host_{key}"].split()[0])
+        for key in ("latency", "bus_bandwidth")
+    )
+    assert (latency, bandwidth) == (pytest.approx(100, rel=1e-2), pytest.approx(2, rel=1e-2))
+
+
+def test_processes_that_fail_are_told_of(monkeypatch, capsys):
+    pytest.importorskip("torch", reason="needs torch")
+    asked = []
+
+    def fails(command, **_):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1, b"", b"Traceback\nRuntimeError: lost\n")
+
+    monkeypatch.setattr(subprocess, "run", fails)
+    assert main(["machine", "probe", "--network", "2"]) == 2
+    assert "must end well; got RuntimeError: lost" in capsys.readouterr().err
+    assert asked[0][-3:] == ["2", "-m", "simshuffle.train.gloo_times"]
+    assert main(["machine", "probe", "--network", "2", "--storage", "."]) == 2
