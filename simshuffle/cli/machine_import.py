@@ -4,6 +4,7 @@ fabric shows are estimates."""
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from simshuffle.errors import refuse
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
+    from simshuffle.fabrics.host_inside import HostInside
     from simshuffle.fabrics.imported import ImportedFabric
     from simshuffle.fabrics.reading import Dumps
     from simshuffle.routing.forwarding_tables import Tables
@@ -78,7 +80,16 @@ File = Annotated[
         "FILE",
         "What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
         " networkx node-link JSON, or GraphML; or a folder with such a file and those of"
-        " --routes, --names and --slurm.",
+        " --routes, --names and --slurm. Of a host: topology XML of NCCL, or what nvidia-smi"
+        " topo -m printed.",
+    ),
+]
+Out = Annotated[
+    Path,
+    Option(
+        "FILE",
+        "A machine (.yaml), or its network alone (.json); of a host a fragment (.yaml), which a"
+        " scenario includes.",
     ),
 ]
 Routes = Annotated[
@@ -108,11 +119,12 @@ LinkBandwidth = Annotated[
     "simshuffle machine import ibnet.txt --out mine.yaml",
     "simshuffle machine import ibnet.txt --routes lfts.txt --gpus 8 --out mine.yaml",
     "simshuffle machine import topology.conf --link-bandwidth 25GB/s --out m.yaml",
+    "simshuffle machine import nccl-topology.xml --out host.yaml",
     name="import",
 )
 def import_(
     file: File,
-    out: Annotated[Path, Option("FILE", "A machine (.yaml), or its network alone (.json).")],
+    out: Out,
     routes: Routes = None,
     names: Names = None,
     slurm: Slurm = None,
@@ -132,10 +144,15 @@ def import_(
     ] = False,
     force: Force = False,
 ) -> None:
-    """Write the machine, or the network, that FILE shows: counts, what is left out, slow cables."""
+    """Write the machine, the network or the inside of a host that FILE shows: counts, what is left
+    out, slow cables."""
     from simshuffle.fabrics.lfts import check_ways, read_tables
-    from simshuffle.fabrics.reading import Dumps
+    from simshuffle.fabrics.reading import Dumps, read_host
 
+    if not file.is_dir() and (host := read_host(file)) is not None:
+        of_networks = (routes, names, slurm, link_bandwidth, links_up, name, gpus, accelerator)
+        alone = not mended and all(given is None for given in of_networks)
+        return _write_host(host, file, out, force=force, alone=alone)
     alone = out.suffix == ".json"
     of = _dumps(file, Dumps(None, routes, names, slurm), alone=alone)
     if out.suffix not in {".yaml", ".yml", ".json"}:
@@ -160,13 +177,36 @@ def import_(
             out.name, name or out.stem, fabric, tables, gpus=gpus, accelerator=accelerator
         )
     written = write_together(out.parent, texts)
+    _tell_written(fabric, of, written)
+    words = ["simshuffle", "machine", "show", str(out)] if alone else _first_run(out)
+    typer.echo(f"Next: {shlex.join(words)}")
+
+
+def _tell_written(fabric: ImportedFabric, of: Dumps, written: Iterable[Path]) -> None:
+    """Say what there is in a network, and where it is written."""
     tell(fabric)
     if of.routes is not None:
         say(f"  {'tables':10} {of.routes.name}: every host port is reached, without circles")
     for path in written:
         typer.echo(f"Written: {path}")
-    words = ["simshuffle", "machine", "show", str(out)] if alone else _first_run(out)
-    typer.echo(f"Next: {shlex.join(words)}")
+
+
+def _write_host(host: HostInside, file: Path, out: Path, *, force: bool, alone: bool) -> None:
+    """Write the fragment of the inside of a host that ``file`` shows, and say what there is;
+    ``alone`` says whether no option was given that is of networks."""
+    if not alone:
+        rule = "shows the inside of a host, to which only --out and --force apply"
+        refuse("FILE", rule, str(file), "Leave the other options out.", COMMAND_LINE)
+    if out.suffix not in {".yaml", ".yml"}:
+        remedy = "For example --out host.yaml."
+        refuse("--out", "must end in .yaml", repr(str(out)), remedy, COMMAND_LINE)
+    check_place(out, replace=force)
+    (path,) = write_together(out.parent, {out.name: host.to_yaml()})
+    say(host.source)
+    for line in host.lines():
+        say(f"  {line}")
+    typer.echo(f"Written: {path}")
+    typer.echo(f"Next: simshuffle check SCENARIO --set {shlex.quote(f'include={path}')}")
 
 
 def _dumps(file: Path, given: Dumps, *, alone: bool) -> Dumps:

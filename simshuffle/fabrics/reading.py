@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simshuffle.errors import Problem, TopologyError
-from simshuffle.fabrics import ibnetdiscover, infiniband, infragraph, lfts, slurm
+from simshuffle.fabrics import (
+    ibnetdiscover,
+    infiniband,
+    infragraph,
+    lfts,
+    nccl_topology,
+    nvidia_smi,
+    slurm,
+)
+from simshuffle.fabrics.host_inside import HostInside
 from simshuffle.fabrics.imported import (
     ImportedFabric,
     Missing,
@@ -19,6 +28,7 @@ from simshuffle.topology.custom import Custom
 from simshuffle.topology.graph import graph_problems
 
 _READERS = ibnetdiscover, slurm, infragraph
+_OF_HOSTS = nccl_topology, nvidia_smi
 _KINDS = {
     "network": lambda text: ibnetdiscover.begins(text) or infragraph.begins(text),
     "routes": lfts.begins,
@@ -54,6 +64,18 @@ def read_fabric(path: Path, missing: Missing | None = None) -> ImportedFabric:
                 raise TopologyError(problems)
             return of_network(sketch, str(path))
         raise refuse(0, f"must be one of: {KNOWN}", "something else", "Name such a file.")
+
+
+def read_host(path: Path) -> HostInside | None:
+    """What a file shows of the inside of a host; None if it is of something else. Raises a
+    TopologyError if it cannot be read, or is cut."""
+    text = read_text(path)
+    for reader in _OF_HOSTS:
+        if reader.begins(text):
+            with errors_of(path):
+                host: HostInside = reader.host_of(text, path.name)
+                return host
+    return None
 
 
 def is_fabric(path: Path) -> bool:

@@ -24,7 +24,7 @@ from simshuffle.exports.chakra import encoded
 from simshuffle.fabrics import ibsim, infragraph
 from simshuffle.fabrics.imported import Missing, graphml
 from simshuffle.fabrics.lfts import read_tables, tables_of
-from simshuffle.fabrics.reading import read_fabric
+from simshuffle.fabrics.reading import read_fabric, read_host
 from simshuffle.network import Fluid
 from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
@@ -34,6 +34,7 @@ from simshuffle.records.chakra_schema import Node, Storage
 from simshuffle.records.reading import read as read_record
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
+from simshuffle.scenario.calibrated import Fragment
 from simshuffle.scenario.options import assignments, scenarios_of
 from simshuffle.scenario.scenario import all_runs
 from simshuffle.spec.library import read_yaml, shipped
@@ -52,6 +53,7 @@ from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd
 from tests.fuzz.results import KINDS, made
 from tests.units.test_calibrate import DATA
+from tests.units.test_host_inside import dump, matrix, ndv4
 
 PLAIN = {
     "name": "plain",
@@ -563,6 +565,18 @@ def _imported(folder: Path, arguments: tuple[str, ...]) -> None:
         write(fabric)
 
 
+def _host(rng: random.Random, _: Path) -> Input:
+    text = rng.choice((matrix, ndv4, dump))()
+    text = rng.choice((changed_text, changed_lines))(text, rng)
+    content = text.encode("utf-8", "surrogateescape")
+    return Input({"host": changed_bytes(content, rng) if rng.random() < 0.1 else content})
+
+
+def _inside(folder: Path, _: tuple[str, ...]) -> None:
+    if (host := read_host(folder / "host")) is not None:
+        Fragment.model_validate(yaml.safe_load(host.to_yaml()))
+
+
 def _dump(rng: random.Random, _: Path) -> Input:
     dump = (FABRICS / "rack-lfts.dump").read_text(encoding="utf-8")
     if rng.random() < 0.5:
@@ -591,6 +605,7 @@ def _owners(fabric: Fabric) -> list[int]:
 
 READERS = {
     "fabric": Reader(nothing, _fabric, _imported),
+    "inside of a host": Reader(nothing, _host, _inside),
     "forwarding tables": Reader(nothing, _dump, _routed),
     "scenario": Reader(nothing, _scenario, _check),
     "--set": Reader(_plain, _set, _check),

@@ -1,20 +1,24 @@
-"""simshuffle machine probe: which files are measured, what is booked where, and the fragment. No
-test looks at how long anything takes: the clock is the tests' own."""
+"""simshuffle machine probe: which files are measured, what is booked where, the fragments, and that
+a file system is left as it was. No test looks at how long anything takes: the clock is the tests'
+own."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import io
 import itertools
+import subprocess
 import sys
 
 import pytest
 import yaml
 from PIL import Image
 
-from simshuffle import probe as measuring
-from simshuffle.cli import main
+from simshuffle.cli import machine, main
 from simshuffle.errors import InputError
-from simshuffle.probe import probe
+from simshuffle.probe import probe, storage
+from simshuffle.probe import samples as measuring
 from simshuffle.scenario.scenario import load_scenario
 
 DATASET, SCHEDULE = "workload.dataset", "workload.exchange.schedule"
@@ -216,3 +220,162 @@ def test_the_verb_prints_the_fragment_and_nothing_else(arrays, capsys):
     assert main(["machine", "probe", str(arrays), "--exchange"]) == 0
     assert f"{SCHEDULE}.read" in yaml.safe_load(capsys.readouterr().out)["values"]
     assert main(["machine", "probe", str(arrays / "missing")]) == 2
+
+
+# -------------------------------------------------------------------------------------- storage
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks of 1 kB, so that a large file has 16 kB, and at most 40 small files."""
+    for name, value in {"BLOCK": 1000, "LEAST_NBYTES": 8e3, "MOST_SMALL": 40}.items():
+        monkeypatch.setattr(storage, name, value)
+
+
+@pytest.fixture
+def served(small, monkeypatch):
+    """A file system on which a small file takes 2 s to open and read and 8 s to make, and a block
+    of 1 kB takes 1 s to read; and its clock, on which nothing else takes time."""
+    now = 0.0
+
+    def takes(seconds, action):
+        def slow(*arguments):
+            nonlocal now
+            now += seconds
+            return action(*arguments)
+
+        return slow
+
+    monkeypatch.setattr(storage, "READERS", (1,))
+    for name, seconds in (("_read_small", 2.0), ("_read_block", 1.0)):
+        monkeypatch.setattr(storage, name, takes(seconds, getattr(storage, name)))
+    monkeypatch.setattr(storage.os, "fsync", takes(8.0, storage.os.fsync))
+    return lambda: now
+
+
+def test_rates_are_counts_over_seconds(served, tmp_path):
+    found = storage.probe_storage(tmp_path, 180e3, 1e4, clock=served)
+    assert found.counts == (10, 139_000)  # a quarter of 180 kB in small files
+    assert found.created == pytest.approx(1 / 8)
+    assert found.opened == {1: [0.5] * 5}
+    assert found.read == {1: pytest.approx([1000.0] * 5)}
+    # the large file is synchronised after every fourth of its 139 blocks, and at the end
+    assert found.written == pytest.approx(139_000 / (8 * (139 // 4 + 1)))
+
+
+def test_it_stops_when_the_seconds_are_over(served, tmp_path):
+    found = storage.probe_storage(tmp_path, 1e7, 100.0, clock=served)
+    assert found.counts == (3, 12_000)  # 20 s of 8 s each, and of 8 s for four blocks
+    assert served() < 130
+
+
+def test_readers_share_the_files(small):
+    seen = []
+
+    def read(each):
+        seen.append(each)
+        return 1
+
+    shares = [range(reader, 40, 4) for reader in range(4)]
+    got, took = storage._together(shares, read, 10.0, lambda: 0.0)
+    assert (sorted(seen), got, took) == ([*range(40)], 40, 0.0)
+
+
+def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
+    rates = storage.StorageRates(
+        place="nfs4 at /data",
+        shared=True,
+        opened={1: [90.0, 100.0, 110.0], 8: [300.0, 390.0, 400.0]},
+        read={1: [1e8] * 3, 8: [0.9e8] * 3},
+        created=50.0,
+        written=2e7,
+        counts=(40, 1e9),
+        from_device=None,
+    )
+    path = tmp_path / "storage.yaml"
+    path.write_text(rates.to_yaml())
+    scenario = load_scenario("quickstart", {"include": str(path)})
+    files = scenario.cluster.parallel_file_system
+    assert (files.open_rate, files.latency, files.read_bandwidth) == (390.0, 0.01, 1e8)
+    assert (files.write_bandwidth, files.client_bandwidth(1)) == (2e7, 1e8)
+    known = {record.key.rpartition(".")[2]: record for record in scenario.calibrated}
+    assert (known["open_rate"].low, known["open_rate"].high) == ("300 1/s", "400 1/s")
+    assert known["open_rate"].confidence == 0.75  # 1 - 2^(1 - 3)
+    assert "still rises" in known["open_rate"].note
+    assert "still rises" not in known["read_bandwidth"].note
+    assert "nfs4 at /data" in known["latency"].source
+
+    own = dataclasses.replace(rates, shared=False, from_device=0.1)
+    path.write_text(own.to_yaml())
+    assert "# Beware: of what was read 10%" in own.to_yaml()
+    ssd = load_scenario("quickstart", {"include": str(path)}).cluster.ssd
+    assert (ssd.latency, ssd.read_bandwidth, ssd.iops(8)) == (0.01, 1e8, 390.0)
+
+
+@pytest.mark.parametrize("error", [None, OSError(28, "No space left"), KeyboardInterrupt()])
+@pytest.mark.parametrize("broken", ["_create", "_write", "_read_small", "_read_block"])
+def test_a_file_system_is_left_as_it_was(small, tmp_path, monkeypatch, broken, error):
+    (tmp_path / "mine").write_text("as it was")
+
+    def breaks(*_):
+        raise error
+
+    if error is not None:
+        monkeypatch.setattr(storage, broken, breaks)
+    begin = itertools.count(0.0, 1e-3).__next__
+    with contextlib.nullcontext() if error is None else pytest.raises((InputError, type(error))):
+        storage.probe_storage(tmp_path, 1e5, 10.0, clock=begin)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    assert (tmp_path / "mine").read_text() == "as it was"
+
+
+def test_a_folder_that_is_full_or_missing_is_refused(tmp_path, monkeypatch, capsys):
+    assert main(["machine", "probe", "--storage", str(tmp_path / "none")]) == 2
+    assert main(["machine", "probe", "--storage", str(tmp_path), "--limit", "many"]) == 2
+    assert main(["machine", "probe", "--storage", str(tmp_path), "--limit", "1 MB"]) == 2
+    assert main(["machine", "probe", str(tmp_path), "--storage", str(tmp_path)]) == 2
+    usage = type("Usage", (), {"free": 1.9e9})
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: usage)
+    capsys.readouterr()
+    assert main(["machine", "probe", "--storage", str(tmp_path)]) == 2
+    assert "must have twice the 1 GB of --limit free; got 1.9 GB free" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_system_of_a_folder_is_named(tmp_path):
+    place, shared = storage._mounted(tmp_path)
+    assert " at /" in place
+    assert isinstance(shared, bool)
+
+
+# -------------------------------------------------------------------------------------- network
+
+
+def test_an_allreduce_of_gloo_is_fitted_as_one_of_nccl(monkeypatch, capsys):
+    """Of 4 ranks a ring with 100 us a step and 2 GB/s: 6 steps, and 3/2 of the bytes."""
+    gloo_times = pytest.importorskip("simshuffle.train.gloo_times", reason="needs torch")
+    found = {nbytes: (6 * 1e-4 + 1.5 * nbytes / 2e9, 0) for nbytes in gloo_times.SIZES}
+    text = gloo_times.table([("a-host", 10 + rank) for rank in range(4)], found)
+    monkeypatch.setattr(machine, "_gloo_times", lambda ranks: text.encode() * (ranks == 4))
+    assert main(["machine", "probe", "--network", "4"]) == 0
+    values = yaml.safe_load(capsys.readouterr().out)["values"]
+    latency, bandwidth = (
+        float(values[f"workload.allreduce.intra_host_{key}"].split()[0])
+        for key in ("latency", "bus_bandwidth")
+    )
+    assert (latency, bandwidth) == (pytest.approx(100, rel=1e-2), pytest.approx(2, rel=1e-2))
+
+
+def test_processes_that_fail_are_told_of(monkeypatch, capsys):
+    pytest.importorskip("torch", reason="needs torch")
+    asked = []
+
+    def fails(command, **_):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1, b"", b"Traceback\nRuntimeError: lost\n")
+
+    monkeypatch.setattr(subprocess, "run", fails)
+    assert main(["machine", "probe", "--network", "2"]) == 2
+    assert "must end well; got RuntimeError: lost" in capsys.readouterr().err
+    assert asked[0][-3:] == ["2", "-m", "simshuffle.train.gloo_times"]
+    assert main(["machine", "probe", "--network", "2", "--storage", "."]) == 2

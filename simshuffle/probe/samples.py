@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-import yaml
 
 from simshuffle.errors import refuse
+from simshuffle.spec.fragment import Entry, fragment_text
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.version import __version__
 
@@ -82,25 +82,16 @@ class SampleCosts:
             f" ({platform.machine()}), medians over {len(self.files.paths)} {own}"
         )
         used = [cost for cost in self.costs if exchange or not cost.key.startswith(_SCHEDULE)]
-        others = [cost for cost in self.costs if cost not in used]
-        lines = [
-            f"# {source}.",
-            "# A scenario takes this in by 'include: FILE' (docs/calibrate.md).",
-            "values:",
-            *(f"  {cost.key}: {cost.text}  # {cost.note}" for cost in used),
+        others = [
+            f"{cost.key}: {cost.text}  # {cost.note}" for cost in self.costs if cost not in used
         ]
         if others:
-            lines.append(
-                "  # Of an exchange, for a scenario that has one and no sweep over several:"
-            )
-            lines += [f"  # {cost.key}: {cost.text}  # {cost.note}" for cost in others]
-        records = [
-            {"key": cost.key, "value": cost.text, "source": source, "note": cost.note}
-            for cost in used
-            if cost.spread is not None
+            head = "Of an exchange, for a scenario that has one and no sweep over several:"
+            others.insert(0, head)
+        entries = [
+            Entry(cost.key, cost.text, cost.note, recorded=cost.spread is not None) for cost in used
         ]
-        known = {"calibrated": records}
-        return "\n".join(lines) + "\n" + yaml.safe_dump(known, sort_keys=False, width=130)
+        return fragment_text(source, entries, others)
 
 
 def probe(folder: Path | None = None, *, clock: Clock = time.perf_counter) -> SampleCosts:

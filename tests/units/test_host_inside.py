@@ -1,0 +1,261 @@
+"""What NCCL's topology XML and nvidia-smi's matrix show of the inside of a host. The files are made
+here, in the form and with the shape of real ones that are named beside them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from simshuffle.cli import main
+from simshuffle.errors import TopologyError
+from simshuffle.fabrics.nccl_topology import link_bandwidth
+from simshuffle.fabrics.reading import read_fabric, read_host
+from simshuffle.scenario.scenario import load_scenario
+
+HOST = "cluster.host."
+
+
+def element(tag, inside="", **attributes):
+    words = "".join(f' {key}="{value}"' for key, value in attributes.items())
+    return f"<{tag}{words}>{inside}</{tag}>\n"
+
+
+def pci(busid, kind, inside="", speed="16 GT/s", width=16):
+    names = {"bridge": "0x060400", "gpu": "0x030200", "nic": "0x020700"}
+    attributes = {"class": names[kind], "link_speed": speed, "link_width": width}
+    return element("pci", inside, busid=busid, **attributes)
+
+
+def system(*cpus):
+    return element("system", "".join(cpus), version="1")
+
+
+def ndv4():
+    """As Azure's NDv4 (github.com/Azure/azhpc-images, topology/ndv4-topo.xml): in each of four NUMA
+    domains a switch with two GPUs and two HCAs, PCIe 4 x16; nothing of NVLink."""
+    cpus = []
+    for numa in range(4):
+        below = "".join(
+            pci(f"000{2 * numa + i}:00:00.0", "gpu") + pci(f"010{2 * numa + i}:00:00.0", "nic")
+            for i in (1, 2)
+        )
+        cpus.append(element("cpu", pci(f"ffff:ff:0{numa}.0", "bridge", below), numaid=numa))
+    return system(*cpus)
+
+
+def dump(hashes=("0x1", "0x1"), doctype=""):
+    """As NCCL dumps an H200 host (github.com/NVIDIA/nccl-tests, issue 256): a GPU and an adapter
+    below a switch of their own, and NVLinks to four switches."""
+    cpus = []
+    for numa, host in enumerate(hashes):
+        links = "".join(
+            element("nvlink", target=f"0000:0{n}:00.0", count=count, tclass="0x068000")
+            for n, count in enumerate((5, 5, 4, 4), 5)
+        )
+        gpu = element("gpu", links, dev=numa, sm=90, rank=numa, gdr=1)
+        net = element("net", name=f"mlx5_{numa}", dev=numa, speed=400000, port=1)
+        below = pci(f"0000:1{numa}:00.0", "gpu", gpu, "32.0 GT/s PCIe")
+        below += pci(f"0000:2{numa}:00.0", "nic", element("nic", net), "32.0 GT/s PCIe")
+        switch = pci(f"0000:3{numa}:00.0", "bridge", below, "32.0 GT/s PCIe")
+        cpus.append(element("cpu", switch, host_hash=host, numaid=numa))
+    return doctype + system(*cpus)
+
+
+def matrix(gpus=8, nvlink="NV18", near=(0, 3, 4, 5, 6, 9, 10, 11), tabs="\t"):
+    """As nvidia-smi 570 prints it of a DGX H100: eight GPUs, each behind bridges with one of twelve
+    adapters, two of four that serve storage on one card."""
+    domains = [0] * (gpus // 2) + [1] * (gpus - gpus // 2)
+    ports = 12
+    of_port = {port: gpu for gpu, port in enumerate(near[:gpus])}
+    names = [*(f"GPU{n}" for n in range(gpus)), *(f"NIC{n}" for n in range(ports))]
+
+    def way(a, b):
+        if a == b:
+            return " X "
+        if a < gpus and b < gpus:
+            return nvlink
+        low, high = sorted((a, b))
+        if low < gpus:
+            port = high - gpus
+            if of_port.get(port) == low:
+                return "PXB"
+            return "NODE" if domains[low] == port // (ports // 2) else "SYS"
+        first, second = low - gpus, high - gpus
+        if (first, second) in {(1, 2), (7, 8)}:
+            return "PIX"
+        return "NODE" if first // 6 == second // 6 else "SYS"
+
+    lines = [tabs.join(["", *names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
+    for a, name in enumerate(names):
+        row = [name, *(way(a, b) for b in range(len(names)))]
+        known = ["0-55", f"{domains[a]}", "", "N/A"] if a < gpus else []
+        lines.append(tabs.join(row + known))
+    legend = "\n".join(f"  NIC{n}: mlx5_{n}" for n in range(ports))
+    return (
+        "\x1b[4m"
+        + "\n".join(lines)
+        + f"\x1b[0m\n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n{legend}\n"
+    )
+
+
+def read(text, tmp_path):
+    path = tmp_path / "of-a-host"
+    path.write_text(text, encoding="utf-8")
+    return read_host(path)
+
+
+def values(text, tmp_path):
+    return {
+        key.removeprefix(HOST): value
+        for key, value in yaml.safe_load(read(text, tmp_path).to_yaml())["values"].items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "gigabytes"),
+    [
+        ("2.5 GT/s", 16, 4), ("5 GT/s PCIe", 8, 4), ("8 GT/s", 16, 15.754), ("16 GT/s", 16, 31.508),
+        ("32.0 GT/s PCIe", 16, 63.015), ("64.0 GT/s PCIe", 16, 121),
+    ],
+)  # fmt: skip
+def test_a_link_carries_what_its_line_code_leaves(speed, width, gigabytes):
+    assert link_bandwidth(speed, str(width)) == pytest.approx(gigabytes * 1e9, rel=1e-4)
+
+
+@pytest.mark.parametrize(("speed", "width"), [("", "0"), ("16 GT/s", "0"), ("fast", "16")])
+def test_a_link_that_says_nothing_has_no_bandwidth(speed, width):
+    assert link_bandwidth(speed, width) is None
+
+
+def test_four_switches_with_two_gpus_and_two_hcas_each(tmp_path):
+    assert values(ndv4(), tmp_path) == {
+        "gpus": 8,
+        "hcas": 8,
+        "pcie_slots": 4,
+        "pcie_bandwidth": "31.51 GB/s",
+    }
+    host = read(ndv4(), tmp_path)
+    assert [gpu.numa for gpu in host.gpus] == [*"00112233"]
+    assert host.gpus[2].near == ("0103:00:00.0", "0104:00:00.0")
+
+
+def test_a_dump_says_nvlinks_and_names_adapters(tmp_path):
+    assert values(dump(), tmp_path) == {
+        "gpus": 2,
+        "hcas": 2,
+        "pcie_slots": 2,
+        "pcie_bandwidth": "63.02 GB/s",
+        "nvlink_bandwidth": "450 GB/s",  # 18 of 25 GB/s, data sheet of the H100
+    }
+    assert [gpu.near for gpu in read(dump(), tmp_path).gpus] == [("mlx5_0",), ("mlx5_1",)]
+
+
+def test_the_narrowest_link_on_the_way_counts(tmp_path):
+    """AWS shows its bridges as PCIe 4 x8."""
+    text = dump().replace('0x060400" link_speed="32.0 GT/s PCIe" link_width="16"',
+                          '0x060400" link_speed="16.0 GT/s PCIe" link_width="8"')  # fmt: skip
+    assert values(text, tmp_path)["pcie_bandwidth"] == "15.75 GB/s"
+
+
+def test_gpus_on_the_root_and_a_port_without_pci(tmp_path):
+    """As Azure's NCv4 (the same repository, topology/ncv4-topo.xml)."""
+    cpus = [
+        element("cpu", pci(f"000{n}:00:00.0", "gpu", "", "", 0), numaid=n) for n in (1, 2, 3, 4)
+    ]
+    net = element("nic", element("net", name="eth0"))
+    text = system(cpus[0].replace("</cpu>", f"{net}</cpu>"), *cpus[1:])
+    assert values(text, tmp_path) == {"gpus": 4, "hcas": 1, "pcie_slots": 4}
+
+
+def test_the_matrix_of_a_dgx_h100(tmp_path):
+    host = read(matrix(), tmp_path)
+    assert values(matrix(), tmp_path) == {
+        "gpus": 8,
+        "hcas": 8,
+        "pcie_slots": 8,
+        "nvlink_bandwidth": "450 GB/s",
+    }
+    assert host.gpus[1].near == ("mlx5_3",)
+    assert [gpu.numa for gpu in host.gpus] == [*"00001111"]
+    assert "# of 12 network ports those below the root port of a GPU" in host.to_yaml()
+    assert read(matrix(tabs="   "), tmp_path) == host
+
+
+def test_gpus_that_share_an_adapter_are_below_one_root_port(tmp_path):
+    text = matrix(gpus=2, near=(0,)).split("\n")
+    at = next(i for i, line in enumerate(text) if line.startswith("GPU1"))
+    cells = text[at].split("\t")
+    cells[3] = "PXB"  # to NIC0, as GPU0; the way between both GPUs is NVLink
+    host = read("\n".join([*text[:at], "\t".join(cells), *text[at + 1 :]]), tmp_path)
+    assert {gpu.slot for gpu in host.gpus} == {"of GPU0"}
+    assert host.gpus[1].near == ("mlx5_0",)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nvlink", "links"),
+    # a DGX H100 has a switch; four A100 and two of them are joined without one
+    [(8, "NV18", 18), (4, "NV4", 12), (2, "NV12", 12), (8, "NV12", 12), (8, "SYS", 0)],
+)
+def test_nvlinks_of_a_gpu_with_and_without_a_switch(tmp_path, gpus, nvlink, links):
+    host = read(matrix(gpus, nvlink), tmp_path)
+    assert [gpu.nvlinks for gpu in host.gpus] == [links] * gpus
+
+
+def test_what_does_not_share_evenly_is_left_out(tmp_path):
+    text = dump().replace("</system>", f"{element('cpu', pci('9', 'gpu'), numaid=2)}</system>")
+    found = values(text, tmp_path)
+    assert (found["gpus"], found["pcie_slots"], "hcas" in found) == (3, 3, False)
+    assert "hcas: 2 do not divide 3 GPUs evenly" in read(text, tmp_path).to_yaml()
+
+
+def test_a_scenario_includes_it(tmp_path, capsys):
+    topology, out = tmp_path / "topology.xml", tmp_path / "host.yaml"
+    topology.write_text(dump())
+    assert main(["machine", "import", str(topology), "--out", str(out)]) == 0
+    assert "mlx5_1" in capsys.readouterr().err
+    scenario = load_scenario("quickstart", {"include": str(out), "world_size": 2})
+    assert scenario.cluster.host.nvlink_bandwidth == 450e9
+    assert {record.key for record in scenario.calibrated} >= {f"{HOST}pcie_bandwidth"}
+    assert "topology.xml" in scenario.calibrated[0].source
+    assert main(["machine", "import", str(topology), "--out", str(out)]) == 2  # it is there
+    words = ["machine", "import", str(topology), "--out", str(out), "--force"]
+    assert main([*words, "--gpus", "8"]) == 2
+    assert "FILE: shows the inside of a host" in capsys.readouterr().err
+
+
+BOMB = '<!DOCTYPE system [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (dump()[:-40], "must be whole XML"),
+        (dump()[: len(dump()) // 2], "must be whole XML"),
+        (dump(doctype=BOMB), "DOCTYPE"),
+        (dump(hashes=("0x1", "0x2")), "must be of one host"),
+        (dump().replace("0x0302", "0x0604"), "must have a GPU"),
+        (dump().replace('sm="90"', 'sm="ninety"'), "sm must be a whole number"),
+        ("<a>" + dump() + "</a>", "must begin with <system>"),
+        (dump().replace("<gpu", "<pci>" * 70 + "<gpu"), "must have at most 64 elements"),
+        (matrix().replace("PXB", "NEAR", 1), "must be one of"),
+        (matrix().replace("GPU3\tNV18\tNV18\tNV18\t X ", "GPU3\t X \tNV18\tNV18\tNV18"), "X must"),
+        (matrix()[: matrix().index("NIC4\tNODE")], "must have a row for each column"),
+        (re.sub(r"(?m)^(NIC11.*?)\tSYS.*$", r"\1", matrix()), "must have 20 words"),
+        (matrix().replace("\tGPU1\t", "\tGPU0\t", 1), "must name each column once"),
+    ],
+)  # fmt: skip
+def test_odd_files_are_refused_with_the_line(tmp_path, text, rule):
+    with pytest.raises(TopologyError, match=re.escape(rule)) as caught:
+        read(text, tmp_path)
+    assert caught.value.source == str(tmp_path / "of-a-host")
+    assert caught.value.problems[0].remedy
+
+
+def test_a_file_of_something_else_is_no_host(tmp_path):
+    assert read("SwitchName=a Nodes=n[0-3]\n", tmp_path) is None
+    path = tmp_path / "host.xml"
+    path.write_text(dump())
+    with pytest.raises(TopologyError):
+        read_fabric(path)
