@@ -128,7 +128,10 @@ def loop_of(record: Record) -> Loop:
     epochs, first = np.unique(places.get_level_values(0), return_index=True)
     bounds = (*map(int, first), len(places))
     ending = _endings(own, epochs, ranks)
-    sums["seconds"][CODES["step"]][np.array(bounds[1:]) - 1] += ending
+    step = sums["seconds"][CODES["step"]]
+    taken = located.each("wait", "start_s") + located.each("wait", "seconds")
+    step += np.maximum(located.each("step", "start_s") - taken, 0.0)  # what recording takes
+    step[np.array(bounds[1:]) - 1] += ending
     _fill_parts(sums)
     loaders = about.get("loaders", [])
     settings = loaders[loader] if 0 <= loader < len(loaders) else {}
