@@ -162,7 +162,7 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
         told += f" and {_share(step, loop.way.step)} of the steps."
         waited = np.nan_to_num(loop.of("wait", "queued_s"))
         way = replace(loop.way, handover=np.maximum(loop.way.handover - waited, 0.0))
-        yield Without("cores", less(way, load, step), told)
+        yield Without("cores", less(way, load, step), told, SPECIAL)
 
 
 def _interpreter(loop: Loop) -> Iterator[Without]:
