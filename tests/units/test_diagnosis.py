@@ -80,7 +80,9 @@ def test_workers_that_are_too_few(put_in, without):
     training = Training(**put_in)
     found = diagnose(training.record())
     assert found.causes[0].name == "workers"
-    assert found.remedies[0].change == {"loader": {"num_workers": without["workers"]}}
+    change = found.remedies[0].change["loader"]
+    assert change["num_workers"] == without["workers"]
+    assert change.get("persistent_workers", False) == (put_in["workers"] == 0)
     gain = training.without(**without)
     assert found.remedies[0].gain_s * found.loop.batches == pytest.approx(gain, rel=0.05)
 
