@@ -202,13 +202,14 @@ def _make(
     sums = {name: took[name][place].sum() for name in ("open", "read", "decode", "transform")}
     sums["lock"], sums["collate"] = took["lock"][place].sum(), took["collate"][place]
     queued = took["queued"][place]
-    fetch = sum(sums.values()) + queued
     cpu = sum(CPU[name] * seconds for name, seconds in sums.items())
+    sums["decode"] += queued
+    fetch = sum(sums.values())
     fetched = {"cpu_s": cpu, "queued_s": queued, "count": of.size}
     rows.append(_row(rank, epoch, batch, "fetch", start, fetch, **who, **fetched))
     for name, seconds in sums.items():
         if seconds and (name == "collate" or batch % of.timed == 0):
-            more: dict[str, object] = {"cpu_s": CPU[name] * seconds, "count": of.size}
+            more: dict[str, object] = {"count": of.size}
             if name == "read":
                 more["nbytes"] = int(took["nbytes"][place].sum())
                 more["nbytes"] = 4096 * of.size if of.read_in_c else more["nbytes"]

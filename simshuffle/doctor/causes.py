@@ -162,7 +162,7 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
         told += f" and {_share(step, loop.way.step)} of the steps."
         waited = np.nan_to_num(loop.of("wait", "queued_s"))
         way = replace(loop.way, handover=np.maximum(loop.way.handover - waited, 0.0))
-        yield Without("cores", less(way, load, step), told)
+        yield Without("cores", less(way, load, step), told, SPECIAL)
 
 
 def _interpreter(loop: Loop) -> Iterator[Without]:
@@ -248,8 +248,8 @@ def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
 
 def _dips(loop: Loop) -> Iterator[Without]:
     way = loop.way
-    for of, near in (("load", max(way.workers, 1)), ("step", 1)):
-        values: Floats = getattr(way, of).copy()
+    for of, near in (("fetch", max(way.workers, 1)), ("step", 1)):
+        values = loop.of(of).copy() if of == "fetch" else way.step.copy()
         for begin in way.first[:-1]:  # how epochs begin is another matter
             values[begin : begin + near] = np.median(values, axis=0)
         more, turns = np.zeros(values.shape), []
@@ -257,7 +257,7 @@ def _dips(loop: Loop) -> Iterator[Without]:
             high, turn = dips(values[:, rank], near)
             more[high, rank] = values[high, rank] - np.median(values[:, rank])
             turns += [turn] * bool(high.any())
-        if turns and of == "load":
+        if turns and of == "fetch":
             told = f"Every {np.mean(turns):.3g} batches, in the loader's order, one takes longer."
             yield Without("loader dips", less(way, more), told, 1.1 * SPECIAL)
         elif turns:

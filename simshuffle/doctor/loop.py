@@ -128,7 +128,10 @@ def loop_of(record: Record) -> Loop:
     epochs, first = np.unique(places.get_level_values(0), return_index=True)
     bounds = (*map(int, first), len(places))
     ending = _endings(own, epochs, ranks)
-    sums["seconds"][CODES["step"]][np.array(bounds[1:]) - 1] += ending
+    step = sums["seconds"][CODES["step"]]
+    taken = located.each("wait", "start_s") + located.each("wait", "seconds")
+    step += np.maximum(located.each("step", "start_s") - taken, 0.0)  # what recording takes
+    step[np.array(bounds[1:]) - 1] += ending
     _fill_parts(sums)
     loaders = about.get("loaders", [])
     settings = loaders[loader] if 0 <= loader < len(loaders) else {}
@@ -247,22 +250,29 @@ def _way(
 
 
 def _handed_over(way: Way, start: Floats, send: Floats, asked: Floats, taken: Floats) -> Way:
-    """The way with what it took to send what was made, and to get in hand what was sent. A worker
-    sends one after the other: those that wait for that are in ``send``, too."""
+    """The way with what it took to send what was made, and to get in hand what was sent; and with
+    what workers took to begin what they were asked for, as part of their loads. A worker sends one
+    after the other: those that wait for that are in ``send``, too."""
     end, sent, busy = start + way.load, start + way.load + send, np.zeros(start.shape, dtype=bool)
-    sending = send.copy()
+    sending, idle = send.copy(), np.zeros(start.shape)
+    ahead = way.workers * way.prefetch
     there = np.maximum(sent, asked)
     for low, high in pairwise(way.first):
         of, later = np.s_[low:high], np.s_[low + way.workers : high]
         queue = sent[low : max(high - way.workers, low)]
         sending[later] = np.maximum(sent[later] - np.maximum(end[later], queue), 0.0)
+        could = end[low : max(high - way.workers, low)].copy()
+        asked_at = taken[low : max(high - ahead, low)]
+        could[ahead - way.workers :] = np.maximum(could[ahead - way.workers :], asked_at)
+        idle[later] = start[later] - could  # below 0 where the rank went on late after asking
         busy[of] = is_busy(there[of], start[of], end[of], way)
     took = np.maximum(taken - there, 0.0)
-    took, sending = (np.where(np.isnan(x), np.nanmedian(x), x) for x in (took, sending))
+    took, sending, idle = (np.where(np.isnan(x), np.nanmedian(x), x) for x in (took, sending, idle))
     more = 0.0
     if way.in_order and min(busy.sum(), (~busy).sum()) >= LEAST_BATCHES:
         more = max(float(took[busy].mean() - took[~busy].mean()), 0.0)
-    return replace(way, sending=sending, handover=took, busy=busy, more=more)
+    load = np.maximum(way.load + idle, 0.0) if way.in_order else way.load
+    return replace(way, load=load, sending=sending, handover=took, busy=busy, more=more)
 
 
 def _own_steps(seconds: Mapping[str, Floats], known: frozenset[str]) -> tuple[Floats, bool]:

@@ -52,7 +52,8 @@ def quieted(loop: Loop) -> Loop:
     # a worker that is to answer waits for cores as others do
     way, kept = loop.way, 1 - others * late / wanted
     own = np.minimum(way.handover, computed["wait"])
-    load = np.maximum(way.load - queued["fetch"] * others, 0.0)
+    fetch = np.minimum(loop.of("fetch"), way.load)
+    load = np.maximum(fetch - queued["fetch"] * others, 0.0) + (way.load - fetch) * kept
     quiet = replace(
         way,
         load=load,

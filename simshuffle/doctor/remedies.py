@@ -96,9 +96,12 @@ def _more_workers(loop: Loop) -> Iterator[Helps]:
         more = way.workers - now.workers
         # what workers wait for may be shared: then more of them gain nothing of that
         computed = min(1.0, cpu / load) if np.isfinite(cpu) else 0.0
-        name, cost = f"{way.workers} workers", f"{more} more process{'es' * (more > 1)}"
-        change, best = _loader(num_workers=way.workers), now.with_workers(way.workers)
-        yield Helps(f"{name}, not {now.workers}", way, cost, change, computed, best)
+        name = f"{way.workers} worker{'s' * (way.workers > 1)}, not {now.workers}"
+        cost = f"{more} more process{'es' * (more > 1)}"
+        # of the first workers it is not known what their start takes, so it is to be once
+        stay = {} if now.workers else {"persistent_workers": True}
+        change = _loader(num_workers=way.workers, **stay)
+        yield Helps(name, way, cost, change, computed, now.with_workers(way.workers))
 
 
 def _settings(loop: Loop) -> Iterator[Helps]:

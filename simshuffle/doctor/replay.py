@@ -49,8 +49,7 @@ class Way:
         """The same with as many workers; what they take stays, and those that are new begin as the
         others do."""
         like = np.arange(max(workers, 1)) % self.begin.shape[1]
-        begin = self.begin[:, like] if self.workers else np.zeros((len(self.first) - 1, 1, 1))
-        return replace(self, workers=workers, begin=begin)
+        return replace(self, workers=workers, begin=self.begin[:, like])
 
 
 def elapsed(way: Way) -> Floats:

@@ -63,20 +63,24 @@ def play(
         handover: as ``load``, or one for all: s that a rank takes to have in hand what was sent.
     """
     sendings, handovers = (np.broadcast_to(of, load.shape) for of in (sending, handover))
+    sends, hands = bool(sendings.any()), bool(handovers.any())
     end, sent, found = np.empty((3, *load.shape))
     over, before = np.empty(load.shape[:-1]), np.zeros(load.shape[1:-1])
     there = np.broadcast_to(begin, (max(workers, 1), *load.shape[1:]))
     for batch, own in enumerate(load):
-        start = queue = there[batch] if batch < workers else there[0]
         if not workers:
             start = before[..., None]
-        elif batch >= workers:
-            start, queue = end[batch - workers], sent[batch - workers]
-        if workers and batch >= prefetch:
-            start = np.maximum(start, found[batch - prefetch])
-        end[batch] = start + own
-        sent[batch] = np.maximum(end[batch], queue) + sendings[batch]
-        found[batch] = np.maximum(sent[batch], before[..., None]) + handovers[batch]
+        else:
+            start = end[batch - workers] if batch >= workers else there[batch]
+            if batch >= prefetch:
+                start = np.maximum(start, found[batch - prefetch])
+        ready = end[batch] = start + own
+        if sends:
+            if workers and batch >= workers:
+                ready = np.maximum(ready, sent[batch - workers])
+            ready = sent[batch] = ready + sendings[batch]
+        ready = np.maximum(ready, before[..., None])
+        found[batch] = ready + handovers[batch] if hands else ready
         before = over[batch] = (found[batch] + step[batch]).max(axis=-1)
     return Played(end, found, over)
 

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from simshuffle.doctor.diagnosis import diagnose
+from simshuffle.doctor.loop import loop_of
+from simshuffle.doctor.quiet import quieted
 from simshuffle.errors import InputError
 from simshuffle.records.record import Record, framed
 from simshuffle.results.console import terminal_text
@@ -78,7 +80,9 @@ def test_workers_that_are_too_few(put_in, without):
     training = Training(**put_in)
     found = diagnose(training.record())
     assert found.causes[0].name == "workers"
-    assert found.remedies[0].change == {"loader": {"num_workers": without["workers"]}}
+    change = found.remedies[0].change["loader"]
+    assert change["num_workers"] == without["workers"]
+    assert change.get("persistent_workers", False) == (put_in["workers"] == 0)
     gain = training.without(**without)
     assert found.remedies[0].gain_s * found.loop.batches == pytest.approx(gain, rel=0.05)
 
@@ -91,6 +95,7 @@ def test_workers_that_begin_at_each_epoch():
     assert remedy.change == {"loader": {"persistent_workers": True}}
     # two epochs after the first, 2 s for the begin of each and 0.2 s for the end of the one before
     assert remedy.gain_s * found.loop.batches == pytest.approx(4.4, rel=0.05)
+    assert remedy.low > 0.9 * remedy.gain_s  # epochs begin by no chance
 
 
 def test_threads_that_are_more_than_the_cores_wait_for_one_another():
@@ -110,6 +115,15 @@ def test_what_other_programs_take_is_said_and_is_no_cause():
     )
     assert [of.causes[0].name for of in (alone, beside)] == ["opens", "opens"]
     assert beside.causes[0].share == pytest.approx(alone.causes[0].share, rel=0.02)
+
+
+def test_what_others_took_is_off_the_parts_of_a_fetch_as_it_is_off_the_whole():
+    late, alone = (loop_of(Training(queued=of, cores=16, open=5e-3).record()) for of in (0.05, 0.0))
+    quiet = quieted(late)
+    # what is computed took longer, not what is waited for
+    for names in (["fetch"], ["open"], ["decode", "transform", "collate"]):
+        found, expected = (sum(loop.of(name) for name in names) for loop in (quiet, alone))
+        assert found == pytest.approx(expected)
 
 
 # ------------------------------------------------------------------------------ what is not known
