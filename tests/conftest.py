@@ -1,12 +1,16 @@
 """Settings and results that all tests share."""
 
 import gc
+import importlib
+import io
 import math
 import os
 import shutil
 import signal
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer.main
@@ -24,6 +28,10 @@ settings.load_profile("repeatable")
 # a shell that starts the tests in the background has them ignore Ctrl-C, which some of them send
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+CUTTING = ("get_glyphs_subset", "font_as_file")
+"""Of matplotlib: what cuts a font down to some letters, and what writes it."""
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +99,28 @@ def no_lines_of_progress():
     """None comes after 5 s, which a busy machine needs where a quiet one does not."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(standing, "FIRST_LINE", math.inf)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fonts_cut_once():
+    """What a PDF has of a font is made once of the same letters: a third of the time of a figure,
+    of which many tests draw the same. Not a byte is another one."""
+    module = importlib.import_module("matplotlib.backends._backend_pdf_ps")
+    cut, written = (getattr(module, name) for name in CUTTING)
+
+    @cache
+    def made(font, glyphs):
+        with cut(font, set(glyphs)) as found:
+            return SimpleNamespace(
+                font=written(found.font).getvalue(), glyph_index_map=found.glyph_index_map
+            )
+
+    with pytest.MonkeyPatch.context() as patch:
+        kept = (lambda font, glyphs: nullcontext(made(font, frozenset(glyphs)))), io.BytesIO
+        for name, stand_in in zip(CUTTING, kept, strict=True):
+            if hasattr(module, "SubsetResults"):  # matplotlib before 3.11 cuts otherwise
+                patch.setattr(module, name, stand_in)
         yield
 
 

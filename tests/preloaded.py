@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,9 +19,9 @@ PATIENCE = 900
 """s until a command is killed."""
 
 PARENT = """
-import atexit, gc, json, os, signal, sys, traceback, warnings
-from contextlib import suppress
-from simshuffle import load_scenario, run
+import atexit, gc, importlib, json, os, pkgutil, re, signal, sys, traceback, warnings
+from contextlib import redirect_stdout, suppress
+import simshuffle
 from simshuffle.cli import main
 from simshuffle.study import standing
 standing.FIRST_LINE = float("inf")  # no lines of progress, however busy the machine is
@@ -30,8 +29,15 @@ with suppress(ImportError):
     import sklearn.datasets, sklearn.manifold
     from simshuffle.train.training import load_optimizers
     load_optimizers()
-values = {"epochs": 1, "world_size": 4, "sweep": {}, "workload.dataset.num_samples": 256}
-run(load_scenario("quickstart", values))  # the kernels are loaded once
+words = ["run", "quickstart", "--quiet", "--set", "epochs=1", "--set", "world_size=4"]
+words += ["--set", "workload.dataset.num_samples=256", "--out", "run"]
+# kernels, fonts and all modules are loaded once
+with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+    assert main(words) == 0
+    assert main(["report", "run", "--out", "run.html", "--quiet"]) == 0
+    for module in pkgutil.walk_packages(simshuffle.__path__, "simshuffle."):
+        if not re.search("__main__|distributed|recorder", module.name):
+            importlib.import_module(module.name)
 gc.collect()
 gc.freeze()  # so that no child looks through, and thereby copies, what all have
 for line in sys.stdin:
@@ -178,7 +184,7 @@ def fork_ranks(count: int, work: Callable[[int], None]) -> None:
             try:
                 work(rank)
             except BaseException:  # noqa: BLE001
-                traceback.print_exc()
+                sys.excepthook(*sys.exc_info())
                 os._exit(1)
             os._exit(0)  # threads of gloo can abort a process while Python takes itself apart
         children.append(child)

@@ -34,10 +34,3 @@ def share(period: float, save: float, restart: float, between: float) -> float:
         return 0.0
     growth = math.exp(restart / between) * math.expm1(whole / between)
     return period / (between * growth)
-
-
-def share_first_order(period: float, save: float, restart: float, between: float) -> float:
-    """The same to first order in the rate of failures: what saves leave, less half a period with
-    its save and a restart for each failure; at least 0."""
-    whole = period + save
-    return max(period / whole - (whole / 2 + restart) / between, 0.0)

@@ -43,7 +43,7 @@ def test_damaged_results_are_shown_or_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "result").symlink_to(results_made(kind))  # whole again after every input
     name = f"result of {kind}"
-    report = tried(name, READERS[name], range(25), tmp_path)
+    report = tried(name, READERS[name], range(15), tmp_path)
     assert [(fault.number, fault.what, fault.where) for fault in report.faults] == []
     assert report.counts[ACCEPTED] and report.counts[REFUSED]
 

@@ -1,9 +1,9 @@
 """Emulated ranks against real ones: processes of torch.distributed (gloo), DistributedDataParallel,
 samples that really travel.
 
-Both begin with the same weights and shards. After 35 iterations, in 5 epochs of 7, with unequal
-shards and a last local batch that is smaller, the weights must be the same to rounding, and in
-every epoch every rank must have trained on the same samples in the same order.
+Both begin with the same weights and shards. After 5 epochs of 7 iterations, or of most cases 3,
+with unequal shards and a last local batch that is smaller, the weights must be the same to
+rounding, and in every epoch every rank must have trained on the same samples in the same order.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ def case(
     transport: str = "isend",
     model: str = "mlp",
     storage: bool = False,
+    epochs: int = 3,
     **training: Any,
 ) -> dict[str, Any]:
     fields = {
-        "epochs": 5,
+        "epochs": epochs,
         "local_batch_size": 8,
         "learning_rate": 0.05,
         "warmup_epochs": 1,
         "dtype": "float64",
-        "evaluate_every": 5,
+        "evaluate_every": epochs,
     }
     return {
         "exchange": exchange,
@@ -62,14 +63,14 @@ CASES = {
     "global": case({"kind": "global_shuffle"}),
     "global from SSDs": case({"kind": "global_shuffle", "source": "ssd"}, storage=True),
     "local": case({"kind": "local_shuffle"}),
-    "partial": case(PARTIAL, storage=True),
-    "partial, float32": case(PARTIAL | {"schedule": FAST}, dtype="float32"),
+    "partial": case(PARTIAL, storage=True, epochs=5),
+    "partial, float32": case(PARTIAL | {"schedule": FAST}, dtype="float32", epochs=5),
     "partial, all_to_all": case(PARTIAL, transport="all_to_all"),
     "partial, no overlap, drop_last": case(
         PARTIAL | {"schedule": {"overlap": False, "barriers": "iteration"}}, drop_last=True
     ),
     "everything exchanged": case(PARTIAL | {"exchange_fraction": 1.0, "schedule": FAST}),
-    "oldest": case(PARTIAL | {"selection": "oldest", "schedule": FAST}),
+    "oldest": case(PARTIAL | {"selection": "oldest", "schedule": FAST}, epochs=5),
     "IS": case(IS),
     "IS, pass in training mode": case(
         IS | {"schedule": FAST}, importance_pass="train", statistics_momentum=0.3, drop_last=True
@@ -273,7 +274,7 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
         moved += outcome.plan.samples_moved
     assert (moved > 0) == bool(run.exchange.fraction)
     steps = run.training.epochs * len(emulation.batch_sizes)
-    assert steps >= 30
+    assert steps >= (35 if name in {"partial", "partial, float32"} else 18)
     tolerance = TOLERANCE[run.training.dtype]
     for key, weight in emulation.weights().items():
         for rank in range(world_size):

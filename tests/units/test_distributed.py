@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import warnings
 from datetime import timedelta
@@ -31,7 +30,7 @@ from simshuffle.train.distributed import (
 from simshuffle.train.distributed.carrying import faults
 from simshuffle.train.distributed.storage import FolderStore, decode, encode
 from simshuffle.train.distributed.transport import messages_of
-from tests.preloaded import fork_ranks, run_ranks
+from tests.preloaded import Preloaded, fork_ranks, run_ranks
 
 SECONDS = 240
 ROOT = Path(__file__).parents[2]
@@ -649,37 +648,47 @@ if "{what}" == "alone":
 loader = DataLoader(shard, 5, sampler=WeightedRandomSampler([1.0] * 100, 100))
 scheduler.epoch(1, loader)
 """
+RANKS = """
+import os, sys
+sys.path.insert(0, {root!r})
+import torch.distributed as dist
+from tests.preloaded import fork_ranks
+
+def work(rank):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="4")
+    with open("script.py") as script:
+        exec(compile(script.read(), "script.py", "exec"), {{"__name__": "__main__"}})
+
+store = dist.TCPStore("localhost", 0, 4, is_master=True, wait_for_workers=False)
+os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(store.port))
+os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True")  # the ranks meet at this one
+try:
+    fork_ranks(4, work)
+except SystemExit as end:
+    os._exit(end.code)
+"""
 
 
-def failed(tmp_path: Path, what: str) -> list[str]:
-    """What four ranks print that fail, without what torchrun says of it."""
+def failed(preloaded: Preloaded, tmp_path: Path, what: str) -> list[str]:
+    """What four ranks print that fail."""
     script = tmp_path / "script.py"
     script.write_text(FAILING.replace("{what}", what), encoding="utf-8")
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", str(script)]
-    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     # torch's own log says at times that a peer has gone, which is no line of ours
-    variables["TORCH_CPP_LOG_LEVEL"] = "ERROR"
-    done = subprocess.run(
-        [sys.executable, *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=variables,
-        timeout=SECONDS,
-    )
-    assert done.returncode
-    return done.stderr.partition("torch/distributed/elastic")[0].splitlines()[:-1]
+    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    done = preloaded.python(RANKS.format(root=str(ROOT)), tmp_path, **quiet)
+    assert done.status == 1
+    return done.stderr.decode().splitlines()
 
 
-def test_four_ranks_that_fail_alike_say_it_once_without_a_traceback(tmp_path):
-    head, problem, place = failed(tmp_path, "all")
+def test_four_ranks_that_fail_alike_say_it_once_without_a_traceback(preloaded, tmp_path):
+    head, problem, place = failed(preloaded, tmp_path, "all")
     assert head == "scheduler: 1 problem"
     assert "WeightedRandomSampler" in problem
     assert place.endswith("script.py, line 13)")
 
 
-def test_the_rank_that_failed_first_says_it_and_the_others_a_line(tmp_path):
-    told = failed(tmp_path, "alone")
+def test_the_rank_that_failed_first_says_it_and_the_others_a_line(preloaded, tmp_path):
+    told = failed(preloaded, tmp_path, "alone")
     assert [line for line in told if line.startswith("[rank2]")][-1].endswith("out of memory")
     others = [line for line in told if not line.startswith("[rank2]")]
     assert len(others) <= 3

@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "fabrics"
 RACK = DATA / "rack.ibnet"
 DUMP = DATA / "rack-lfts.dump"
+SHORT = ["--set", "epochs=1", "--set", "workload.dataset.num_samples=2000"]
+RUNS = ["--set", "world_size=8", *SHORT]
 
 
 def rack_text():
@@ -54,7 +56,7 @@ def test_the_last_line_of_an_import_is_a_command_that_works(hcas, words, here, c
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("Next: simshuffle run quickstart --set 'cluster=my machines/mine.yaml'")
     _, *command = shlex.split(last.removeprefix("Next: "))
-    assert main(command) == 0
+    assert main([*command, *SHORT]) == 0
 
 
 def test_after_the_network_alone_it_is_shown(here, capsys):
@@ -78,9 +80,6 @@ def test_rings_that_are_left_out_are_those_of_the_hcas_whatever_the_machine():
 
 
 # ------------------------------------------------------------------------- slow cables of a run
-
-
-RUNS = ["--set", "world_size=8", "--set", "epochs=1", "--set", "workload.dataset.num_samples=2000"]
 
 
 def epochs_of(folder):
@@ -186,7 +185,7 @@ def test_names_of_nameless_adapters_make_hosts_and_tables_fit_them(here, capsys)
     network = Custom(kind="custom", path="m-fabric.json").graph()
     hosts = [name for name, kind in network.nodes(data="kind") if kind == "host"]
     assert hosts == ["node1", "node2", "node3", "node4"]
-    assert main(shlex.split(last)[2:]) == 0
+    assert main([*shlex.split(last)[2:], *SHORT]) == 0
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_a_folder_that_is_extended_keeps_its_runs(here, capsys):
 
 
 def test_ctrl_c_leaves_whole_runs_and_the_study_goes_on(here, capsys):
-    write({"seeds": 3, "training": {"epochs": 12, "learning_rate": 0.2}})
+    write({"seeds": 3, "training": {"epochs": 6, "learning_rate": 0.2}})
     process = subprocess.Popen(
         [
             sys.executable,
