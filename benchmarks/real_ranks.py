@@ -26,10 +26,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import slow_disk
-from simshuffle.doctor.predicting import predict
-from simshuffle.records.collected import collected
 
+from simshuffle.doctor.predicting import predict
 from simshuffle.recorder import FOLDER, SITE
+from simshuffle.records.collected import collected
 from simshuffle.records.record import Record
 from simshuffle.studies.validation.testbed_patterns import Shape
 
