@@ -1,0 +1,58 @@
+"""Each line of an image is stretched by itself, in Python.
+
+Remedy: stretch the whole image at once.
+"""
+
+from __future__ import annotations
+
+import common
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    def __init__(self, folder: str, at_once: bool) -> None:
+        self.images = np.load(f"{folder}/images.npy")
+        self.at_once = at_once
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image = self.images[index].astype(np.float32)
+        stretched = self.stretched(image) if self.at_once else self.line_by_line(image)
+        return torch.from_numpy(stretched), index % 10
+
+    def stretched(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
+        least, most = image.min(axis=2, keepdims=True), image.max(axis=2, keepdims=True)
+        return (image - least) / (1 + most)
+
+    def line_by_line(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
+        for channel in image:
+            for line in channel:
+                line[:] = (line - line.min()) / (1 + line.max())
+        return image
+
+
+def main() -> None:
+    options = common.options(__doc__)
+    images = Images(options.data, at_once=options.remedy)
+    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=1, persistent_workers=True)
+    model, loss_of = common.cnn(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    meter = common.Meter(options.steps)
+    while True:
+        for images, labels in loader:
+            optimizer.zero_grad()
+            loss = loss_of(model(images), labels)
+            loss.backward()
+            optimizer.step()
+            if meter.step(loss):
+                return
+
+
+if __name__ == "__main__":
+    main()
