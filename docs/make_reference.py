@@ -54,6 +54,7 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.api import compare as compare
+from simshuffle.api import diagnose as diagnose
 from simshuffle.api import read as read
 from simshuffle.api import run as run
 from simshuffle.errors import ScenarioError as ScenarioError

@@ -25,6 +25,7 @@ _HOMES = {
     "SimpyNetwork": "sim.simpy_network",
     "SimshuffleError": "errors",
     "compare": "api",
+    "diagnose": "api",
     "load_scenario": "scenario.scenario",
     "read": "api",
     "run": "api",

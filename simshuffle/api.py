@@ -12,6 +12,8 @@ from pathlib import Path
 
 from simshuffle import comparison
 from simshuffle.comparison import Comparison
+from simshuffle.doctor.diagnosis import Diagnosis
+from simshuffle.doctor.examined import examined
 from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.simulation.study import SimulationResult, request
@@ -89,3 +91,13 @@ def read(folder: str | Path) -> Result:
         InputError: it holds none, or a damaged one.
     """
     return read_folder(Path(folder))
+
+
+def diagnose(record: str | Path) -> Diagnosis:
+    """What a recorded training loses time with, and what helps: of a record, a trace, or a folder
+    of ``simshuffle doctor``.
+
+    Raises:
+        InputError: it is none of them, or has no loop.
+    """
+    return examined(Path(record)).diagnosis

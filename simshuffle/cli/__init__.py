@@ -11,7 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import blame, check, derived, machine, machine_import, new, results, study
+from simshuffle.cli import (
+    blame,
+    check,
+    derived,
+    doctor,
+    machine,
+    machine_import,
+    new,
+    results,
+    study,
+)
 from simshuffle.cli.common import LOADING, complain, reset_volume, set_volume, warnings_said
 from simshuffle.cli.help import HELP_OPTIONS, Quiet, Verbose, Verbs
 from simshuffle.errors import InputError, SimshuffleError, Stopped
@@ -31,11 +41,11 @@ GROUPS = {
 }
 """Groups of verbs that few need, and what their help says."""
 BY_HAND = {
-    "": (new, check, results, blame),
+    "": (new, check, results, blame, doctor),
     "study": (study,),
     "machine": (machine, machine_import),
 }
-"""Verbs that make no result folder, by the group that they are in."""
+"""Verbs that are no studies, by the group that they are in."""
 
 
 def _app(name: str, help_: str, epilog: str) -> typer.Typer:

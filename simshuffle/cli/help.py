@@ -56,11 +56,14 @@ def command(
     name: str | None = None,
     text: str = "",
     parameters: Iterable[Parameter] = (),
+    runs: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a verb of ``app``. An `Option` of a parameter is made one of typer's; the
     function is given the values that its words are read as, or refused. The help lists it in
     ``group``, with whole commands as ``examples``. Name, text of the help and what options are made
-    from are by default the function's own name, docstring and signature."""
+    from are by default the function's own name, docstring and signature; a verb that
+    ``runs`` another command is given options that it does not know as words, and '--' before
+    those of the command."""
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
         help_ = text or inspect.getdoc(verb) or ""
@@ -71,6 +74,7 @@ def command(
             short_help=help_.partition("\n")[0],
             epilog="\n".join([EXAMPLES, *examples]),
             rich_help_panel=group,
+            context_settings={"ignore_unknown_options": runs},
         )(_with_volume(verb, parameters))
         return verb
 
@@ -163,6 +167,11 @@ def _labelled(parameters: list[Any]) -> list[Any]:
 
 
 class _Verb(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if ctx.ignore_unknown_options and "--" in args:
+            args.insert(args.index("--"), "--")  # click takes one of them away
+        return super().parse_args(ctx, args)
+
     def get_params(self, ctx: Any) -> list[Any]:
         return _labelled(super().get_params(ctx))
 
@@ -196,7 +205,7 @@ FIRST = (
 """Verbs that stand first in their groups; the others follow by their names."""
 MOVED = {
     **{name: f"study {name}" for name in ("ablate", "hiding", "congestion", "policies")},
-    **{name: f"study {name}" for name in ("collective", "replay", "validate")},
+    **{name: f"study {name}" for name in ("collective", "replay", "schema", "validate")},
     **{name: f"results {name}" for name in ("plot", "show", "verify")},
     **{name: f"machine {name}" for name in ("probe", "calibrate", "testbed")},
     "topology": "machine",

@@ -116,8 +116,9 @@ ToOption = Annotated[
     str,
     Option(
         "FORMAT",
-        "perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim), htsim (its"
-        " messages), goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform);"
+        "perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim),"
+        " chakra-storage (with nodes of storage, which it refuses), htsim (its messages),"
+        " goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform);"
         " infragraph, ibsim, graphml or json (the network, as machine export).",
         complete=words(place="simshuffle.exports.export:FORMATS"),
     ),

@@ -1,5 +1,5 @@
 """Verbs below ``simshuffle study`` that make no result folder: collective, an allreduce by the size
-of its buffer; replay, flows of a file over a network alone."""
+of its buffer; replay, flows of a file over a network alone; schema, of files, for editors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from simshuffle.cli.common import (
     Set,
     To,
     check_format,
+    check_place,
     file_in,
     print_json,
     print_parts,
     say,
     share_progress,
+    write_together,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
 from simshuffle.scenario.options import any_of, assigned, machine_names, scenario_names
 from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
+from simshuffle.study.registry import verbs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from simshuffle.network.replay import Replay
 
 app = typer.Typer()
+KNOWN = ("scenario", "study", "topology", *(verb.word for verb in verbs().values()))
+"""Kinds of files, and verbs that make a result."""
 ALGORITHM = Option(
     "KIND[:KEY=VALUE,...]",
     "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left out is of"
@@ -218,3 +223,49 @@ def _tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Table]:
     for number, row in enumerate(zip(*(of.tolist() for of in columns.values()), strict=True)):
         table.add_row(str(number), *map(repr, row))
     return [summary, table]
+
+
+@command(
+    app,
+    "Describe",
+    "simshuffle study schema scenario --out scenario.schema.json",
+    "simshuffle study schema topology > topology.schema.json",
+    "simshuffle study schema sweep",
+)
+def schema(
+    what: Annotated[
+        str,
+        Argument(
+            "[scenario|study|topology|VERB]",
+            "Whose schema: that of scenarios, of studies of training, of machines, or of the"
+            " options of a verb, as its function in Python takes them.",
+            complete=words(*KNOWN),
+        ),
+    ] = "scenario",
+    out: Annotated[
+        Path | None, Option(OUT_FILE, "What to write; the default is standard output.")
+    ] = None,
+    force: Annotated[bool, Option("", "Replace the file that is there.")] = False,
+) -> None:
+    """Print the JSON Schema of a kind of file, for editors.
+
+    Keys, units, defaults and ranges, in draft 2020-12. An editor completes and checks a file that
+    names the schema in its first line:
+    # yaml-language-server: $schema=scenario.schema.json
+    """
+    import json
+
+    if what not in KNOWN:
+        rule, remedy = f"must be one of {', '.join(KNOWN)}", "Write one of them."
+        refuse("schema", rule, repr(what), remedy, COMMAND_LINE)
+    if (out := file_in(out, f"{what}.schema.json")) is not None:
+        check_place(out, replace=force)
+    from simshuffle.cli.schema_files import schema as schema_of
+
+    text = json.dumps(schema_of(what), indent=1, ensure_ascii=False)
+    if out is None:
+        typer.echo(text)
+        return
+    (path,) = write_together(out.parent, {out.name: f"{text}\n"})
+    typer.echo(f"Written: {path}")
+    say(f"In the first line of a {what} file: # yaml-language-server: $schema={path}")

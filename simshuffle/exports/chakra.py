@@ -1,81 +1,59 @@
-"""Execution traces of Chakra (MLCommons), which ASTRA-sim reads: a file of nodes for each rank.
+"""Execution traces of Chakra (MLCommons), which ASTRA-sim reads: a file of nodes for each rank. The
+schema is in `simshuffle.records.chakra_schema`.
 
-Messages and field numbers are those of schema/protobuf/et_def.proto of github.com/mlcommons/chakra,
-commit 6dc63e1 (they are the same in f5124d7, and in the schema of github.com/astra-sim/chakra).
-Types of attributes are those that its older feeder needs (src/feeder/et_feeder_node.cpp, commit
-02da5d0), and the newer one converts. A file is a GlobalMetadata and then Nodes, each with its
-length before it, as src/third_party/utils/protolib.py writes them. Of the protocol buffers' wire
-format (protobuf.dev/programming-guides/encoding) that takes two kinds of fields, written here: a
-library would need the same table of numbers, and be one more thing to install.
-
-What ASTRA-sim makes of a node is in its astra-sim/workload/Workload.cc, commit 0383c20. For it
+Types of attributes are those that the older feeder of Chakra needs (src/feeder/et_feeder_node.cpp,
+commit 02da5d0), and the newer one converts. What ASTRA-sim makes of a node is in its
+astra-sim/workload/Workload.cc, commit 0383c20. For it
 
 - a barrier is an allreduce of one byte: it refuses the schema's BARRIER;
 - the host's reading, working and storing are compute nodes of the CPU with a duration: a node of
-  memory ends it unless a remote memory is described, one of storage always;
+  memory ends it unless a remote memory is described, one of storage always. With ``storage``, for
+  tools that take them, reading and writing of files are nodes of storage, with their bytes;
 - all dependencies are data_deps: its older feeder does not look at ctrl_deps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from simshuffle.exports.program import Program, Tell
+from simshuffle.records import chakra_schema as schema
+from simshuffle.records.chakra_schema import COLL, COMP, RECV, SEND, STORAGE, VERSION, Node, Storage
 
-VERSION = "0.0.4"
-"""Of the schema: what Chakra's own generator writes."""
 STEM = "exchange"
 """What the names of the files begin with."""
 
-COMP, SEND, RECV, COLL = 4, 5, 6, 7
-"""Values of NodeType."""
 _ALL_REDUCE = 0  # a value of CollectiveCommType
-
-_VARINT, _BYTES = 0, 2  # wire types
-_VERSION = 1  # field of GlobalMetadata
-_ID, _NAME, _TYPE, _DATA_DEPS, _DURATION, _ATTR = 1, 2, 3, 5, 7, 10  # fields of Node
-_KEY, _INT32, _INT64, _BOOL = 1, 7, 9, 27  # fields of AttributeProto
 _TYPES = {
-    "is_cpu_op": _BOOL,
-    "comm_type": _INT64,
-    "comm_size": _INT64,
-    "comm_src": _INT32,
-    "comm_dst": _INT32,
-    "comm_tag": _INT32,
+    "is_cpu_op": schema.BOOL,
+    "comm_type": schema.INT64,
+    "comm_size": schema.INT64,
+    "comm_src": schema.INT32,
+    "comm_dst": schema.INT32,
+    "comm_tag": schema.INT32,
 }
 
 
-@dataclass(frozen=True)
-class Node:
-    """What a rank does."""
-
-    id: int  # from 1, in the order of the schedule
-    name: str  # what it is
-    kind: int  # `COMP`, `SEND`, `RECV` or `COLL`
-    after: tuple[int, ...]  # ids of what must be done before
-    seconds: float  # how long it takes; 0 for what a network decides
-    attributes: dict[str, int]  # those that ASTRA-sim asks for: bytes, ranks, ...
-
-
-def write(made: Program, path: Path, tell: Tell) -> list[str]:
-    """Write the traces of an iteration to a new folder ``path``."""
+def write(made: Program, path: Path, tell: Tell, *, storage: bool = False) -> list[str]:
+    """Write the traces of an iteration to a new folder ``path``, with nodes of storage if so."""
     path.mkdir()
     count = 0
     for rank in range(made.world_size):
-        nodes = nodes_of(made, rank)
+        nodes = nodes_of(made, rank, storage=storage)
         (path / f"{STEM}.{rank}.et").write_bytes(encoded(nodes))
         count += len(nodes)
         tell((rank + 1) / made.world_size)
+    taken = f"ASTRA-sim takes it as --workload-configuration={path.name}/{STEM}"
+    refused = "It has nodes of storage, which ASTRA-sim refuses: it takes --to chakra."
     return [
         f"Iteration {made.iteration} of epoch {made.epoch}: {count} nodes of {made.world_size}"
         " ranks.",
-        f"ASTRA-sim takes it as --workload-configuration={path.name}/{STEM}",
+        refused if storage else taken,
     ]
 
 
-def nodes_of(made: Program, rank: int) -> list[Node]:
+def nodes_of(made: Program, rank: int, *, storage: bool = False) -> list[Node]:
     """What a rank does in an iteration, in the order of the schedule. Where messages are waited for
     after the next backward pass, that pass is here too, and takes the time of this iteration's."""
     nodes: list[Node] = []
@@ -86,6 +64,12 @@ def nodes_of(made: Program, rank: int) -> list[Node]:
         about["is_cpu_op"] = cpu
         nodes.append(Node(len(nodes) + 1, name, kind, tuple(after), float(seconds), about))
         return len(nodes)
+
+    def stored(name: str, op: int, nbytes: float, after: int, seconds: float) -> int:
+        number, what = len(nodes) + 1, Storage(op, round(nbytes))
+        known = {"is_cpu_op": 1}
+        nodes.append(Node(number, name, STORAGE, (after,), float(seconds), known, what))
+        return number
 
     def allreduce(name: str, nbytes: int, after: Sequence[int]) -> int:
         return add(name, COLL, after, comm_type=_ALL_REDUCE, comm_size=nbytes)
@@ -106,14 +90,22 @@ def nodes_of(made: Program, rank: int) -> list[Node]:
     for number, step in enumerate(made.steps):
         if made.barrier_before[number]:
             opened = last = allreduce("barrier", 1, [last])
-        last = add(f"work {number}", COMP, [last], step.before_s[rank], cpu=1)
+        working = step.before_s[rank]
+        if storage and step.read_nbytes[rank]:
+            reading, working = step.read_s[rank], step.work_s[rank]
+            last = stored(f"read {number}", schema.READS[0], step.read_nbytes[rank], last, reading)
+        last = add(f"work {number}", COMP, [last], working, cpu=1)
         if step.target[rank] != rank:
             travelling.append(message("send", SEND, number, rank, last))
             travelling.append(message("receive", RECV, number, int(step.source[rank]), opened))
     if made.overlap:
         last = add("next forward", COMP, [last], of.forward_s[rank])
         last = add("next backward", COMP, [last], of.backward_s[rank])
-    last = add("store", COMP, [last, *travelling], made.store_s[rank], cpu=1)
+    writes = storage and bool(made.write_nbytes[rank])
+    storing = made.unpack_s[rank] if writes else made.store_s[rank]
+    last = add("store", COMP, [last, *travelling], storing, cpu=1)
+    if writes:
+        last = stored("write", schema.WRITES[0], made.write_nbytes[rank], last, made.write_s[rank])
     if made.barrier_after:
         allreduce("barrier", 1, [last])
     return nodes
@@ -124,7 +116,7 @@ def nodes_of(made: Program, rank: int) -> list[Node]:
 
 def encoded(nodes: Sequence[Node]) -> bytes:
     """The bytes of a trace."""
-    messages = [_block(_VERSION, VERSION.encode()), *map(_encoded, nodes)]
+    messages = [_block(schema.META_VERSION, VERSION.encode()), *map(_encoded, nodes)]
     return b"".join(_varint(len(message)) + message for message in messages)
 
 
@@ -132,18 +124,22 @@ def _encoded(node: Node) -> bytes:
     """The message Node. Durations are whole microseconds, by the schema."""
     micros = round(node.seconds * 1e6)
     parts = [
-        _number(_ID, node.id),
-        _block(_NAME, node.name.encode()),
-        _number(_TYPE, node.kind),
+        _number(schema.ID, node.id),
+        _block(schema.NAME, node.name.encode()),
+        _number(schema.TYPE, node.kind),
     ]
     if node.after:
-        parts.append(_block(_DATA_DEPS, b"".join(map(_varint, node.after))))
+        parts.append(_block(schema.DATA_DEPS, b"".join(map(_varint, node.after))))
     if micros:
-        parts.append(_number(_DURATION, micros))
+        parts.append(_number(schema.DURATION, micros))
     parts += [
-        _block(_ATTR, _block(_KEY, key.encode()) + _number(_TYPES[key], value))
+        _block(schema.ATTR, _block(schema.KEY, key.encode()) + _number(_TYPES[key], value))
         for key, value in node.attributes.items()
     ]
+    if node.storage:
+        done = _number(schema.OP, node.storage.op) + _number(schema.SIZE, node.storage.nbytes)
+        info = _number(schema.LEVEL, schema.FILE_SYSTEM) + _block(schema.FS, done)
+        parts.append(_block(schema.INFO, info))
     return b"".join(parts)
 
 
@@ -159,9 +155,9 @@ def _varint(value: int) -> bytes:
 
 def _number(number: int, value: int) -> bytes:
     """A field that holds a number."""
-    return _varint(number << 3 | _VARINT) + _varint(value)
+    return _varint(number << 3 | schema.VARINT) + _varint(value)
 
 
 def _block(number: int, content: bytes) -> bytes:
     """A field that holds a text, packed numbers or a message."""
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
+    return _varint(number << 3 | schema.BYTES) + _varint(len(content)) + content

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from simshuffle.errors import refuse
@@ -37,6 +38,8 @@ FORMATS = {
     "perfetto": Format(".json.gz", frozenset({"epoch", "epochs", "ranks", "messages"})),
     # execution traces of an iteration, a file for each rank, for ASTRA-sim
     "chakra": Format("", _ITERATION),
+    # the same with nodes of storage, which ASTRA-sim refuses
+    "chakra-storage": Format("", _ITERATION),
     # a connection matrix of an iteration's messages, and the fat tree below it
     "htsim": Format("", _ITERATION),
     # a schedule of an iteration's messages, for LogGOPSim and ATLAHS
@@ -60,6 +63,7 @@ NETWORKS: dict[str, Callable[[ImportedFabric], str]] = {
 """What the file of a network holds, by the name of its format."""
 PROGRAMS: dict[str, Callable[[Program, Path, Tell], list[str]]] = {
     "chakra": chakra.write,
+    "chakra-storage": partial(chakra.write, storage=True),
     "htsim": htsim.write,
     "goal": goal.write,
     "simgrid": simgrid.write,

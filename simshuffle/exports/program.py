@@ -35,9 +35,11 @@ class Step:
     # (M,) rank that the message goes to; its own if the rank keeps its samples and sends nothing
     target: Ints
     nbytes: Floats  # (M,) bytes on the wire; 0 where nothing is sent
-    # (M,) s of the sender before it sends: reads samples and works on them. The reads take what
-    # they take alone: in the simulator they share the host's devices.
-    before_s: Floats
+    # (M,) s and bytes that the sender reads from its device before it sends, which take what they
+    # take alone: in the simulator they share the host's devices
+    read_s: Floats
+    read_nbytes: Floats
+    work_s: Floats  # (M,) s that it then works on the samples, and takes them from memory
     # (M,) s between the end of that and the first byte on the route: of the cables and of message
     # passing; 0 where nothing is sent
     latency_s: Floats
@@ -45,6 +47,11 @@ class Step:
     # end and where nothing is sent. Routes that a routing chooses by what it carried before are as
     # if nothing had been.
     route: Ints32
+
+    @property
+    def before_s(self) -> Floats:
+        """(M,) s of the sender before it sends."""
+        return self.read_s + self.work_s
 
     @property
     def sends(self) -> Flags:
@@ -87,8 +94,10 @@ class Program:
     # that of the first and after storing; 'none'
     barriers: Literal["message", "iteration", "none"]
     barrier_s: float  # s that a barrier takes when the last rank has come to it
-    # (M,) s of each rank after the receipt: re-encodes and writes what came, alone on its device
-    store_s: Floats
+    unpack_s: Floats  # (M,) s of each rank after the receipt: re-encodes what came
+    # (M,) s and bytes that it then writes, alone on its device; in memory these are no bytes
+    write_s: Floats
+    write_nbytes: Floats
     # whether the messages are waited for only after the next iteration's backward pass, and then
     # stored; else at once
     overlap: bool
@@ -97,6 +106,11 @@ class Program:
     latency_s: float
     stream_bandwidth: float  # bytes/s of a message at most; inf for no limit of its own
     gradients: Gradients  # what is computed and summed before the exchange
+
+    @property
+    def store_s(self) -> Floats:
+        """(M,) s of each rank after the receipt."""
+        return self.unpack_s + self.write_s
 
     @property
     def barrier_before(self) -> list[bool]:
@@ -145,7 +159,9 @@ def program(scenario: Scenario, epoch: int, iteration: int | None = None) -> Pro
         steps=[_step(message, resources) for message in messages],
         barriers=schedule.barriers,
         barrier_s=barrier_seconds(cluster, resources.world_size),
-        store_s=costs.received_work[iteration - 1] + stored,
+        unpack_s=costs.received_work[iteration - 1],
+        write_s=stored,
+        write_nbytes=np.zeros_like(received) if in_memory else received,
         overlap=schedule.overlap,
         serial_pairs=scenario.network.serial_pairs,
         latency_s=cluster.message_passing.latency,
@@ -175,17 +191,14 @@ def _sending(scenario: Scenario, plan: EpochPlan, iteration: int | None) -> int:
 def _step(message: Message, resources: Resources) -> Step:
     cluster, ranks = resources.cluster, np.arange(resources.world_size)
     sends = message.target != ranks
-    reading = (
-        message.read
-        + message.files * cluster.ssd.latency
-        + message.cached / cluster.memory.bandwidth
-    )
     route, latency = resources.message(ranks, message.target)
     route[~sends] = -1
     return Step(
         target=message.target,
         nbytes=np.where(sends, message.nbytes, 0.0),
-        before_s=reading + message.work,
+        read_s=message.read + message.files * cluster.ssd.latency,
+        read_nbytes=message.missed,
+        work_s=message.cached / cluster.memory.bandwidth + message.work,
         latency_s=np.where(sends, latency + cluster.message_passing.latency, 0.0),
         route=route,
     )

@@ -22,33 +22,53 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 
 
-def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
-    """s that the loops of all ranks wait before each of their batches: (B,). Worker w makes the
-    batches w, w + W, ... of its rank, and up to K are asked for ahead:
+def taken(
+    load: Floats,
+    step: Floats | float,
+    workers: int,
+    prefetch: int,
+    begin: Floats | float = 0.0,
+) -> tuple[Floats, Floats]:
+    """When ranks take their batches (B, ..., M), and when the steps with them are over (B, ...), s
+    from when the first is asked for. Worker w makes the batches w, w + W, ... of its rank, and up
+    to K are asked for ahead:
 
         start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
         taken(b) = max(end(b), over(b - 1))
-        over(b)  = taken(b) of the rank that is last + step
+        over(b)  = taken(b) + step(b), of the rank that is last
 
-    For batches that are all alike a step takes max(step, load / min(W, K)) in the mean.
+    For batches that are all alike a step takes max(step, load / min(W, K)) in the mean. Without
+    workers start(b) = over(b - 1), and it takes step + load.
 
     Args:
-        load: (B, M) s that a worker takes for each batch of every rank.
-        step: s from a batch that is taken until the next is wanted; ranks meet at its end.
-        workers: W, of a rank.
+        load: (B, ..., M) s that a worker takes for each batch of every rank.
+        step: as ``load``, or one for all: s from a batch that is taken until the next is wanted;
+            ranks meet at its end.
+        workers: W, of a rank; 0 for the rank itself.
         prefetch: K, batches that a rank has asked for ahead.
+        begin: (W, ..., M), or one for all: s at which each worker is there.
     """
-    end, taken = np.empty(load.shape), np.empty(load.shape)
-    found, over = np.empty(len(load)), 0.0
+    end, found, over = np.empty(load.shape), np.empty(load.shape), np.empty(load.shape[:-1])
+    steps, before = np.broadcast_to(step, load.shape), np.zeros(load.shape[1:-1])
+    there = np.broadcast_to(begin, (max(workers, 1), *load.shape[1:]))
     for batch, own in enumerate(load):
-        start = end[batch - workers] if batch >= workers else np.zeros(len(own))
-        if batch >= prefetch:
-            start = np.maximum(start, taken[batch - prefetch])
+        start = end[batch - workers] if batch >= workers else there[batch]
+        if not workers:
+            start = before[..., None]
+        elif batch >= prefetch:
+            start = np.maximum(start, found[batch - prefetch])
         end[batch] = start + own
-        taken[batch] = np.maximum(end[batch], over)
-        last = float(taken[batch].max())
-        found[batch], over = last - over, last + step
-    return found
+        found[batch] = np.maximum(end[batch], before[..., None])
+        before = over[batch] = (found[batch] + steps[batch]).max(axis=-1)
+    return found, over
+
+
+def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
+    """s that the loops of all ranks wait before each of their batches, (B,): until the last of them
+    has its own. Arguments as of `taken`, ``load`` of (B, M)."""
+    found, over = taken(load, step, workers, prefetch)
+    out: Floats = found.max(axis=-1) - np.concatenate([[0.0], over[:-1]])
+    return out
 
 
 @dataclass(frozen=True)

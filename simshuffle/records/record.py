@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,15 @@ def framed(columns: Mapping[str, Any]) -> pd.DataFrame:
     if len(table):
         table["start_s"] -= table["start_s"].iloc[0]
     return table
+
+
+def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The table of a record from parts of it, each with some of its columns."""
+    rows = pd.concat(parts, ignore_index=True)
+    rows = rows.fillna(
+        {name: of for name, of in _EMPTY.items() if isinstance(of, int) and name in rows}
+    )
+    return framed({str(name): rows[name] for name in rows})
 
 
 def read_parquet(path: Path) -> Record:

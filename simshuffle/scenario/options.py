@@ -246,6 +246,21 @@ def record_of(
     return record
 
 
+def counts_of(option: str, example: str) -> Callable[[str], list[int]]:
+    """What reads whole numbers from 1 on that are separated by commas, each once and in order; an
+    InputError names the option if one is none, and gives the example."""
+
+    def read(text: str) -> list[int]:
+        pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
+        wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
+        if wrong or not pieces:
+            rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
+            refuse(option, rule, repr(given or text), f"For example {example}.", COMMAND_LINE)
+        return sorted({int(piece) for piece in pieces})
+
+    return read
+
+
 def nbytes_of(option: str, text: str) -> float:
     """The bytes of an option such as '64 MB', at most `MOST_NBYTES`.
 

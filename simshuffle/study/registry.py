@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PLUGINS = "simshuffle.studies"
 APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
 """How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
+REMEDIES = {**APART, "doctor": "It is a recorded training: simshuffle doctor FOLDER shows it."}
+"""What to do about a kind of folder that no study writes."""
 
 
 @cache
@@ -68,6 +70,6 @@ def read_folder(folder: Path) -> Result:
     kind = meta_of(folder).get("kind")
     if not isinstance(kind, str) or kind not in kinds():
         rule = "must be a result folder, with a meta.json that names its kind"
-        remedy = APART.get(str(kind), "Give a folder that simshuffle wrote.")
+        remedy = REMEDIES.get(str(kind), "Give a folder that simshuffle wrote.")
         refuse("", rule, repr(kind) if kind else "none", remedy, str(folder))
     return engine.read(study_of(kind), folder)

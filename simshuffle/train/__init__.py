@@ -13,6 +13,7 @@ from simshuffle.train.emulation import Diverged, Emulation
 from simshuffle.train.layers import layers, read_layers
 from simshuffle.train.order_recording import recorded_order
 from simshuffle.train.own import train_study
+from simshuffle.train.record import Recording, record
 from simshuffle.train.run import Run
 from simshuffle.train.training import Training
 
@@ -20,12 +21,14 @@ __all__ = [
     "Diverged",
     "EmulatedRun",
     "Emulation",
+    "Recording",
     "Run",
     "Training",
     "check_run",
     "emulate",
     "layers",
     "read_layers",
+    "record",
     "recorded_order",
     "train_run",
     "train_study",

@@ -36,6 +36,7 @@ FIRST = {
     "FILE": "a file of another tool",
     "CASE": "a file with flows",
     "TRACE": "a table of operations of a training job",
+    "RECORD|-- COMMAND": "a record of a training, or the command that is recorded",
     "FOLDER": "a folder of the file system that is measured",
     "KIND": "what a figure shows",
     "[scenario|study|topology|VERB]": "whose schema",
@@ -139,7 +140,7 @@ WRITTEN = {
         "small-fat-tree.net",
     ),
     "machine show": (["machine", "show", "abci"], "abci.png"),
-    "schema": (["schema", "study"], "study.schema.json"),
+    "study schema": (["study", "schema", "study"], "study.schema.json"),
     "study replay": (["study", "replay", "CASE"], "case.csv"),
 }
 

@@ -37,6 +37,7 @@ OPEN = {
         "TIME",
     ),
     *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE", "TRACE"),
+    "RECORD|-- COMMAND",
     *("TEXT", "HOST HOST"),
     *(
         "KEY=VALUE",
@@ -60,6 +61,7 @@ NAMES = {
     ("machine import", "name"): "of what is written",
     ("machine import", "accelerator"): "of the user's step times",
     ("machine calibrate", "accelerator"): "of the user's step times",
+    ("doctor", "on"): "a machine, which `simshuffle list` has, or a file",
     ("machine export", "source"): "a machine, which `simshuffle list` has, or a file",
     ("machine show", "source"): "the same",
     ("study collective", "name"): "a scenario or a machine",

@@ -22,9 +22,9 @@ from simshuffle.study import standing
 from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
-    "Describe": ["new", "check", "list", "schema"],
+    "Describe": ["new", "check", "list"],
     "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
-    "Results": ["compare", "blame", "export", "figure", "report"],
+    "Results": ["compare", "blame", "doctor", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
 BELOW = {
@@ -32,7 +32,7 @@ BELOW = {
     "results": ["plot", "show", "verify"],
     "study": [
         *("ablate", "collective", "congestion", "hiding", "policies", "replay"),
-        *("sizes", "validate"),
+        *("schema", "sizes", "validate"),
     ],
 }
 VERBS = [verb for group, verbs in GROUPS.items() if group != "Rarely" for verb in verbs]
@@ -208,9 +208,11 @@ OUT = {
 
 def test_every_verb_that_computes_is_asked_for_its_out():
     with_out = {verb for verb in VERBS if any(p.name == "out" for p in command_of(verb).params)}
-    # these make no result folder: tests of theirs say what may be at --out
+    # these make no result folder, and doctor has words behind --: tests of theirs say what may be
+    # at --out
     assert with_out == OUT.keys() | {
-        *("schema", "report", "figure", "export", "results plot"),
+        "doctor",
+        *("study schema", "report", "figure", "export", "results plot"),
         *("machine import", "machine export", "machine show"),
     }
 
@@ -344,7 +346,7 @@ def test_what_is_no_study_tells_its_share_too(clock, capsys):
         ("simshuffle compare --js", ["--json"]),
         ("simshuffle train qu", ["quick"]),
         ("simshuffle run ./", []),
-        ("simshuffle schema to", ["topology"]),
+        ("simshuffle study schema to", ["topology"]),
         ("simshuffle machine export abci-", ["abci-3", "abci-a"]),
         ("simshuffle study collective quicks", ["quickstart"]),
         ("simshuffle study collective jup", ["jupiter"]),

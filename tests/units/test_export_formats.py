@@ -82,7 +82,7 @@ def schema():
     factory = pytest.importorskip("google.protobuf.message_factory")
     kinds = pb.FieldDescriptorProto
     text, whole, other = kinds.TYPE_STRING, kinds.TYPE_UINT64, kinds.TYPE_MESSAGE
-    attribute = ".ChakraProtoMsg.AttributeProto"
+    messages = {"attr": "AttributeProto", "storage": "StorageInfo", "fs": "FsOp"}
     fields = {
         "AttributeProto": [
             ("name", 1, text, False),
@@ -104,7 +104,10 @@ def schema():
             ("start_time_micros", 6, whole, False),
             ("duration_micros", 7, whole, False),
             ("attr", 10, other, True),
+            ("storage", 11, other, False),
         ],
+        "StorageInfo": [("level", 1, kinds.TYPE_INT32, False), ("fs", 10, other, False)],
+        "FsOp": [("op", 1, kinds.TYPE_INT32, False), ("size_bytes", 5, whole, False)],
     }
     file = pb.FileDescriptorProto(name="et.proto", package="ChakraProtoMsg", syntax="proto3")
     for name, members in fields.items():
@@ -115,7 +118,7 @@ def schema():
             added = message.field.add(name=key, number=number, type=kind)
             added.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
             if kind == other:
-                added.type_name = attribute
+                added.type_name = f".ChakraProtoMsg.{messages[key]}"
             if key.endswith("_val"):
                 added.oneof_index = 0
     pool.Add(file)
@@ -265,6 +268,33 @@ def test_traces_come_to_their_end_under_the_rules_of_astra_sim(made):
     assert not any(todo)
 
 
+def test_with_storage_reading_and_writing_are_nodes_with_their_bytes(made, traces, schema):
+    """By what the program says: a rank reads, works and sends, and in the end unpacks and writes;
+    together that takes as long as where reading is work, and all else is the same."""
+    for rank, plain in enumerate(traces):
+        nodes = decoded(schema, chakra.encoded(chakra.nodes_of(made, rank, storage=True)))
+        found = [node for node in nodes if node.HasField("storage")]
+        assert [node.type for node in found] == [8] * len(found)
+        assert {node.storage.level for node in found} == {1}
+        told = [(n.name, n.storage.fs.op, n.storage.fs.size_bytes) for n in found]
+        reads = [(f"read {k}", 3, s.read_nbytes[rank]) for k, s in enumerate(made.steps)]
+        wanted = [*reads, ("write", 4, made.write_nbytes[rank])]
+        assert told == [(name, op, round(nbytes)) for name, op, nbytes in wanted if nbytes]
+        took = [node.duration_micros for node in found]
+        seconds = [*(step.read_s[rank] for step in made.steps), made.write_s[rank]]
+        assert took == [
+            round(1e6 * s) for s, (_, _, size) in zip(seconds, wanted, strict=True) if size
+        ]
+        total = sum(node.duration_micros for node in plain.values())
+        assert sum(node.duration_micros for node in nodes) == pytest.approx(total, abs=len(nodes))
+        names = [node.name for node in nodes if not node.HasField("storage")]
+        assert names == [node.name for node in plain.values()]
+        work = next(node for node in nodes if node.name == "work 0")
+        if reads[0][2]:
+            assert [n.name for n in nodes if n.id in work.data_deps] == ["read 0"]
+    assert any(step.read_nbytes.any() for step in made.steps)
+
+
 def test_large_numbers_are_encoded_whole(schema):
     node = chakra.Node(2**40, "x" * 300, chakra.SEND, (1, 128, 2**35), 9e9, {"comm_size": 2**62})
     (found,) = decoded(schema, chakra.encoded([node]))
@@ -324,7 +354,7 @@ def test_a_matrix_has_the_messages_of_the_program_and_starts_when_their_work_is_
 def test_starts_have_the_work_before_and_the_barriers_in_them():
     made = program(exchanging("authors"), 1, 1)
     work = np.arange(8.0)
-    steps = [replace(step, before_s=work) for step in made.steps[:2]]
+    steps = [replace(step, read_s=0 * work, work_s=work) for step in made.steps[:2]]
     gradients = replace(made.gradients, update_s=100.0)
     made = replace(made, steps=steps, gradients=gradients, barrier_s=1.0, latency_s=0.5)
     first, second = htsim.ready_times(made)
@@ -351,7 +381,7 @@ def test_messages_of_two_ranks_wait_for_each_other_where_they_would_overlap():
         earlier = ended[number]
         assert (earlier["from"], earlier["to"]) == (waiting["from"], waiting["to"])
         assert earlier["id"] < waiting["id"]
-    relaxed = [replace(step, before_s=step.before_s + 10) for step in made.steps]
+    relaxed = [replace(step, work_s=step.work_s + 10) for step in made.steps]
     for other in (replace(made, serial_pairs=False), replace(made, steps=relaxed)):
         assert not any(
             message.waits_for for message in htsim.connections(other, made.resources.host_of)[0]
@@ -364,7 +394,7 @@ def test_a_message_waits_for_one_that_has_itself_waited():
     made = program(exchanging(lasting, TREE | {"link_bandwidth": "1 MB/s"}), 1, 1)
     nbytes = np.where(made.steps[0].sends, 2e5, 0)
     steps = [
-        replace(made.steps[0], before_s=np.full(8, before), nbytes=nbytes)
+        replace(made.steps[0], read_s=np.zeros(8), work_s=np.full(8, before), nbytes=nbytes)
         for before in (0.0, 0.1, 0.25, 1.0)
     ]
     made = replace(made, steps=steps, latency_s=0.0, gradients=replace(made.gradients, update_s=0))
@@ -569,6 +599,12 @@ def test_the_verb_writes_what_topology_export_writes_and_import_reads(here):
     found = read_fabric(here / "a.json", Missing())
     assert (len(found.of_kind("host")), len(found.cables)) == (16, 24)
     assert {cable.bandwidth for cable in found.cables} == {12.5e9}
+
+
+def test_a_trace_with_storage_is_said_not_to_be_for_astra_sim(here, capsys):
+    assert main([*COMMAND, "--to", "chakra-storage", "--out", "traces"]) == 0
+    assert "which ASTRA-sim refuses: it takes --to chakra" in capsys.readouterr().err
+    assert len(list((here / "traces").glob("*.et"))) == 8
 
 
 @pytest.mark.parametrize("to", ["chakra", "htsim"])

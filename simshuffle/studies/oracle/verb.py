@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.errors import InputError, Problem, refuse
-from simshuffle.scenario.options import ScenarioName, Set
+from simshuffle.scenario.options import ScenarioName, Set, counts_of
 from simshuffle.study.options import COMMAND_LINE, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
@@ -37,16 +37,6 @@ def strategies_of(text: str) -> list[str]:
         rule, remedy = "must name one strategy or more", "For example data,spatial."
         refuse("--strategies", rule, repr(text), remedy, COMMAND_LINE)
     return out
-
-
-def sizes_of(text: str) -> list[int]:
-    """World sizes that are separated by commas; InputError if one is no whole number from 1 on."""
-    pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
-    wrong = [piece for piece in pieces if not (piece.isdecimal() and int(piece) > 0)]
-    if wrong or not pieces:
-        rule, given = "must be whole numbers from 1 on, separated by commas", ", ".join(wrong)
-        refuse("--world-sizes", rule, repr(given or text), "For example 1,2,4,8.", COMMAND_LINE)
-    return sorted({int(piece) for piece in pieces})
 
 
 def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
@@ -81,7 +71,7 @@ class OracleOptions(CellOptions):
         Option(
             "M,...",
             "Numbers of GPUs. Default: powers of two, as far as machine and data set go.",
-            read=sizes_of,
+            read=counts_of("--world-sizes", "1,2,4,8"),
         ),
     ] = ()
     budget_memory: Annotated[

@@ -1,0 +1,350 @@
+"""What may make a loop slow, each as the loop without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from simshuffle.doctor.loop import Loop
+from simshuffle.doctor.replay import Way, elapsed
+from simshuffle.spec.arrays import Floats
+
+OUTLIER = 6.0
+"""Robust standard deviations above the median from which a value is one of its own (chosen: of a
+million normal values none is)."""
+TWICE = 2.0
+"""Times the median that such a value is at least (chosen: less is seldom worth naming)."""
+SLOW = 1.25
+"""Times its peers' median from which a worker or rank is slow (chosen)."""
+LEAST_DIPS = 4
+EVEN = 0.35
+"""Standard deviation of the gaps between dips over their mean, below which they come in turn
+(chosen: of dips at random it is about 1)."""
+ALIKE = 0.02
+"""Relative spread of bytes a read below which nothing tells requests from bytes (chosen)."""
+SMALL_READ = 256 * 1024
+"""Bytes below which a read is taken for a request rather than for its bytes, where nothing tells
+(a disk of 100 MB/s moves them in 2.6 ms, a network store answers in some ms; chosen)."""
+
+
+LATE_S = 1e-3
+"""s after which a thread that asks for the interpreter finds it held (chosen: it is to be given up
+after 5 ms, `sys.getswitchinterval`)."""
+SPECIAL = 2.0
+"""Weight of a special case: it comes first if it explains half of what the broad one does."""
+AS_GOOD = 0.95
+"""Share of the best gain with which fewer workers, or batches ahead, are preferred (chosen)."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """The loop without one thing."""
+
+    name: str  # of the thing
+    way: Way
+    sentence: str  # what is seen of it
+    # what its seconds are multiplied with to say which comes first: `SPECIAL` for a special case
+    weight: float = 1.0
+
+
+def causes(loop: Loop) -> list[Without]:
+    """All that the record can show, whether it costs time or not."""
+    found = list(_of_steps(loop))
+    if loop.made_by:
+        found += [*_of_parts(loop), *_of_reads(loop), *_slow_workers(loop), *_slow_samples(loop)]
+        found += [*_dips(loop), *_starts(loop), *_too_few(loop)]
+    found += [*_slow_ranks(loop), *_without_cores(loop), *_interpreter(loop)]
+    return found
+
+
+def less(way: Way, load: Floats | float = 0.0, step: Floats | float = 0.0) -> Way:
+    """A way with as many seconds less of loads and steps; none is below 0."""
+    return replace(
+        way, load=np.maximum(way.load - load, 0.0), step=np.maximum(way.step - step, 0.0)
+    )
+
+
+def _share(part: Floats, whole: Floats) -> str:
+    return f"{100 * part.sum() / max(whole.sum(), 1e-300):.0f} %"
+
+
+# ------------------------------------------------------------------------------------- broad causes
+
+_PARTS = {
+    "opens": ("open", "Opening files or objects is {share} of what workers do: {each} s each."),
+    "decode": ("decode", "Decoding is {share} of what workers do: {each} s a batch."),
+    "transform": (
+        "transform",
+        "Transforming samples is {share} of what workers do.",
+    ),
+    "collate": ("collate", "Putting samples together is {share} of what workers do."),
+    "send": ("send", "Sending batches to the loop is {share} of what workers do."),
+    "lock": ("lock", "Workers wait for locks in {share} of their time: one at a time gets on."),
+}
+
+
+def _of_parts(loop: Loop) -> Iterator[Without]:
+    """Objects of a server are opened by asking for them: that is not a file's doing."""
+    for name, (operation, sentence) in _PARTS.items():
+        if operation in loop.known:
+            part = loop.of(operation)
+            if (name == "opens" and not loop.files) or (name == "send" and not loop.way.workers):
+                continue
+            count = max(loop.of(operation, "count").sum(), 1.0)
+            told = sentence.format(
+                share=_share(part, loop.way.load), each=f"{part.sum() / count:.2g}"
+            )
+            yield Without(name, less(loop.way, part), told, SPECIAL if name == "lock" else 1.0)
+
+
+def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
+    """What of its reads every batch spends for requests, for bytes that were in memory, and for
+    those from the device, s of (B, M) each: least squares over the batches."""
+    seconds = loop.of("read")
+    count, nbytes = loop.of("read", "count"), loop.of("read", "nbytes")
+    disk = np.nan_to_num(loop.of("read", "disk_nbytes"))
+    disk = np.minimum(disk, nbytes)
+    nothing = np.zeros(seconds.shape)
+    use = seconds > 0
+    if not use.any():
+        return nothing, nothing, nothing
+    x = np.stack([of[use] for of in (count, nbytes - disk, disk)], axis=1)
+    each = nbytes[use] / np.maximum(count[use], 1)
+    if each.std() <= ALIKE * each.mean():  # nothing tells requests from bytes
+        x[:, slice(1, 3) if each.mean() < SMALL_READ else 0] = 0.0
+    parts = x * nnls(x / seconds[use][:, None], np.ones(len(x)))[0]
+    whole = parts.sum(axis=1, keepdims=True)
+    parts = np.where(whole > 0, parts / np.where(whole > 0, whole, 1.0), 1 / 3)
+    out = np.zeros((3, *seconds.shape))
+    out[:, use] = parts.T * seconds[use]
+    return out[0], out[1], out[2]
+
+
+def _of_reads(loop: Loop) -> Iterator[Without]:
+    requests, nbytes, device = reading(loop)
+    if not loop.files:
+        requests = requests + loop.of("open")
+    count, size = loop.of("read", "count").sum(), loop.of("read", "nbytes").sum()
+    moved = nbytes + device
+    if requests.any():
+        each = requests.sum() / max(count, 1)
+        told = f"Reading takes {each:.2g} s a request, whatever that brings."
+        yield Without("latency", less(loop.way, requests), told)
+    if moved.any():
+        told = f"Reading brings {size / moved.sum() / 1e6:.3g} MB/s a worker."
+        yield Without("bandwidth", less(loop.way, moved), told)
+    later = (loop.epoch > 0)[:, None]
+    disk = np.nan_to_num(loop.of("read", "disk_nbytes")) * later
+    if disk.any():
+        told = f"{disk.sum() / 1e9:.3g} GB came from the device in epochs after the first."
+        # in memory they would still be read, as fast as those that were
+        yield Without("page cache", less(loop.way, device * later), told, 1.25 * SPECIAL)
+
+
+def _of_steps(loop: Loop) -> Iterator[Without]:
+    step = loop.of("step")
+    for name, told in (
+        ("copy", "Copying batches to the device is {} of the steps."),
+        ("allreduce", "Summing gradients over the ranks is {} of the steps."),
+    ):
+        if name in loop.known:
+            part = np.minimum(loop.of(name), step)
+            if name == "allreduce" and loop.way.met:
+                part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
+            yield Without(name, less(loop.way, step=part), told.format(_share(part, step)))
+
+
+def _without_cores(loop: Loop) -> Iterator[Without]:
+    """What threads that could compute waited for a core."""
+    load = np.nan_to_num(loop.of("fetch", "queued_s"))
+    step = np.nan_to_num(loop.of("step", "queued_s"))
+    if load.any() or step.any():
+        told = f"Threads wait for a core in {_share(load, loop.way.load)} of the workers' time"
+        told += f" and {_share(step, loop.way.step)} of the steps."
+        yield Without("cores", less(loop.way, load, step), told)
+
+
+def _interpreter(loop: Loop) -> Iterator[Without]:
+    """What a step neither computes nor waits for a core, the device or other ranks, where a thread
+    that asks for the interpreter gets it late. PyTorch's operators give it up and ask for it again
+    each (torch/csrc/autograd, `pybind11::gil_scoped_release`)."""
+    late = loop.of("gil").sum() / max(loop.of("gil", "count").sum(), 1.0)
+    if late < LATE_S:
+        return
+    blocked = np.zeros(loop.way.step.shape)
+    for of in ("step", *(["wait"] if not loop.way.workers else [])):
+        own = loop.of(of) - loop.of(of, "cpu_s") - np.nan_to_num(loop.of(of, "queued_s"))
+        blocked += np.nan_to_num(own)
+    blocked -= loop.of("copy") + loop.of("allreduce")
+    blocked -= sum(loop.of(name) for name in ("open", "read", "lock")) * (not loop.way.workers)
+    told = f"A thread that asks for the interpreter gets it {1e3 * late:.2g} ms late: another holds"
+    yield Without("gil", less(loop.way, step=np.maximum(blocked, 0.0)), f"{told} it.", SPECIAL)
+
+
+# ---------------------------------------------------------------------------------- narrower causes
+
+
+def _slow_workers(loop: Loop) -> Iterator[Without]:
+    """One at a time."""
+    for rank in range(loop.way.load.shape[1]):
+        worker, load = loop.worker[:, rank], loop.way.load[:, rank]
+        names = np.unique(worker[worker >= 0])
+        middle = np.array([np.median(load[worker == of]) for of in names])
+        for place, name in enumerate(names):
+            peers = np.delete(middle, place)
+            if len(peers) and middle[place] > SLOW * (usual := float(np.median(peers))):
+                more = np.zeros(loop.way.load.shape)
+                own = worker == name
+                more[own, rank] = load[own] * (1 - usual / middle[place])
+                told = f"Worker {name} takes {middle[place]:.2g} s for a batch, its peers "
+                yield Without("slow worker", less(loop.way, more), f"{told}{usual:.2g} s.", SPECIAL)
+
+
+def outliers(values: Floats) -> np.ndarray:
+    """Which of (N,) are far above the others."""
+    middle = np.median(values)
+    spread = np.median(np.abs(values - middle)) / 0.6745
+    return np.asarray(values > max(middle + OUTLIER * spread, TWICE * middle))
+
+
+def _slow_samples(loop: Loop) -> Iterator[Without]:
+    table = loop.samples
+    seconds = table["seconds"].to_numpy()
+    if not len(seconds):
+        return
+    slow = outliers(seconds)
+    more = np.zeros(loop.way.load.shape)
+    usual = float(np.median(seconds))
+    where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
+    np.add.at(more, where, seconds[slow] - usual)
+    if not slow.any():
+        return
+    names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]
+    shown = [str(name) for name in dict.fromkeys(names.tolist()) if name >= 0][:3]
+    told = f"{slow.sum()} of {len(slow)} samples take {seconds[slow].mean():.2g} s in the mean, "
+    told += f"the median {usual:.2g} s{'; the slowest are ' * bool(shown)}{', '.join(shown)}."
+    yield Without("slow sample", less(loop.way, more), told, SPECIAL)
+
+
+def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
+    """Which of (N,) are far above the others, if they come in turn, and after how many the next
+    does; else none. Those within ``near`` of one another are one dip."""
+    high = outliers(values)
+    at = np.flatnonzero(high)
+    begins = at[np.diff(at, prepend=-np.inf) > near]
+    gaps = np.diff(begins)
+    if len(begins) < LEAST_DIPS or gaps.std() > EVEN * gaps.mean():
+        return np.zeros(len(values), dtype=bool), np.nan
+    return high, float(gaps.mean())
+
+
+def _dips(loop: Loop) -> Iterator[Without]:
+    way = loop.way
+    for of, near in (("load", max(way.workers, 1)), ("step", 1)):
+        values: Floats = getattr(way, of)
+        more, turns = np.zeros(values.shape), []
+        for rank in range(values.shape[1]):
+            high, turn = dips(values[:, rank], near)
+            more[high, rank] = values[high, rank] - np.median(values[:, rank])
+            turns += [turn] * bool(high.any())
+        if turns and of == "load":
+            told = f"Every {np.mean(turns):.3g} batches, in the loader's order, one takes longer."
+            yield Without("loader dips", less(way, more), told, 1.1 * SPECIAL)
+        elif turns:
+            told = f"Every {np.mean(turns):.3g} steps one takes longer, by "
+            told += f"{more[more > 0].mean():.2g} s."
+            yield Without("loop dips", less(way, step=more), told, SPECIAL)
+
+
+def _starts(loop: Loop) -> Iterator[Without]:
+    """Without new workers at the epochs after the first."""
+    begin = loop.way.begin
+    if loop.way.workers and len(begin) > 1 and not loop.settings.get("persistent_workers"):
+        took = float((begin[1:].mean(axis=1) + loop.ending[:-1]).mean())
+        told = f"New workers begin {took:.2g} s after an epoch does."
+        yield Without("workers anew", kept_workers(loop), told, SPECIAL)
+
+
+def kept_workers(loop: Loop) -> Way:
+    """The loop with the workers of the first epoch in all others."""
+    begin, step = loop.way.begin.copy(), loop.way.step.copy()
+    begin[1:] = np.minimum(begin[1:], 0.0)
+    step[np.array(loop.way.first[1:-1]) - 1] -= loop.ending[:-1]
+    return replace(loop.way, begin=begin, step=step)
+
+
+def cpu_s(loop: Loop) -> float:
+    """s of a core that a batch takes, in its worker and in the loop; nan if not known."""
+    worker = loop.of("fetch", "cpu_s") + loop.of("send", "cpu_s")
+    if not loop.way.workers:
+        worker = loop.of("wait", "cpu_s")  # where it is made
+    return float((worker + loop.of("step", "cpu_s")).mean())
+
+
+def more_workers(loop: Loop, most: int) -> Way | None:
+    """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
+    None if none gains anything. What is shared does not get faster: where it takes longer for a
+    batch than they would, workers take as much longer."""
+    now, own, least = loop.way.workers, float(elapsed(loop.way).mean()), shared_s(loop)
+    tried = []
+    for count in range(now + 1, most + 1):
+        way = loop.way.with_workers(count)
+        slower = max(1.0, least * count / max(float(way.load.mean()), 1e-300))
+        tried.append(replace(way, load=way.load * slower))
+    return first_as_good(own, tried)
+
+
+def shared_s(loop: Loop) -> float:
+    """s of a batch below which no number of workers gets: of the cores for what is computed, of the
+    device for its bytes (as if those that read have all of it now), and of a lock."""
+    cpu, now = cpu_s(loop), max(loop.way.workers, 1)
+    cores = cpu / loop.cores if loop.cores and np.isfinite(cpu) else 0.0
+    _, _, device = reading(loop)
+    # with all W waiting for one lock, each waits for the W - 1 others
+    lock = float(loop.of("lock").mean()) / (now - 1) if now > 1 else 0.0
+    return max(cores, float(device.mean()) / now, lock)
+
+
+def first_as_good(own: float, tried: Sequence[Way]) -> Way | None:
+    """The first way that gains nearly what the best does on ``own`` s a batch; None if none
+    gains."""
+    gains = own - np.array([elapsed(way).mean() for way in tried])
+    if not len(gains) or gains.max() <= 0:
+        return None
+    return tried[int(np.argmax(gains >= AS_GOOD * gains.max()))]
+
+
+def _too_few(loop: Loop) -> Iterator[Without]:
+    """With more workers, where cores are known to be free for them."""
+    cpu = cpu_s(loop)
+    if loop.cores is None or not np.isfinite(cpu):
+        return
+    if (way := more_workers(loop, loop.cores)) is not None:
+        told = f"{loop.way.workers} workers are too few; {loop.cores} cores can be used."
+        if not loop.way.workers:
+            told = "The loop makes its batches itself: nothing is loaded while it steps."
+        # waiting for files is the files' doing, whoever waits; computing is not the data's
+        computed = np.nan_to_num(loop.of("fetch", "cpu_s")).sum() / loop.way.load.sum()
+        yield Without("workers", way, told, SPECIAL * min(float(computed), 1.0))
+
+
+def _slow_ranks(loop: Loop) -> Iterator[Without]:
+    """One at a time, where ranks wait for one another."""
+    way = loop.way
+    ranks = way.load.shape[1]
+    if not way.met:
+        return
+    for rank in range(ranks):
+        peers = np.delete(np.arange(ranks), rank)
+        like = []
+        for values in (way.load, way.step):
+            usual = float(np.median(values[:, peers]))
+            factor = min(1.0, usual / max(float(np.median(values[:, rank])), 1e-300))
+            changed = values.copy()
+            changed[:, rank] *= factor if factor < 1 / SLOW else 1.0
+            like.append(changed)
+        told = f"Rank {rank} is slower than the others, which wait for it."
+        yield Without("straggler rank", replace(way, load=like[0], step=like[1]), told, SPECIAL)

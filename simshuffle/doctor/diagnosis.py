@@ -1,0 +1,248 @@
+"""Why a loop waits, and what helps: the record of a training replayed with one thing less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simshuffle.doctor.causes import Without, causes
+from simshuffle.doctor.loop import Loop, loop_of
+from simshuffle.doctor.remedies import Helps, remedies
+from simshuffle.doctor.replay import Way, elapsed, together
+from simshuffle.records.record import Record
+from simshuffle.results.columns import amount, real, share, text
+from simshuffle.spec.arrays import Floats
+from simshuffle.study.schema import Schema
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEALTHY = 0.05
+"""Share of the loop's time below which nothing is a cause (chosen)."""
+LEAST_GAIN = 0.01
+"""Share of the loop's time below which nothing is a remedy (chosen)."""
+BLOCKS, RESAMPLES = 40, 400
+"""Blocks of batches in which a record is resampled, and how often (chosen)."""
+ENDS = (0.05, 0.95)
+"""Shares of the resamples below the ends of an interval: 90 % lie between."""
+FEW = 32
+"""Batches below which a note says that they are few (chosen)."""
+IN_STEPS = ("copy", "forward", "backward", "optimizer", "allreduce")
+
+CAUSES = Schema(
+    {
+        "cause": text("of the loop's time"),
+        "seconds": amount("that the loop would take less without it", look=".3g"),
+        "share": share("of the loop's time", head="of the loop", look="percent"),
+        "confidence": share("that it is the first", look=".2f"),
+    }
+)
+REMEDIES = Schema(
+    {
+        "remedy": text("what to do"),
+        "gain_s": real("s a batch, predicted", head="saves (s a batch)", look=".3g"),
+        "low": real("end of its 90 % interval", look=".3g"),
+        "high": real("end of its 90 % interval", look=".3g"),
+        "share": real("of the loop's time", head="of the loop", look="percent"),
+        "cost": text("what it takes"),
+        "limit": text("what binds after it", head="then binds"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a loop took; sums over its batches, means over its ranks. The first batch is left out:
+    the loop waits for it once."""
+
+    batches: int  # of a rank
+    epochs: int
+    ranks: int
+    seconds: float
+    waited_s: float
+    step_s: float
+    of_steps: Mapping[str, float]  # s of them, by operation
+    batch_s: float  # a batch
+    first_s: float  # until the first batch was there
+    seen: bool  # whether it was recorded what makes the batches
+    replay_error: float  # share by which the replay of what was recorded is off
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a loop loses time with."""
+
+    name: str
+    seconds: float  # that the loop would take less without it
+    share: float  # of the loop's seconds
+    confidence: float  # share of resamples of the record in which it comes first
+    sentence: str  # what is seen of it
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What would help."""
+
+    name: str
+    gain_s: float  # a batch
+    low: float  # end of the 90 % interval of ``gain_s``, of chance, the replay and what is assumed
+    high: float  # the other end
+    share: float  # of the loop's seconds
+    cost: str  # cores, bytes, a change of code
+    change: Mapping[str, Any] | None  # arguments of the DataLoader; None where it is more
+    limit: str  # what binds after it
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a record shows."""
+
+    source: str
+    loop: Totals
+    causes: list[Cause]  # the first explains most; [] if the loop is healthy, or nothing is known
+    remedies: list[Remedy]  # that which saves most first
+    notes: list[str]
+
+    def verdict(self) -> str:
+        """One sentence."""
+        loop = self.loop
+        waited = loop.waited_s / loop.seconds
+        head = f"The loop waits for its data {100 * waited:.3g} % of its {loop.seconds:.3g} s"
+        if self.causes:
+            first = self.causes[0]
+            return (
+                f"{head}; most is lost with {first.name}: {first.seconds:.3g} s "
+                f"({100 * first.share:.3g} %), with confidence {first.confidence:.2f}. "
+                f"{first.sentence}"
+            )
+        if waited >= HEALTHY and not self.loop.seen:
+            return f"{head}; why, this record cannot tell."
+        if waited >= HEALTHY:
+            return f"{head}; nothing alone costs {HEALTHY:.0%} of it."
+        return f"Healthy: {head[0].lower()}{head[1:]}, and nothing else costs {HEALTHY:.0%} of it."
+
+    def parts(self) -> list[str | Table]:
+        """What a terminal shows: the causes, the remedies, notes and the sentence."""
+        out: list[str | Table] = []
+        if self.causes:
+            rows = [(c.name, c.seconds, c.share, c.confidence) for c in self.causes]
+            title = f"What {self.loop.batches} batches lose time with"
+            out.append(CAUSES.listing(CAUSES.framed(rows), title, list(CAUSES.columns)))
+        if self.remedies:
+            named = [
+                (r.name, r.gain_s, r.low, r.high, r.share, r.cost, r.limit) for r in self.remedies
+            ]
+            columns = ["remedy", "cost", "limit", "gain_s", "low", "high", "share"]
+            out.append(REMEDIES.listing(REMEDIES.framed(named), "What helps", columns, 3))
+        return [*out, *self.notes, self.verdict()]
+
+    def as_json(self) -> dict[str, Any]:
+        """All as plain values, in s."""
+        return {**asdict(self), "verdict": self.verdict()}
+
+
+def diagnose(record: Record) -> Diagnosis:
+    """What the slowest loop of a record loses time with, and what would help.
+
+    Every cause is taken away from what was recorded, and the loop replayed: what it then takes less
+    is the cause's. A special case that explains half of what a broad one does goes before it.
+    Raises an InputError if the record has no loop.
+    """
+    loop = loop_of(record)
+    own = elapsed(loop.way).mean(axis=1)
+    error = own.sum() / loop.measured.mean(axis=1).sum() - 1
+    own = own[1:]
+    tried = causes(loop)
+    gains = _gains(own, [of.way for of in tried])
+    found = _causes(tried, gains, loop, float(own.sum()))
+    notes = [*record.about.get("notes", []), *loop.notes]
+    if loop.made_by:
+        notes.append(f"The replay of what was recorded is {100 * abs(error):.2g} % off.")
+    if len(own) < FEW:
+        notes.append(f"{len(own)} batches are few: a longer record would be surer.")
+    helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])
+    saved = _gains(own, [of.way for of in helps])
+    drawn = _remedies(helps, saved, loop, own, abs(error))
+    return Diagnosis(record.source, _totals(loop, error), found, drawn, notes)
+
+
+def _totals(loop: Loop, error: float) -> Totals:
+    sums = {
+        name: float(loop.of(name)[1:].mean(axis=1).sum()) for name in ("wait", "step", *IN_STEPS)
+    }
+    batches, ranks = loop.way.load.shape
+    seconds = sums["wait"] + sums["step"]
+    return Totals(
+        batches=batches - 1,
+        epochs=len(loop.way.first) - 1,
+        ranks=ranks,
+        seconds=seconds,
+        waited_s=sums["wait"],
+        step_s=sums["step"],
+        of_steps={name: sums[name] for name in IN_STEPS if name in loop.known},
+        batch_s=seconds / (batches - 1),
+        first_s=float(loop.of("wait")[0].mean()),
+        seen=loop.made_by,
+        replay_error=float(error),
+    )
+
+
+def _gains(own: Floats, ways: Sequence[Way]) -> Floats:
+    """s that each batch but the first takes less in N other ways, (B - 1, N), in the mean over
+    ranks."""
+    out = np.zeros((len(own), len(ways)))
+    alike: dict[tuple[int, int, bool], list[int]] = {}
+    for place, way in enumerate(ways):
+        alike.setdefault((way.workers, way.prefetch, way.in_order), []).append(place)
+    for places in alike.values():
+        out[:, places] = own[:, None] - together([ways[of] for of in places])[1:].mean(axis=-1)
+    return out
+
+
+def _resampled(gains: Floats, loop: Loop) -> Floats:
+    """Sums over the batches, (RESAMPLES, N), of blocks of them drawn with replacement: batches that
+    follow one another depend on each other. The first of every epoch stay: they are no chance."""
+    first = np.array(loop.way.first[1:-1], dtype=int) - 1
+    others = gains.copy()
+    others[first] = 0.0
+    edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))
+    blocks = np.add.reduceat(others, edges[:-1], axis=0)
+    drawn = np.random.default_rng(0).integers(len(blocks), size=(RESAMPLES, len(blocks)))
+    return np.asarray(blocks[drawn].sum(axis=1) + gains[first].sum(axis=0))
+
+
+def _causes(tried: Sequence[Without], gains: Floats, loop: Loop, seconds: float) -> list[Cause]:
+    """Those that cost at least `HEALTHY` of the loop, first the one to be named first."""
+    costs = np.flatnonzero(gains.sum(axis=0) >= HEALTHY * seconds).tolist()
+    if not costs:
+        return []
+    weight = np.array([tried[of].weight for of in costs])
+    first = np.argmax(_resampled(gains[:, costs], loop) * weight, axis=1)
+    order = np.argsort(-gains.sum(axis=0)[costs] * weight, kind="stable")
+    found: dict[str, Cause] = {}
+    for at in order:
+        of, lost = tried[costs[at]], float(gains[:, costs[at]].sum())
+        cause = Cause(of.name, lost, lost / seconds, float(np.mean(first == at)), of.sentence)
+        found.setdefault(of.name, cause)  # of several workers or ranks the slowest
+    return list(found.values())
+
+
+def _remedies(
+    helps: Sequence[Helps], gains: Floats, loop: Loop, own: Floats, error: float
+) -> list[Remedy]:
+    """Those that save at least `LEAST_GAIN` of the loop's time."""
+    if not helps:
+        return []
+    out = []
+    batch_s = float(own.mean())
+    ends = np.quantile(_resampled(gains, loop), ENDS, axis=0) / len(own)
+    for of, gain, least, most in zip(helps, gains.mean(axis=0).tolist(), *ends, strict=True):
+        if gain >= LEAST_GAIN * batch_s:
+            low = float(min(least * of.sure, gain) - error * batch_s)
+            high = float(max(most, gain) + error * batch_s)
+            more = (gain / batch_s, of.cost, of.change, of.limit)
+            out.append(Remedy(of.name, gain, low, high, *more))
+    return sorted(out, key=lambda of: -of.gain_s)

@@ -1,0 +1,282 @@
+"""Fetching batches, in workers or in the process of the rank, and handing them over."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections import deque
+from typing import Any
+
+from .meter import OWN, Meter, Task, between, clock, marks
+from .process import Process
+from .rows import CODES
+
+SAMPLE_ROWS = 20_000
+"""Rows of samples that a process writes; after them, only the slowest of each batch has one."""
+_COLLATE, _SEND, _PIN = CODES["collate"], CODES["send"], CODES["pin"]
+
+
+class _Samples:
+    """In place of a data set, or of its iterator: says when each sample is there."""
+
+    def __init__(self, dataset: Any, cache: dict[Any, Any] | None) -> None:
+        self._dataset = dataset
+        self._cache = cache
+
+    def __getitem__(self, index: Any) -> Any:
+        sample = self._found(index)
+        meter = OWN.meter
+        if meter is not None:
+            meter.sample(index, 1)
+        return sample
+
+    def _found(self, index: Any) -> Any:
+        if self._cache is None:
+            return self._dataset[index]
+        if index not in self._cache:
+            self._cache[index] = self._dataset[index]
+        return self._cache[index]
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        sample = next(self._dataset)
+        meter = OWN.meter
+        if meter is not None:
+            meter.sample(None, 1)
+        return sample
+
+    def _several(self, indices: Any) -> Any:
+        """All samples of a batch at once."""
+        if self._cache is None:
+            samples = self._dataset.__getitems__(indices)
+        else:
+            missing = [index for index in indices if index not in self._cache]
+            if missing:
+                self._cache.update(zip(missing, self._dataset.__getitems__(missing)))  # noqa: B905
+            samples = [self._cache[index] for index in indices]
+        meter = OWN.meter
+        if meter is not None:
+            meter.sample(None, len(indices))
+        return samples
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "__getitems__":
+            return getattr(self._dataset, name)
+        # a Subset hands each index on, so that its samples can be told apart
+        inner = self._dataset
+        while type(inner).__name__ == "Subset" and type(inner).__module__.startswith("torch."):
+            inner = inner.dataset
+        if callable(getattr(inner, "__getitems__", None)):
+            return self._several
+        raise AttributeError(name)
+
+
+class _Collate:
+    """In place of what puts samples together."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, samples: Any) -> Any:
+        meter = OWN.meter
+        if meter is not None:
+            meter.collate()
+        return self._function(samples)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+
+class _Tasks:
+    """In place of the queue of a worker's tasks: knows which is in hand."""
+
+    def __init__(self, queue: Any, process: Process, worker: int) -> None:
+        self._queue = queue
+        self._process = process
+        self._worker = worker
+        self._epoch = 0
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        task = self._queue.get(*args, **kwargs)
+        if isinstance(task, tuple):
+            self._process.task = (-1, self._epoch, task[0], self._worker)
+        elif task is not None:  # it goes on with the next epoch
+            self._epoch += 1
+            self._process.save()
+        return task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class _Results:
+    """In place of the queue that a worker puts batches in, which a thread of it sends."""
+
+    def __init__(self, queue: Any, process: Process) -> None:
+        self._queue = queue
+        self._process = process
+        self._waiting: deque[Any] = deque()
+        self._send = queue._send_bytes
+        queue._send_bytes = self._sent
+
+    def put(self, result: Any, *args: Any, **kwargs: Any) -> None:
+        task = self._process.task if isinstance(result[0], int) else None
+        self._process.task = None
+        self._waiting.append((task, clock(), nbytes(result[1])))
+        self._queue.put(result, *args, **kwargs)
+
+    def _sent(self, *args: Any, **kwargs: Any) -> None:
+        self._send(*args, **kwargs)
+        if self._waiting:
+            task, start, size = self._waiting.popleft()
+            if task is not None:
+                took = (clock() - start, -1, -1, 1, size, -1, -1)
+                self._process.journal.write([self._process.row(task, _SEND, start, *took)])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+def nbytes(data: Any) -> int:
+    """Bytes of the tensors and arrays in a batch."""
+    size = getattr(data, "nbytes", None)
+    if isinstance(size, int):
+        return size
+    if isinstance(data, dict):
+        return sum(map(nbytes, data.values()))
+    return sum(map(nbytes, data)) if isinstance(data, (list, tuple)) else 0
+
+
+def watch_fetching(process: Process) -> None:
+    """Record every fetch from now on."""
+    data = "torch.utils.data._utils"
+    patches = process.patches
+    patches.when_imported(f"{data}.fetch", functools.partial(_fetchers, process))
+    patches.when_imported(f"{data}.worker", functools.partial(_workers, process))
+    patches.when_imported(f"{data}.pin_memory", functools.partial(_pinning, process))
+
+
+def _fetchers(process: Process, module: Any) -> None:
+    def watched(fetcher: Any) -> None:
+        fetcher._recorded = True
+        fetcher.collate_fn = _Collate(fetcher.collate_fn)
+        if hasattr(fetcher, "dataset_iter"):
+            fetcher.dataset_iter = _Samples(fetcher.dataset_iter, None)
+        else:
+            caches = process.caches
+            kept = None if caches is None else caches.setdefault(id(fetcher.dataset), {})
+            fetcher.dataset = _Samples(fetcher.dataset, kept)
+
+    def watching(fetch: Any) -> Any:
+        @functools.wraps(fetch)
+        def fetched(self: Any, index: Any) -> Any:
+            task = process.task
+            if task is None or OWN.meter is not None or not process.active:
+                return fetch(self, index)
+            if not hasattr(self, "_recorded"):
+                watched(self)
+            meter = OWN.meter = Meter()
+            batch = None
+            try:
+                batch = fetch(self, index)
+                return batch
+            finally:
+                OWN.meter = None
+                if meter.samples:
+                    _write(process, task, meter, batch)
+
+        return fetched
+
+    for kind in (module._MapDatasetFetcher, module._IterableDatasetFetcher):
+        process.patches.replace(kind, "fetch", watching(kind.fetch))
+
+
+def _write(process: Process, task: Task, meter: Meter, batch: Any) -> None:
+    rows = []
+    size = nbytes(batch)
+    for row in meter.rows(samples=process.samples < SAMPLE_ROWS):
+        if row[0] == _COLLATE:
+            row = (*row[:6], size, *row[7:])  # noqa: PLW2901
+        rows.append(process.row(task, *row))
+    process.journal.write(rows)
+    if process.samples < SAMPLE_ROWS <= process.samples + len(meter.samples):
+        said = f"After {SAMPLE_ROWS} samples of a worker, only the slowest of a batch has a row."
+        process.say("notes", said)
+    process.samples += len(meter.samples)
+    process.save_now_and_then()
+
+
+def _workers(process: Process, module: Any) -> None:
+    loop = module._worker_loop
+    signature = inspect.signature(loop)
+
+    @functools.wraps(loop)
+    def _worker_loop(*args: Any, **kwargs: Any) -> None:
+        given = signature.bind(*args, **kwargs)
+        worker = given.arguments["worker_id"]
+        given.arguments["index_queue"] = _Tasks(given.arguments["index_queue"], process, worker)
+        if hasattr(given.arguments["data_queue"], "_send_bytes"):
+            given.arguments["data_queue"] = _Results(given.arguments["data_queue"], process)
+        init, threads = given.arguments["init_fn"], process.changes.get("worker_threads")
+        if threads:
+            given.arguments["init_fn"] = functools.partial(_with_threads, init, threads)
+        try:
+            loop(*given.args, **given.kwargs)
+        finally:
+            process.save()
+
+    process.patches.replace(module, "_worker_loop", _worker_loop)
+
+
+def _with_threads(init: Any, threads: int, worker: int) -> None:
+    if init is not None:
+        init(worker)
+    sys.modules["torch"].set_num_threads(threads)
+
+
+class _Batches:
+    """In place of the queue of batches to pin: knows which is in hand."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue = queue
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._queue.get(*args, **kwargs)
+        loop = getattr(self._queue, "_recorded", None)
+        OWN.pinning = ()
+        if loop is not None and isinstance(result[0], int):
+            OWN.pinning = (loop.number, loop.epoch, result[0], -1)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+def _pinning(process: Process, module: Any) -> None:
+    loop, pin = module._pin_memory_loop, module.pin_memory
+
+    @functools.wraps(loop)
+    def _pin_memory_loop(in_queue: Any, *args: Any, **kwargs: Any) -> None:
+        loop(_Batches(in_queue), *args, **kwargs)
+
+    @functools.wraps(pin)
+    def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
+        task, own = process.task, OWN.pinning
+        if own is not None:
+            task = own
+        if not task or not process.active:
+            return pin(data, *args, **kwargs)
+        OWN.pinning = ()  # it calls itself for parts
+        begin = marks()
+        try:
+            return pin(data, *args, **kwargs)
+        finally:
+            OWN.pinning = own
+            took = (*between(begin), 1, nbytes(data), -1, -1)
+            process.journal.write([process.row(task, _PIN, *took)])
+
+    process.patches.replace(module, "_pin_memory_loop", _pin_memory_loop)
+    process.patches.replace(module, "pin_memory", pin_memory)

@@ -1,0 +1,39 @@
+"""Begins to watch where this folder is on PYTHONPATH, then runs the sitecustomize that the
+environment has itself."""
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow
+_NAME = "simshuffle_recorder"
+
+
+def _begin() -> None:
+    """The package by its path: simshuffle need not be installed here."""
+    package = os.path.dirname(_HERE)  # noqa: PTH120
+    place = f"{package}/__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        _NAME, place, submodule_search_locations=[package]
+    )
+    if spec is None or spec.loader is None:
+        return
+    module = sys.modules[_NAME] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.begin()
+
+
+def _environments_own() -> None:
+    others = [path for path in sys.path if os.path.abspath(path) != _HERE]  # noqa: PTH100
+    spec = importlib.machinery.PathFinder.find_spec(__name__, others)
+    if spec is not None and spec.loader is not None:
+        module = sys.modules[__name__] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+try:
+    _begin()
+except Exception as error:  # noqa: BLE001 - the script must run all the same
+    os.write(2, f"simshuffle: nothing is recorded: {error!r}\n".encode())
+_environments_own()

@@ -1,0 +1,174 @@
+"""What a record of a training says of it, by hand, and the same training with other ranks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simshuffle.doctor.fit import fit
+from simshuffle.doctor.predicting import predict
+from simshuffle.scenario.scenario import from_dict
+from tests.recorded import Training
+
+STEP_BOUND = Training(samples=100, batch=8, step=(4e-3, 1e-3))
+SERVED = Training(
+    samples=640,
+    batch=8,
+    step=(10e-3, 1e-3),
+    latency=5e-3,
+    nbytes=500_000,
+    bandwidth=100e6,
+    cpu=1e-3,
+)
+
+
+def within(value, expected, share):
+    return value == pytest.approx(expected, rel=share)
+
+
+def scenario(records, ranks=None):
+    fitted = fit(records)
+    return from_dict(fitted.on(ranks or max(fitted.ranks)), "fitted")
+
+
+def test_steps_of_two_batch_sizes_give_what_does_not_grow_with_the_batch():
+    # 12 batches of 8 take 12 ms, the last of 4 takes 8 ms: c1 = 4 ms / 4, c0 = 12 ms - 8 ms
+    times = scenario(STEP_BOUND.record(1)).step_times
+    assert within(times.fixed, 4e-3, 1e-5)
+    assert within(times.per_sample, 1e-3, 1e-5)
+    # nobody says how the passes divide: 1:2
+    assert within(times.forward, 1e-3 / 3, 1e-5)
+
+
+def test_of_one_batch_size_the_fixed_part_is_a_prior_and_the_step_as_measured():
+    times = scenario(replace(STEP_BOUND, samples=96).record(1)).step_times
+    assert times.fixed is None
+    assert times.measured_batch == 8
+    assert within(8 * times.per_sample + times.fixed_seconds, 12e-3, 1e-5)
+    # the prior of 11.3 ms would be nearly all of the step: it takes half of it
+    assert within(times.fixed_seconds, 6e-3, 1e-5)
+
+
+def test_one_and_two_ranks_tell_the_latency_of_a_server_and_the_rate_that_all_share():
+    # alone a sample waits 5 ms + 500 kB / 100 MB/s = 10 ms; two ranks in step wait 5 + 2 x 5 ms
+    found = scenario([SERVED.record(1), SERVED.record(2)]).cluster.parallel_file_system
+    assert within(found.latency, 5e-3, 0.01)
+    assert within(found.read_bandwidth, 100e6, 0.01)
+
+
+@pytest.mark.parametrize("by_sample", [True, False])
+def test_ranks_that_are_out_of_step_tell_the_same(by_sample):
+    def drawn(ranks):
+        rng = np.random.default_rng(ranks)
+        return replace(SERVED, rng=rng, samples=1280, by_sample=by_sample).record(ranks)
+
+    found = scenario([drawn(1), drawn(2)]).cluster.parallel_file_system
+    # whole batches do not say when in them a worker waits for what
+    assert within(found.read_bandwidth, 100e6, 0.05 if by_sample else 0.15)
+    assert within(found.latency, 5e-3, 0.1 if by_sample else 0.2)
+
+
+def test_a_limit_that_was_never_reached_is_known_from_below_only():
+    fitted = fit(SERVED.record(1))
+    (limit,) = [of for of in fitted.values if of.key.endswith("read_bandwidth")]
+    # 500 kB in each 10 ms of waiting were there
+    assert within(limit.found.low, 50e6, 1e-3)
+    assert limit.found.value == limit.found.high == pytest.approx(100 * limit.found.low)
+    assert "up to 50 MB/s" in " ".join(fitted.notes)
+    # alone, a sample waits as long as it did
+    file_system = scenario(SERVED.record(1)).cluster.parallel_file_system
+    each = file_system.latency + 500e3 / file_system.read_bandwidth
+    assert within(each, 10e-3, 0.02)
+
+
+def test_a_limit_that_was_measured_otherwise_splits_the_wait(tmp_path):
+    fragment = tmp_path / "probe.yaml"
+    fragment.write_text("values:\n  cluster.parallel_file_system.read_bandwidth: 100 MB/s\n")
+    fitted = fit(SERVED.record(1), [fragment])
+    found = from_dict(fitted.on(8), "fitted").cluster.parallel_file_system
+    assert found.read_bandwidth == 100e6
+    assert within(found.latency, 5e-3, 0.01)
+    assert not any("No limit" in note for note in fitted.notes)
+
+
+@pytest.mark.parametrize(
+    ("training", "step_s"),
+    [
+        # the step takes 18 ms, two workers load a batch in 8 x 4 ms / 2
+        (replace(SERVED, latency=2e-3, nbytes=0, cpu=2e-3, workers=2), 18e-3),
+        # a worker loads a batch in 8 x 11 ms
+        (SERVED, 88e-3),
+        # four workers: 8 x 12 ms / 4
+        (replace(SERVED, latency=10e-3, nbytes=0, cpu=2e-3, workers=4), 24e-3),
+    ],
+)
+def test_a_fitted_scenario_takes_the_epoch_that_was_recorded(training, step_s):
+    (expected,) = predict(training.record(1), None, [1], interval=False).ranks
+    assert within(expected.epoch_s, training.epoch_s(1), 0.02)
+    assert within(expected.step_s, step_s, 0.06)  # max(step, load / W); and the first batch
+
+
+def test_one_and_two_ranks_tell_what_four_and_eight_take():
+    expected = predict([SERVED.record(1), SERVED.record(2)], None, [4, 8], interval=False).ranks
+    for of in expected:
+        assert within(of.epoch_s, SERVED.epoch_s(of.ranks), 0.02)
+        assert of.stall[0] == "read"
+    # the server is never idle: 640 x 500 kB at 100 MB/s
+    assert within(expected[1].epoch_s, 3.2, 0.2)
+
+
+def test_random_waits_tell_what_more_ranks_take():
+    training = replace(SERVED, samples=1280, workers=2)
+
+    def drawn(ranks):
+        return replace(training, rng=np.random.default_rng(ranks))
+
+    records = [drawn(ranks).record(ranks) for ranks in (1, 2)]
+    for of in predict(records, None, [4, 8], interval=False).ranks:
+        assert within(of.epoch_s, drawn(of.ranks).epoch_s(of.ranks), 0.1)
+
+
+def test_ranks_share_the_cores_of_their_host():
+    # a step keeps a core busy for 8 ms, and a batch takes 8 x 2 ms of one
+    host = {"host": {"name": "here", "cores": 4, "memory_nbytes": 1e9}}
+    training = Training(
+        samples=640, batch=8, step=(0.0, 1e-3), step_cpu=1.0, cpu=2e-3, workers=2, about=host
+    )
+    fitted = fit(training.record(1))
+    # alone 8 ms of steps and of two workers: of 4 cores the steps take 1 of the time
+    slower, cores, longer = fitted.shared(1)
+    assert (slower, cores) == (1.0, 3)
+    assert within(longer, 1.0, 1e-4)
+    # 8 ranks have 8 x 24 ms of work for 4 cores in 48 ms; their steps take 8 x 8 / 48 of a core
+    slower, cores, longer = fitted.shared(8)
+    assert within(slower, 2.0, 1e-6)
+    assert cores == 3
+    assert within(longer, 3 / (4 - 8 * 8 / 48), 1e-6)
+    (expected,) = predict(training.record(1), None, [8], interval=False).ranks
+    assert within(expected.step_s, 48e-3, 0.1)
+
+
+def test_allreduces_of_two_numbers_of_ranks_tell_latency_and_bandwidth():
+    # 2 (M-1) a + 2 (M-1)/M n / B with a = 0.1 ms and n / B = 4 ms: 4.2 ms and 6.6 ms
+    model = {"about": {"model": {"gradient_nbytes": 4_000_000, "buckets": [1_000_000, 3_000_000]}}}
+    shown = {2: 2 * 0.1e-3 + 4e-3, 4: 6 * 0.1e-3 + 6e-3}
+    records = [
+        replace(STEP_BOUND, allreduce=seconds, **model).record(ranks)
+        for ranks, seconds in shown.items()
+    ]
+    found = scenario(records)
+    allreduce = found.workload.allreduce
+    assert within(allreduce.intra_host_latency, 0.1e-3, 1e-3)
+    assert within(allreduce.intra_host_bus_bandwidth(4e6), 1e9, 1e-3)
+    # and the step is without it
+    assert within(float(found.step_times.per_sample), 1e-3, 1e-3)
+    # buckets are summed last layer first
+    assert found.workload.model.layers.parameters == [750_000, 250_000]
+
+
+def test_a_rank_that_makes_its_batches_itself_does_one_thing_after_the_other():
+    # 8 x 11 ms to load, then 18 ms: 106 ms
+    record = SERVED.record(1)
+    record.about["loaders"][0]["num_workers"] = 0
+    (expected,) = predict(record, None, [1], interval=False).ranks
+    assert within(expected.step_s, 106e-3, 0.06)

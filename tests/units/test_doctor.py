@@ -1,0 +1,244 @@
+"""The verb doctor: a script is recorded as it is, examined, tried; and what is wrong with it."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.cli.doctor import _default
+from simshuffle.doctor import running, trying
+from simshuffle.records.reading import read
+from tests.doctored import TRAINING
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working directory, with a script that is recorded as a training is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "LOOK", 0.02)
+    monkeypatch.setattr(running, "GRACE", 0.5)
+    (tmp_path / "train.py").write_text(TRAINING)
+    return tmp_path
+
+
+def left(folder):
+    """What is below results."""
+    return sorted(path.name for path in (folder / "results").glob("*"))
+
+
+def doctor(*words, status=0):
+    assert main(["doctor", *words]) == status
+
+
+TRAIN = (sys.executable, "train.py", "--lr", "0.1")
+
+
+# ------------------------------------------------------------------------------- recorded
+
+
+def test_a_script_is_recorded_and_shown_again_as_it_was(folder, capfd):
+    doctor("--", *TRAIN)
+    shown, told = capfd.readouterr()
+    assert told == "trained ['--lr', '0.1']\n"  # its own options, and nothing else is said
+    assert re.search(r"The loop waits for its data (50|49)\S* %", shown)
+    assert re.search(r"waiting for data +\S+ +(50|49)\S* %", shown)
+    assert "4 workers" in shown
+    assert left(folder) == ["doctor-train"]
+    names = ["diagnosis.json", "doctor.pdf", "doctor.png", "meta.json", "record.parquet"]
+    assert sorted(path.name for path in (folder / "results/doctor-train").iterdir()) == names
+    found, _, last = shown.partition("Tables: ")
+    assert last.startswith("results/doctor-train\nFigure: results/doctor-train/doctor.png and ")
+    about = read(folder / "results/doctor-train").about
+    assert about["command"] == [*TRAIN]
+    assert about["exit_status"] == 0
+    for place in ("results/doctor-train", "doctor-train", "results/doctor-train/record.parquet"):
+        doctor(place)
+        assert capfd.readouterr().out == found
+
+
+def test_a_record_is_written_only_where_that_is_asked(folder, capfd):
+    doctor("-q", "--", *TRAIN)
+    doctor("doctor-train", "--out", "again")
+    assert (folder / "again" / "record.parquet").is_file()
+    assert left(folder) == ["doctor-train"]
+
+
+def test_json_is_all_of_standard_output(folder, capfd):
+    (folder / "loud.py").write_text(TRAINING.replace(", file=sys.stderr", ""))
+    doctor("--json", "--", sys.executable, "loud.py")
+    shown, told = capfd.readouterr()
+    assert "trained" in told
+    found = json.loads(shown)
+    assert found["diagnosis"]["causes"][0]["name"] == "decode"
+    assert found["tries"] == []
+    doctor("--to", "markdown", "doctor-loud")
+    assert "| waiting for data |" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python train.py --lr 0.1", "train"),
+        ("python -m my.package.finetune", "finetune"),
+        ("torchrun --nproc-per-node 2 code/train.py", "train"),
+        ("accelerate launch train.py", "train"),
+        ("sh run.sh", "run"),
+        ("./venv/bin/python", "python"),
+        ("python 'my train.py'", "my-train"),
+    ],
+)
+def test_the_folder_is_named_after_the_script(command, name):
+    assert str(_default(shlex.split(command))) == f"results/doctor-{name}"
+
+
+# ------------------------------------------------------------------------------- tried
+
+
+def test_remedies_are_tried_beside_the_script_as_it_is(folder, capfd):
+    doctor("--try", "1", "--", *TRAIN)
+    shown, told = capfd.readouterr()
+    assert "up to 3 times more, each for 60 s of steps. It may overwrite what it wrote." in told
+    assert "The script runs 3 times more, some 3 min in all." in told
+    assert re.findall(r"Trying: (.*)\.\n", told) == [trying.UNCHANGED, "4 workers", trying.BOUND]
+    # 0.2 s a batch are 0.1 s with 4 workers, and with none that waits
+    assert re.search(r"4 workers +(50|49)\.\d % .* 50\.0 % +50\.0 to 50\.0 %", shown)
+    assert re.search(r"\(bound\) +50\.0 %", shown)
+    doctor("doctor-train")
+    assert capfd.readouterr().out == shown.partition("Tables: ")[0]
+
+
+def test_a_try_that_fails_says_why_and_the_others_go_on(folder, capfd):
+    fails = 'sys.exit("no memory") if "loader" in changes else None\n'
+    (folder / "train.py").write_text(TRAINING.replace("rows = pathlib", f"{fails}rows = pathlib"))
+    doctor("--try", "1", "--", *TRAIN)
+    shown = capfd.readouterr().out
+    assert "Not measured: 4 workers: the script ended with status 1." in shown
+    assert re.search(r"\(bound\) +50\.0 %", shown)
+
+
+def test_a_script_that_runs_only_once_is_not_tried(folder, capfd):
+    once = 'if pathlib.Path("mark").exists():\n    sys.exit(5)\npathlib.Path("mark").touch()\n'
+    (folder / "train.py").write_text(TRAINING.replace("rows = pathlib", f"{once}rows = pathlib"))
+    doctor("--try", "1", "--", *TRAIN)
+    shown, told = capfd.readouterr()
+    assert "Nothing is tried: the script ended with status 5." in told
+    assert "Tables: results/doctor-train" in shown
+
+
+# ------------------------------------------------------------------------------- a script that ends
+
+
+def test_a_script_that_fails_keeps_what_was_recorded(folder, capfd):
+    (folder / "train.py").write_text(f"{TRAINING}\nraise SystemExit(7)")
+    doctor("--", *TRAIN, status=7)
+    shown, told = capfd.readouterr()
+    assert "The script ended with status 7." in told
+    assert "4 workers" in shown
+    assert read(folder / "results/doctor-train").about["exit_status"] == 7
+
+
+def test_a_script_that_fails_before_its_first_batch_has_its_own_error_alone(folder, capfd):
+    doctor("--", sys.executable, "-c", "raise ValueError('mine')", status=1)
+    shown, told = capfd.readouterr()
+    assert shown == ""
+    assert told.splitlines()[-3:] == [
+        "ValueError: mine",
+        "The script ended with status 1.",
+        "No batch was recorded before that.",
+    ]
+    assert left(folder) == []
+
+
+def test_an_interrupt_ends_the_script_and_not_the_diagnosis(folder, capfd):
+    waits = "import time\nrows.joinpath('begun').touch()\ntime.sleep(60)\n"
+    (folder / "train.py").write_text(TRAINING + waits)
+
+    def interrupt():
+        until = time.monotonic() + 60
+        while not list(folder.glob("results/.*/rows/begun")) and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    doctor("--try", "3", "--", *TRAIN, status=130)
+    thread.join()
+    shown, told = capfd.readouterr()
+    assert "Interrupted: waiting for the script." in told
+    assert "KeyboardInterrupt" in told  # as it would without us
+    assert "nothing was written" not in told
+    assert "Tables: results/doctor-train" in shown
+    assert "Trying" not in told
+
+
+def test_what_was_recorded_stays_where_the_rest_breaks(folder, capfd, monkeypatch):
+    def breaks(_):
+        raise MemoryError
+
+    monkeypatch.setattr("simshuffle.doctor.diagnosis.diagnose", breaks)
+    with suppress(MemoryError):
+        main(["doctor", "--", *TRAIN])
+    told = capfd.readouterr().err
+    (kept,) = re.findall(r"What was recorded is kept: simshuffle doctor (\S+) reads it", told)
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    doctor(kept)
+    assert "4 workers" in capfd.readouterr().out
+
+
+# ------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["python", "train.py", "--lr", "0.1"], "Write simshuffle doctor [OPTIONS] -- python"),
+        (["results/a", "--", "python", "train.py"], "RECORD: cannot stand before a command"),
+        (["--tyr", "3", "results/a"], "--tyr: is no option of doctor"),
+        (["--", "no-such-program"], "COMMAND: must be a program that is there"),
+        (["--", "./train.py"], "Write `python ./train.py`"),
+        (["--seconds", "3", "a"], "--seconds: is for a command, behind --"),
+        (["--try", "3", "a"], "--try: is for a command, behind --"),
+        (["a"], "RECORD: must be readable: No such file"),
+        (["--json", "--to", "latex", "a"], "--to: cannot be combined with --json"),
+        (["--out", "train.py", "--", "true"], "--out: is not a folder"),
+        (["--", "true"], "no Python process that loaded the recorder in `true`"),
+        (["train.py"], "RECORD: must be "),
+    ],
+)
+def test_what_is_wrong_is_said(words, said, capfd, folder):
+    doctor(*words, status=2)
+    assert said in " ".join(capfd.readouterr().err.split())
+    assert left(folder) == []
+
+
+def test_a_result_that_is_there_is_replaced_by_force_alone(folder, capfd):
+    doctor("-q", "--", *TRAIN)
+    (folder / "train.py").write_text(f"open('ran', 'w')\n{TRAINING}")
+    doctor("--", *TRAIN, status=2)
+    assert "--out: holds another result" in capfd.readouterr().err
+    assert not (folder / "ran").exists()
+    doctor("--force", "--", *TRAIN)
+    assert left(folder) == ["doctor-train"]
+
+
+@pytest.mark.parametrize("verb", ["results show", "results plot", "results verify", "report"])
+def test_other_verbs_say_whose_folder_it_is(verb, folder, capfd):
+    doctor("-q", "--", *TRAIN)
+    assert main([*verb.split(), "results/doctor-train"]) == 2
+    assert "simshuffle doctor FOLDER shows it" in capfd.readouterr().err
+
+
+def test_tries_that_somebody_changed_are_refused(folder, capfd):
+    doctor("-q", "--", *TRAIN)
+    (folder / "results/doctor-train/tries.json").write_text('[{"name": 1}]')
+    doctor("doctor-train", status=2)
+    assert "must be what was tried" in capfd.readouterr().err

@@ -1,0 +1,470 @@
+"""Records of trainings, our own and those of others: what is read is what was recorded."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from simshuffle.errors import InputError
+from simshuffle.exports import chakra as written_chakra
+from simshuffle.exports.program import program
+from simshuffle.records.chakra_schema import (
+    BATCH,
+    CHECKPOINT,
+    COLL,
+    COMP,
+    STORAGE,
+    Node,
+    Storage,
+    read_nodes,
+)
+from simshuffle.records.reading import RECORD, read
+from simshuffle.records.record import Record, framed
+from tests.small import small as scenario
+
+
+def small():
+    """A record of two batches of a rank."""
+    columns = {"operation": ["wait", "step"] * 2, "start_s": [0.0, 1.0, 3.0, 3.5]}
+    columns |= {"seconds": [1.0, 2.0, 0.5, 2.5], "batch": [0, 0, 1, 1]}
+    return Record(framed(columns), {"made_by": "simshuffle", "ranks": 1, "notes": []}, "here")
+
+
+def test_a_record_is_found_in_the_folder_of_doctor_and_by_its_content(tmp_path):
+    made = small()
+    made.write(tmp_path / RECORD)
+    made.write(tmp_path / "kept.json")
+    for path in (tmp_path, tmp_path / RECORD, tmp_path / "kept.json"):
+        found = read(path)
+        assert found.about == made.about
+        assert found.rows.equals(made.rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file"),
+        (b"", "must be a folder of `simshuffle doctor`"),
+        (b"hello", "a file that begins b'hello'"),
+        (b"PAR1", "must be a record"),
+        (b"\x1f\x8bno", "a file that begins b''"),
+        (gzip.compress(b"hello"), "a file that begins b'hello'"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_what_is_read(tmp_path, content, why):
+    path = tmp_path / "given"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        read(path)
+    assert why in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path):
+    with pytest.raises(InputError, match="a folder without one"):
+        read(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------ kineto
+
+WAIT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+AUTOGRAD = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def event(kind, name, start, end, thread=1, **args):
+    """An event of a trace, from start to end as us."""
+    about = {"name": name, "cat": kind, "ts": start, "dur": end - start, "args": args}
+    return {"ph": "s" if kind == "fwdbwd" else "X", "pid": 7, "tid": thread, **about}
+
+
+def annotation(name, start, end):
+    return event("user_annotation", name, start, end)
+
+
+def operation(name, start, end):
+    return event("cpu_op", name, start, end)
+
+
+def launched(kind, name, asked, start, end, correlation, **args):
+    """A kernel or copy, and its launch."""
+    launch = event("cuda_runtime", "cudaLaunchKernel", asked, asked + 5, correlation=correlation)
+    return [launch, event(kind, name, start, end, 20, correlation=correlation, **args)]
+
+
+ON_GPU = [
+    annotation("ProfilerStep#5", 0, 1000),
+    annotation(WAIT, 10, 110),
+    *launched("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 115, 120, 140, 1, bytes=4096),
+    event("fwdbwd", "fwdbwd", 150, 150),
+    operation("aten::mm", 150, 190),
+    *launched("kernel", "gemm", 160, 200, 300, 2),
+    operation(AUTOGRAD, 300, 500),
+    *launched("kernel", "gemm", 320, 330, 530, 3),
+    *launched(
+        *("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(4096ul)", 400, 450, 700, 4),
+        **{"In msg nelems": 1000, "dtype": "Float", "Collective name": "allreduce"},
+    ),
+    annotation("Optimizer.step#SGD.step", 600, 650),
+    *launched("kernel", "multi_tensor", 610, 690, 720, 5),
+    annotation("ProfilerStep#6", 1000, 1500),
+    annotation(WAIT, 1010, 1310),
+    operation("aten::mm", 1320, 1330),
+    event("python_function", "train.py(3): main", 0, 2000),
+    {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
+]
+"""Two steps. The copy takes 20 us, the forward pass 100. That backward is from 330 us, when its
+first kernel begins, to 700, when the sum ends; of the 250 us of the sum the backward pass hides
+80, and the optimizer's kernel 10."""
+
+
+def trace(events=ON_GPU, **about):
+    known = {"rank": 3, "world_size": 8, "backend": "nccl"}
+    return {"schemaVersion": 1, "distributedInfo": known, "traceEvents": events} | about
+
+
+def written(path, content):
+    """A file of a trace, packed if its name says so."""
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    path.write_bytes(gzip.compress(text) if path.name.endswith(".gz") else text)
+    return path
+
+
+def micros(record, rank=None):
+    """Of each operation and batch the us that it took."""
+    rows = record.rows if rank is None else record.rows[record.rows["rank"] == rank]
+    keys = zip(rows["operation"], rows["batch"], strict=True)
+    return dict(zip(keys, (rows["seconds"] * 1e6).round(3), strict=True))
+
+
+TOOK = {("wait", 0): 100, ("step", 0): 890, ("copy", 0): 20, ("forward", 0): 100}
+TOOK |= {("backward", 0): 370, ("optimizer", 0): 30, ("allreduce", 0): 160}
+TOOK |= {("wait", 1): 300, ("step", 1): 190}
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.pt.trace.json.gz", "t"])
+def test_a_trace_of_a_gpu_tells_what_each_batch_took(tmp_path, name):
+    found = read(written(tmp_path / name, trace()))
+    assert micros(found) == TOOK
+    assert found.about["ranks"] == 8
+    assert set(found.rows["rank"]) == {3}
+    (copy,) = found.of("copy").itertuples()
+    (summed,) = found.of("allreduce").itertuples()
+    assert (copy.nbytes, summed.nbytes) == (4096, 4000)
+    assert copy.start_s == pytest.approx(110e-6)
+
+
+def test_where_the_processor_computes_what_no_operation_hides_is_exposed(tmp_path):
+    """The sum is from 320 to 800 us. Autograd ends at 500, the sums are copied at 790: 290 us; and
+    10 us of autograd only asked for the sum. The next sum is not finished: it ends with its step,
+    at 1500, and nothing is computed from 1450 on."""
+    ddp = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+    of = {"Input Dims": [[10, 5]], "Input type": ["c10::BFloat16"]}
+    events = [
+        annotation(WAIT, 0, 100),
+        annotation("DistributedDataParallel.forward", 110, 200),
+        operation(AUTOGRAD, 300, 500),
+        operation("c10d::allreduce_", 330, 340),
+        event("user_annotation", "gloo:all_reduce", 320, 800, 9, **of),
+        operation(ddp, 790, 810),
+        annotation("Optimizer.step#Adam.step", 820, 850),
+        annotation(WAIT, 1000, 1250),
+        operation(AUTOGRAD, 1400, 1450),
+        event("user_annotation", "gloo:all_reduce", 1420, 9000, 9, **of, finished=False),
+        annotation("Optimizer.step#Adam.step", 1480, 1490),
+        annotation(WAIT, 1500, 1510),
+    ]
+    found = read(written(tmp_path / "t.json", trace(events, deviceProperties=[])))
+    assert micros(found) == {
+        **{("wait", 0): 100, ("step", 0): 900, ("forward", 0): 90, ("backward", 0): 510},
+        **{("optimizer", 0): 30, ("allreduce", 0): 300},
+        **{("wait", 1): 250, ("step", 1): 250, ("backward", 1): 50, ("optimizer", 1): 10},
+        ("allreduce", 1): 40,
+    }
+    assert found.about["model"] == {"gradient_nbytes": 100, "buckets": [100]}
+    assert found.about["device"] == "cpu"
+
+
+def test_a_call_of_a_loader_that_has_no_batch_left_ends_an_epoch(tmp_path):
+    events = [
+        *(annotation(WAIT, 0, 10), operation("aten::mm", 20, 30)),
+        *(annotation(WAIT, 40, 41), operation("aten::random_", 42, 43)),
+        *(annotation(WAIT, 50, 55), operation("aten::mm", 60, 70)),
+        annotation(WAIT, 80, 81),
+    ]
+    rows = read(written(tmp_path / "t.json", events)).of("wait")
+    assert rows[["epoch", "batch"]].to_numpy().tolist() == [[0, 0], [1, 0]]
+    assert (rows["seconds"] * 1e6).round(3).tolist() == [10, 5]
+
+
+def test_without_a_loader_a_step_of_the_profiler_is_a_batch(tmp_path):
+    events = [annotation("ProfilerStep#1", 0, 100), annotation("ProfilerStep#2", 100, 250)]
+    found = read(written(tmp_path / "t.json", trace(events)))
+    assert micros(found) == {("step", 0): 100, ("step", 1): 150}
+    assert "waits are not in it" in " ".join(found.about["notes"])
+
+
+def test_a_folder_of_traces_is_read_on_one_clock_and_a_later_one_goes_on(tmp_path):
+    """Rank 0 began 50 us after rank 1; its next trace is of later batches."""
+    info = {"distributedInfo": {"rank": 0, "world_size": 2}, "baseTimeNanoseconds": 10**18}
+    later = info | {"baseTimeNanoseconds": 10**18 + 10**9}
+    other = info | {"distributedInfo": {"rank": 1, "world_size": 2}}
+    moved = [{**each, "ts": each["ts"] + 50} for each in ON_GPU if "ts" in each]
+    for name, about in {"a": info, "b": later, "c": other}.items():
+        written(tmp_path / f"{name}.json.gz", trace(ON_GPU if name == "c" else moved, **about))
+    (tmp_path / "notes.json").write_text("{}")
+    found = read(tmp_path)
+    assert found.about["ranks"] == 2
+    waits = found.of("wait")
+    of = waits[waits["rank"] == 0]
+    assert of["batch"].tolist() == [0, 1, 2, 3]
+    assert (of["start_s"] * 1e6).round(3).tolist() == [50, 1050, 1000050, 1001050]
+    assert micros(found, 1) == TOOK
+
+
+def test_of_a_trace_that_is_cut_the_whole_steps_are_read(tmp_path):
+    text = json.dumps(trace([*ON_GPU, *(annotation("x", at, at + 1) for at in range(1600, 9000))]))
+    whole, cut = json.dumps(trace([])), text[: text.index('"ProfilerStep#6"') + 400]
+    assert len(whole) < len(cut)
+    found = read(written(tmp_path / "t.json", cut.encode()))
+    assert {batch for _, batch in micros(found)} == {0}
+    assert "The trace is cut" in " ".join(found.about["notes"])
+    packed = tmp_path / "t.json.gz"
+    packed.write_bytes(gzip.compress(text.encode())[:-3000])
+    assert micros(read(packed)) == TOOK
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (trace([]), "must have events of a training"),
+        (trace([operation("aten::mm", 0, 1)]), "must have a whole step; got 0 begun"),
+        (trace(schemaVersion=2), "schemaVersion: must be 1; got 2"),
+        (trace([*ON_GPU, annotation("x", 1.7e15, 1.7e15)]), "must be of one clock"),
+        (trace([*ON_GPU, {**ON_GPU[0], "pid": 8}]), "must be of one process"),
+        (trace([annotation("ProfilerStep#1", 0, 1000), *ON_GPU]), "overlap"),
+        (trace([{**each, "ts": 1e300} for each in ON_GPU]), "must have events of a training"),
+        (b'{"schemaVersion": 1, \xff\xfe', "must have events of a training"),
+        (b'{"schemaVersion": 1}', "must have events of a training"),
+        (b'{"traceEvents": 3}', "must have events of a training"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_refused(tmp_path, content, why):
+    with pytest.raises(InputError) as error:
+        read(written(tmp_path / "t.json", content))
+    assert why in str(error.value)
+
+
+# ----------------------------------------------------------------------- DLIO, TraceML, Ray, Chakra
+
+
+def dlio(folder):
+    """An output folder of two ranks: in the first block `proc` lacks the last batch, which was
+    loaded only."""
+    epochs = {"load": {"block1": [0.5, 0.1, 7.0], "block2": [0.2]}}
+    epochs |= {"proc": {"block1": [1.5, 0.4], "block2": [0.3], "eval": [9.0]}}
+    second = {"load": {"block1": [0.25]}, "proc": {"block1": [1.25]}}
+    for rank in (0, 1):
+        output = {"host_cpu_count": 4, "1": epochs, "2": second, "hostname": "n1"}
+        written(folder / f"{rank}_output.json", output)
+    summary = {"num_accelerators": 2, "hostname": "n1", "host_cpu_count": [4]}
+    summary |= {"host_memory_GB": [2.0], "num_files_train": 10, "num_samples_per_file": 3}
+    written(folder / "summary.json", summary | {"metric": {"train_au_mean_percentage": 71.25}})
+    began = {"1": {"start": "2026-01-01T00:00:01.000000"}}
+    began |= {"2": {"start": "2026-01-01T00:00:04.500000"}}
+    written(folder / "per_epoch_stats.json", began)
+    (folder / ".hydra").mkdir()
+    config = (
+        "workload:\n  reader: {batch_size: 7, read_threads: 2}\n  dataset: {record_length: 99}\n"
+    )
+    (folder / ".hydra" / "config.yaml").write_text(config)
+    return folder
+
+
+def test_an_output_folder_of_dlio_is_read(tmp_path):
+    """proc has the load in it: the first step is 1.5 - 0.5 s."""
+    found = read(dlio(tmp_path))
+    rows = found.rows[found.rows["rank"] == 1]
+    columns = ["operation", "epoch", "batch", "start_s", "seconds", "count"]
+    assert [tuple(row) for row in rows[columns].round(9).itertuples(index=False)] == [
+        ("wait", 0, 0, 0.0, 0.5, 7),
+        ("step", 0, 0, 0.5, 1.0, 7),
+        ("wait", 0, 1, 1.5, 0.1, 7),
+        ("step", 0, 1, 1.6, 0.3, 7),
+        ("wait", 0, 2, 1.9, 0.2, 7),
+        ("step", 0, 2, 2.1, 0.1, 7),
+        ("wait", 1, 0, 3.5, 0.25, 7),
+        ("step", 1, 0, 3.75, 1.0, 7),
+    ]
+    about = found.about
+    assert about["loaders"] == [{"batch_size": 7, "num_workers": 2, "samples": 30}]
+    assert about["host"] == {"name": "n1", "cores": 4, "memory_nbytes": 2 * 2**30}
+    assert "71.2 % of the time (AU)" in " ".join(about["notes"])
+
+
+def traceml(**metrics):
+    """A summary of two ranks and three steps; rank 1 waits for twice as long."""
+    known = {"input_wait_ms": 20.0, "traced_step_time_ms": 80.0, "h2d_ms": None, "forward_ms": 30.0}
+    rows = {
+        str(rank): {
+            "identity": {"global_rank": rank, "world_size": 2},
+            "metrics": known | {"input_wait_ms": 20.0 * (1 + rank)} | metrics,
+        }
+        for rank in (0, 1)
+    }
+    section = {"global": {"window": {"steps_analyzed": 3, "diagnosis_clock": "gpu"}}}
+    section["groups"] = {"by": "global_rank", "rows": rows}
+    about = {"schema_version": 1.9, "duration_s": 12.5, "meta": {"world_size": 2}}
+    return {**about, "primary_diagnosis": {}, "step_time": section}
+
+
+def test_a_summary_of_traceml_is_read(tmp_path):
+    found = read(written(tmp_path / "final_summary.json", traceml()))
+    assert found.about["seconds"] == 12.5
+    assert micros(found, 1) == {
+        (name, batch): 1e3 * took
+        for name, took in {"wait": 40, "step": 80, "forward": 30}.items()
+        for batch in range(3)
+    }
+    notes = " ".join(found.about["notes"])
+    assert "Not measured by TraceML for all ranks: backward, copy, optimizer." in notes
+    assert "those of the GPU" in notes
+
+
+RAY = """Operator 1 ReadRange: 4 tasks executed, 4 blocks produced in 0.16s
+* Remote wall time: 1.03ms min, 3.48ms max, 2.0ms mean, 8.02ms total
+* Remote cpu time: 1.03ms min, 1.33ms max, 1.19ms mean, 4.77ms total
+* Output size bytes per block: 800 min, 800 max, 800 mean, 3200 total
+
+Operator 2 MapBatches(slow): 4 tasks executed, 4 blocks produced in 0.25s
+* Remote wall time: 42.19ms min, 42.58ms max, 42.43ms mean, 169.73ms total
+
+Dataset iterator time breakdown:
+* Total time overall: 86.87ms
+    * Total time in Ray Data iterator initialization code: 270.22us
+    * Total time user thread is blocked by Ray Data iter_batches: 2.4ms
+    * Total execution time for user thread: 1.2s
+* Batch iteration time breakdown (summed across prefetch threads):
+    * In batch creation: 21.62us min, 116.15us max, 78.33us avg, 626.63us total
+    * In collate_fn: 1.0us min, 2.0us max, 1.5us avg, 12.0us total
+"""
+"""Of ray 2.60, shortened; it also told the batches, as here in `TOLD`."""
+TOLD = "Total batches consumed: 8\nTotal rows consumed: 400\n"
+
+
+@pytest.mark.parametrize("text", [RAY, RAY + TOLD])
+def test_the_stats_of_ray_data_are_read(tmp_path, text):
+    """Eight batches: 2.4 ms of waiting, and 1.2 s of steps. Older ones tell the mean of making a
+    batch and its sum, and so their number."""
+    found = read(written(tmp_path / "stats.txt", text.encode()))
+    waits, steps, reads = (found.of(name) for name in ("wait", "step", "read"))
+    assert len(waits) == len(steps) == 8
+    assert (waits["seconds"] * 1e6).round(6).tolist() == [300] * 8
+    assert steps["seconds"].round(9).tolist() == [0.15] * 8
+    assert set(waits["count"]) == {50 if "consumed" in text else 0}
+    assert reads[["seconds", "cpu_s", "count", "nbytes"]].round(9).to_numpy().tolist() == [
+        [0.00802, 0.00477, 4, 3200]
+    ]
+    assert found.of("transform")["seconds"].round(9).tolist() == [0.16973]
+    assert found.of("collate")["seconds"].round(9).tolist() == [12e-6]
+
+
+def test_the_metrics_of_ray_train_are_read_with_a_worker_each(tmp_path):
+    one = {"iter_total_blocked_s": 2.0, "iter_user_s": 6.0, "iter_batches_total": 4}
+    two = {"data_iter_total_blocked_seconds": 1.0, "ray_data_iter_user_seconds": 3.0}
+    found = read(written(tmp_path / "m.json", [one, two | {"data_iter_batches_total": 2}]))
+    assert found.about["ranks"] == 2
+    sums = found.rows.groupby(["rank", "operation"], observed=True)["seconds"].sum()
+    assert sums.to_dict() == {(0, "wait"): 2, (0, "step"): 6, (1, "wait"): 1, (1, "step"): 3}
+
+
+def test_thousands_of_batches_of_one_mean_are_not_all_written(tmp_path):
+    one = {"iter_total_blocked_s": 2.0, "iter_user_s": 6.0, "iter_batches_total": 10**12}
+    found = read(written(tmp_path / "m.json", one))
+    assert len(found.rows) == 2000
+    assert "The first 1000 of 1000000000000 batches stand for all" in " ".join(found.about["notes"])
+
+
+@pytest.mark.parametrize("storage", [False, True])
+def test_what_is_exported_to_chakra_is_read_as_it_was(tmp_path, storage):
+    exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3}
+    made = program(scenario(workload__exchange=exchange), 1, 1)
+    written_chakra.write(made, tmp_path / "t", lambda share: None, storage=storage)
+    found, rows = read(tmp_path / "t"), read(tmp_path / "t").rows
+    assert found.about["ranks"] == made.world_size
+    for rank in range(made.world_size):
+        nodes = written_chakra.nodes_of(made, rank, storage=storage)
+        back = read_nodes(tmp_path / "t" / f"exchange.{rank}.et")
+        assert [node.seconds for node in back] == pytest.approx(
+            [node.seconds for node in nodes], abs=0.5e-6
+        )
+        for node, was in zip(back, nodes, strict=True):
+            told = (node.id, node.name, node.kind, node.after, node.attributes, node.storage)
+            assert told == (was.id, was.name, was.kind, was.after, was.attributes, was.storage)
+        mine = rows[rows["rank"] == rank]
+        forward, *_ = mine[mine["operation"] == "forward"]["seconds"]
+        assert forward == pytest.approx(made.gradients.forward_s[rank], abs=0.5e-6)
+        reads = mine[mine["operation"] == "read"]
+        wanted = [step.read_nbytes[rank] for step in made.steps if step.read_nbytes[rank]]
+        assert reads["nbytes"].tolist() == np.round(wanted).tolist() * storage
+    assert found.about["model"]["gradient_nbytes"] == made.gradients.nbytes
+
+
+def test_a_batch_of_chakra_is_waited_for_as_long_as_nothing_hides_it(tmp_path):
+    """The second batch is fetched from 1 to 4 s, while there is a backward pass until 3: 1 s. The
+    first is until 1 s, and its step is then 2 s; the last step is until the checkpoint's end."""
+    nodes = [
+        *(Node(1, "batch", BATCH, (), 1.0), Node(2, "batch", BATCH, (1,), 3.0)),
+        *(Node(3, "forward", COMP, (1,), 0.5), Node(4, "backward", COMP, (3,), 1.5)),
+        Node(5, "sum", COLL, (4,), 0.0, {"comm_size": 2**20}),
+        *(
+            Node(6, "open", STORAGE, (), 0.1, {}, Storage(1, 0)),
+            Node(7, "aten::mm", COMP, (2,), 1.0),
+        ),
+        Node(8, "save", CHECKPOINT, (7,), 2.0),
+    ]
+    (tmp_path / "t.5.et").write_bytes(written_chakra.encoded(nodes))
+    found = read(tmp_path / "t.5.et")
+    assert {key: took / 1e6 for key, took in micros(found).items()} == {
+        **{("wait", 0): 1, ("step", 0): 2, ("wait", 1): 1, ("step", 1): 3, ("open", 0): 0.1},
+        **{("forward", 0): 0.5, ("backward", 0): 1.5, ("allreduce", 0): 0},
+    }
+    assert found.about["model"]["buckets"] == [2**20]
+    notes = " ".join(found.about["notes"])
+    assert "The longest checkpoint took 2 s" in notes
+    assert "1 nodes are no part of a record: others" in notes
+
+
+def chakra(*nodes):
+    return written_chakra.encoded(nodes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("t.json", traceml() | {"schema_version": 2.0}, "must be one of 1.7, 1.8, 1.9; got 2.0"),
+        ("t.json", traceml(input_wait_ms=None), "must have steps with input_wait_ms"),
+        ("t.json", traceml(input_wait_ms=-1e999), "must have steps with input_wait_ms"),
+        ("t.json", json.dumps(traceml()).encode()[:-9], "must be whole JSON"),
+        ("t.json", json.dumps(traceml()).encode() + b"\xff", "must be whole JSON"),
+        ("t.txt", RAY[: RAY.index("Dataset")].encode(), "must tell of a loop"),
+        ("t.json", {"iter_total_blocked_s": "x", "iter_user_s": 1}, "must tell of a loop"),
+        ("t.json", [{"iter_total_blocked_s": 1e999, "iter_batches_total": 2}], "of a loop"),
+        ("t.et", chakra(), "must have nodes that take time"),
+        ("t.et", chakra(Node(1, "forward", COMP, (), 1.0))[:-2], "it ends too early"),
+        ("t.et", chakra().replace(b"0.0.4", b"0.0.9"), "must be 0.0.4; got b'0.0.9'"),
+        ("t.et", chakra() + b"\x02\x0b\x00", "a field of wire type 3"),
+        ("t.et", chakra() + b"\xff" * 20, "a number of more than 64 bits"),
+    ],
+)
+def test_what_is_odd_in_other_formats_is_refused(tmp_path, name, content, why):
+    with pytest.raises(InputError) as error:
+        read(written(tmp_path / name, content))
+    assert why in str(error.value)
+
+
+def test_a_folder_of_dlio_without_batches_is_refused(tmp_path):
+    written(tmp_path / "0_output.json", {"hostname": "n1", "1": {"load": {}}})
+    with pytest.raises(InputError, match="must have batches of training"):
+        read(tmp_path)
