@@ -58,7 +58,7 @@ def _change(process: Process, module: Any, given: dict[str, Any], signature: Any
         before = given.get(name, defaults.get(name))
         if name not in defaults:
             process.say("unchanged", f"{name}: this DataLoader does not know it")
-        elif name == "pin_memory" and value and not module.torch.accelerator.is_available():
+        elif name == "pin_memory" and value and not _has_accelerator(module.torch):
             process.say("unchanged", f"{name}: there is no accelerator")
         else:
             given[name] = value
@@ -74,7 +74,7 @@ def _change(process: Process, module: Any, given: dict[str, Any], signature: Any
         if iterable:
             process.say("unchanged", "cache: an IterableDataset has no samples to ask for again")
         else:
-            process.say("changed", "cache: samples stay in memory")
+            process.say("changed", "cache: samples stay in memory until their process ends")
     if (threads := changes.get("torch_threads")) is not None:
         torch = sys.modules["torch"]
         process.say("changed", f"torch_threads: {torch.get_num_threads()} to {threads}")
@@ -84,6 +84,10 @@ def _change(process: Process, module: Any, given: dict[str, Any], signature: Any
             process.say("changed", f"worker_threads: 1 to {threads}")
         else:
             process.say("unchanged", "worker_threads: there are no workers")
+
+
+def _has_accelerator(torch: Any) -> bool:
+    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
 def _take_back(process: Process, name: str) -> None:

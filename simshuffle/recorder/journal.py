@@ -27,7 +27,8 @@ class Journal:
 
     def begin(self) -> None:
         """Begin the files of this process: at its start, and where it has been forked."""
-        pid, parent = os.getpid(), os.getppid()
+        self.pid = pid = os.getpid()
+        parent = os.getppid()
         self.facts: dict[str, Any] = {"pid": pid, "parent": parent}
         if self.descriptor >= 0:
             os.close(self.descriptor)

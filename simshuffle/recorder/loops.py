@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from . import gil
-from .meter import Marks, Task, between, marks
+from .meter import Marks, Task, between, clock, marks
 from .process import Process, Row
 from .rows import CODES
 
-_WAIT, _STEP, _GIL = CODES["wait"], CODES["step"], CODES["gil"]
+_WAIT, _STEP = CODES["wait"], CODES["step"]
 _FACTS = (
     *("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
     *("in_order", "drop_last"),
@@ -42,6 +42,7 @@ class Loop:
     def __init__(self, process: Process, loader: Any) -> None:
         self.process = process
         self.number, self.epoch = _place(process, loader)
+        self.pid = process.journal.pid
         self.count = 0
         self.asked: tuple[int, int, int, int] | None = None  # what iter() took
         self.step: Step | None = None
@@ -61,8 +62,6 @@ class Loop:
         begin = marks()
         rows = self.finish(begin)
         process.taking = None
-        if not process.batches:
-            process.first = begin[0]
         if process.limit is not None:
             process.journal.write(rows)
             rows = []
@@ -82,7 +81,8 @@ class Loop:
         process.journal.write(rows)
         self.count += 1
         process.batches += 1
-        gil.watch(self._gil)
+        process.first = process.first or clock()
+        gil.watch(process.waited_for_the_interpreter)
         process.save_now_and_then()
         task = (self.number, self.epoch, number, -1)
         self.step = process.taking = Step(task, marks())
@@ -134,16 +134,12 @@ class Loop:
             return max(before - set(iterator._task_info), default=self.count)
         return int(getattr(iterator, "_rcvd_idx", self.count + 1)) - 1
 
-    def _gil(self, start: int, late: int, without_core: int, times: int) -> None:
-        task = (-1, 0, -1, -1)
-        row = self.process.row(task, _GIL, start, late, -1, without_core, times, 0, -1, -1)
-        if self.process.active:
-            self.process.journal.write([row])
-
     def __del__(self) -> None:
         """Nobody has the iterator any more: the loop was left."""
-        if self.step is not None and self.process.active:
-            self.process.journal.write(self.finish(marks()))
+        process = self.process
+        here = process.active and process.journal.pid == self.pid
+        if self.step is not None and here:
+            process.journal.write(self.finish(marks()))
 
 
 class _Replay:

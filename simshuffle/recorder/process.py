@@ -13,12 +13,14 @@ from .files import Files
 from .journal import Journal
 from .meter import Task, clock, forget_thread
 from .patching import Patches
+from .rows import CODES
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _UNTIL_ALL_STOP = 3
 """Batches from when one rank's time is over to when all stop: more than ranks that wait for one
 another can be apart."""
+_GIL = CODES["gil"]
 Row = tuple[int, ...]
 
 
@@ -59,7 +61,7 @@ class Process:
         self.task: Task | None = None
         self.taking: Any = None
         self.beginning: Any = None
-        self.first = 0  # when the first batch was asked for
+        self.first = 0  # when the first batch was there
         self.batches = 0
         self.last_batch = sys.maxsize
         self.samples = 0
@@ -132,6 +134,12 @@ class Process:
         if self.rank >= 0:
             facts["rank"] = self.rank
 
+    def waited_for_the_interpreter(self, start: int, late: int, queued: int, times: int) -> None:
+        """A thread that asks for it has something to say, see `gil`."""
+        if self.active:
+            task = (-1, 0, -1, -1)
+            self.journal.write([self.row(task, _GIL, start, late, -1, queued, times, 0, -1, -1)])
+
     def stop_if_over(self) -> None:
         """End the training in order when its time is over, as the script itself would end. Ranks
         agree by a file beside the rows on the batch that is the last of all.
@@ -139,7 +147,7 @@ class Process:
         Raises:
             SystemExit: it is over.
         """
-        if self.limit is None:
+        if self.limit is None or not self.batches:
             return
         agreed = f"{self.journal.folder}/stop"
         over = clock() - self.first > self.limit
