@@ -10,8 +10,12 @@ hour on two quiet cores. What a machine lacks a device for is skipped, which is 
 
 from __future__ import annotations
 
+import argparse
+import ast
 import csv
+import json
 import re
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -125,6 +125,7 @@ def slow_disk(folder: Path, mount: Path, *options: str) -> Iterator[Path]:
     finally:
         unmount = which("fusermount3") or which("fusermount") or "umount"
         subprocess.run([unmount, "-u", "-z", str(mount)], check=False, capture_output=True)
+        process.terminate()  # it would serve on as long as somebody has a file open
         try:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
