@@ -19,7 +19,7 @@ class Training:
     """Seconds are means; those of a sample where nothing else is said. The default one is healthy:
     four workers make a batch every 20 ms, a step takes 30 ms."""
 
-    batches: int = 160
+    batches: int = 96
     epochs: int = 2
     ranks: int = 1
     size: int = 8  # samples of a batch
@@ -93,6 +93,7 @@ class _Rank:
         self.of, self.number = of, number
         begin = 0.0 if of.persistent and at else of.begin
         self.free = [at + begin for _ in range(max(of.workers, 1))]
+        self.sent = [0.0] * max(of.workers, 1)
         self.ready: dict[int, float] = {}
 
 
@@ -134,10 +135,10 @@ def _draw(of: Training) -> dict[str, np.ndarray]:
 
 
 def play(of: Training) -> tuple[list[dict[str, object]], float]:
-    """The rows, and s that its loops take."""
+    """The rows, and s that its loops take from the end of the first batch on."""
     took = _draw(of)
     rows: list[dict[str, object]] = []
-    now = 0.0
+    now = begun = 0.0
     for epoch in range(of.epochs):
         ranks = [_Rank(of, number, now) for number in range(of.ranks)]
         queue = {rank.number: deque(range(of.batches)) for rank in ranks}
@@ -159,11 +160,12 @@ def play(of: Training) -> tuple[list[dict[str, object]], float]:
                 if of.workers:
                     _make(rank, took, rows, epoch, queue[rank.number], there[-1])
             now_of = _step(of, took, rows, epoch, batch, there)
+            begun = begun or max(now_of)
         for rank in ranks:  # workers end
             ended = of.begin / 10 * (not of.persistent)
             rows.append(_row(rank, epoch, -1, "wait", max(now_of), ended, cpu_s=0.0))
         now = max(now_of) + ended
-    return rows, now
+    return rows, now - begun
 
 
 def _row(
@@ -211,12 +213,11 @@ def _make(
     for sample, seconds in enumerate(np.sum(parts, axis=0)):
         index = {"sample": batch * of.size + sample}
         rows.append(_row(rank, epoch, batch, "sample", start, seconds, **who, **index))
-    end = start + fetch
-    if of.workers:
-        sent = took["send"][place]
-        rows.append(_row(rank, epoch, batch, "send", end, sent, **who, cpu_s=sent, count=1))
-        end += sent
-    rank.free[worker] = rank.ready[batch] = end
+    rank.free[worker] = rank.ready[batch] = end = start + fetch
+    if of.workers:  # beside the next fetch
+        begun, sending = max(end, rank.sent[worker]), took["send"][place]
+        rows.append(_row(rank, epoch, batch, "send", end, begun + sending - end, **who, count=1))
+        rank.sent[worker] = rank.ready[batch] = begun + sending
 
 
 def _step(

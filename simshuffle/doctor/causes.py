@@ -33,6 +33,9 @@ SMALL_READ = 256 * 1024
 LATE_S = 1e-3
 """s after which a thread that asks for the interpreter finds it held (chosen: it is to be given up
 after 5 ms, `sys.getswitchinterval`)."""
+HANDOVER_S = 2e-3
+"""s that a batch in shared memory takes to be in the loop's hands, whatever is done (chosen above
+the 0.6 to 1 ms of two small tensors that an idle worker hands over, PyTorch 2.13)."""
 SPECIAL = 2.0
 """Weight of a special case: it comes first if it explains half of what the broad one does."""
 AS_GOOD = 0.95
@@ -81,7 +84,6 @@ _PARTS = {
         "Transforming samples is {share} of what workers do.",
     ),
     "collate": ("collate", "Putting samples together is {share} of what workers do."),
-    "send": ("send", "Sending batches to the loop is {share} of what workers do."),
     "lock": ("lock", "Workers wait for locks in {share} of their time: one at a time gets on."),
 }
 
@@ -91,13 +93,19 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
     for name, (operation, sentence) in _PARTS.items():
         if operation in loop.known:
             part = loop.of(operation)
-            if (name == "opens" and not loop.files) or (name == "send" and not loop.way.workers):
+            if name == "opens" and not loop.files:
                 continue
             count = max(loop.of(operation, "count").sum(), 1.0)
             told = sentence.format(
                 share=_share(part, loop.way.load), each=f"{part.sum() / count:.2g}"
             )
             yield Without(name, less(loop.way, part), told, SPECIAL if name == "lock" else 1.0)
+    if loop.way.workers:
+        way = loop.way
+        took = np.broadcast_to(way.sending + way.handover, way.load.shape).mean()
+        told = f"A batch that is made is in the loop's hands {took:.2g} s later at the least."
+        at_best = np.minimum(way.handover, HANDOVER_S)
+        yield Without("send", replace(way, sending=0.0, handover=at_best, more=0.0), told)
 
 
 def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
@@ -164,7 +172,9 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
     if load.any() or step.any():
         told = f"Threads wait for a core in {_share(load, loop.way.load)} of the workers' time"
         told += f" and {_share(step, loop.way.step)} of the steps."
-        yield Without("cores", less(loop.way, load, step), told)
+        waited = np.nan_to_num(loop.of("wait", "queued_s"))
+        way = replace(loop.way, handover=np.maximum(loop.way.handover - waited, 0.0))
+        yield Without("cores", less(way, load, step), told)
 
 
 def _interpreter(loop: Loop) -> Iterator[Without]:
@@ -220,6 +230,8 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
     usual = float(np.median(seconds))
     where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
     np.add.at(more, where, seconds[slow] - usual)
+    # a sample cannot make a batch slower than that is
+    more = np.minimum(more, np.maximum(loop.way.load - np.median(loop.way.load), 0.0))
     if not slow.any():
         return
     names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]
@@ -278,7 +290,7 @@ def kept_workers(loop: Loop) -> Way:
 
 def cpu_s(loop: Loop) -> float:
     """s of a core that a batch takes, in its worker and in the loop; nan if not known."""
-    worker = loop.of("fetch", "cpu_s") + loop.of("send", "cpu_s")
+    worker = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("send", "cpu_s"))
     if not loop.way.workers:
         worker = loop.of("wait", "cpu_s")  # where it is made
     return float((worker + loop.of("step", "cpu_s")).mean())

@@ -10,6 +10,7 @@ import numpy as np
 
 from simshuffle.doctor.causes import Without, causes
 from simshuffle.doctor.loop import Loop, loop_of
+from simshuffle.doctor.quiet import quieted
 from simshuffle.doctor.remedies import Helps, remedies
 from simshuffle.doctor.replay import Way, elapsed, together
 from simshuffle.records.record import Record
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 HEALTHY = 0.05
 """Share of the loop's time below which nothing is a cause (chosen)."""
+MOST_HIDDEN = 5.0
+"""Other programs hide what is small: that share grows as they make the loop longer, up to this many
+times (chosen)."""
 LEAST_GAIN = 0.01
 """Share of the loop's time below which nothing is a remedy (chosen)."""
 BLOCKS, RESAMPLES = 40, 400
@@ -154,19 +158,24 @@ def diagnose(record: Record) -> Diagnosis:
     loop = loop_of(record)
     own = elapsed(loop.way).mean(axis=1)
     error = own.sum() / loop.measured.mean(axis=1).sum() - 1
-    own = own[1:]
+    totals = _totals(loop, error)
+    loop, noisy = quieted(loop), own[1:]
+    own = elapsed(loop.way).mean(axis=1)[1:]
+    # others make all of it longer alike
+    longer = float(noisy.sum() / own.sum())
     tried = causes(loop)
-    gains = _gains(own, [of.way for of in tried])
-    found = _causes(tried, gains, loop, float(own.sum()))
+    gains = longer * _gains(own, [of.way for of in tried])
+    least = HEALTHY * min(longer, MOST_HIDDEN)
+    found = _causes(tried, gains, loop, float(noisy.sum()), least)
     notes = [*record.about.get("notes", []), *loop.notes]
     if loop.made_by:
         notes.append(f"The replay of what was recorded is {100 * abs(error):.2g} % off.")
     if len(own) < FEW:
         notes.append(f"{len(own)} batches are few: a longer record would be surer.")
     helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])
-    saved = _gains(own, [of.way for of in helps])
-    drawn = _remedies(helps, saved, loop, own, abs(error))
-    return Diagnosis(record.source, _totals(loop, error), found, drawn, notes)
+    saved = longer * _gains(own, [of.way for of in helps])
+    drawn = _remedies(helps, saved, loop, noisy, abs(error))
+    return Diagnosis(record.source, totals, found, drawn, notes)
 
 
 def _totals(loop: Loop, error: float) -> Totals:
@@ -214,9 +223,11 @@ def _resampled(gains: Floats, loop: Loop) -> Floats:
     return np.asarray(blocks[drawn].sum(axis=1) + gains[first].sum(axis=0))
 
 
-def _causes(tried: Sequence[Without], gains: Floats, loop: Loop, seconds: float) -> list[Cause]:
-    """Those that cost at least `HEALTHY` of the loop, first the one to be named first."""
-    costs = np.flatnonzero(gains.sum(axis=0) >= HEALTHY * seconds).tolist()
+def _causes(
+    tried: Sequence[Without], gains: Floats, loop: Loop, seconds: float, least: float
+) -> list[Cause]:
+    """Those that cost at least a share of the loop's seconds, the one to be named first before."""
+    costs = np.flatnonzero(gains.sum(axis=0) >= least * seconds).tolist()
     if not costs:
         return []
     weight = np.array([tried[of].weight for of in costs])

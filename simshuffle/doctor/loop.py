@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from simshuffle.doctor.replay import Way
+from simshuffle.doctor.replay import Way, is_busy
 from simshuffle.errors import refuse
 from simshuffle.recorder.rows import CODES, OPERATIONS
 from simshuffle.records.record import Record
@@ -32,8 +32,8 @@ class Loop:
     worker: Ints  # (B, M) that made a batch; -1 for the rank itself, or if not known
     ending: Floats  # (E, M) s at the end of an epoch, in which workers end; of its last step
     way: Way  # as it was recorded
-    handover: float  # s of a wait for a batch that was there before; part of the way's steps
     settings: Mapping[str, Any]  # of the loader, as `Record.about` has them
+    threads: int  # of torch in the process of a rank
     cores: int | None  # that the process may use, of a rank's share
     memory_nbytes: float | None  # of the host
     files: int  # that were opened; 0 where objects of a server are read instead
@@ -153,18 +153,17 @@ def _loop(
     shape = seconds["wait"].shape
     first = np.searchsorted(places.get_level_values(0), np.unique(places.get_level_values(0)))
     bounds = (*map(int, first), shape[0])
-    starts, ends, worker = np.full((3, *shape), np.nan)
+    starts, worker = np.full((2, *shape), np.nan)
     of = (rows["operation"] == "fetch").to_numpy()
     starts[place[of], rank[of]] = rows["start_s"].to_numpy()[of]
     worker[place[of], rank[of]] = rows["worker"].to_numpy()[of]
-    ends = starts + seconds["fetch"] + seconds["send"]
     asked = np.full(shape, np.nan)
     of = (rows["operation"] == "wait").to_numpy()
     asked[place[of], rank[of]] = rows["start_s"].to_numpy()[of]
     began = np.repeat(np.minimum.reduceat(asked, first), np.diff(bounds), axis=0)
     made = np.where(np.isnan(worker), -1, worker).astype(np.int64)
     count = int(settings.get("num_workers", made.max() + 1))
-    load = seconds["fetch"] + seconds["send"] if count else seconds["fetch"]
+    load = seconds["fetch"]
     seconds["step"][np.array(bounds[1:]) - 1] += ending
     step, met = _own_steps(seconds, known)
     if "fetch" not in known:
@@ -173,23 +172,22 @@ def _loop(
     elif (lost := np.isnan(starts)).any():
         notes.append(f"{int(lost.sum())} batches were made unseen: they are taken as the median.")
         load = np.where(lost, np.nanmedian(np.where(lost, np.nan, load), axis=0), load)
-    begin, handover = np.zeros((len(first), max(count, 1), shape[1])), 0.0
+    begin = np.zeros((len(first), max(count, 1), shape[1]))
     if count:
         begin = _begins(starts - began, made, bounds, count)
-        there = ends <= asked
-        handover = float(np.median(seconds["wait"][there])) if there.any() else 0.0
-    elif "fetch" in known:
-        handover = max(float(np.median(seconds["wait"] - load)), 0.0)
     way = Way(
         load=load,
-        step=step + handover,
+        step=step,
         begin=begin,
         first=bounds,
         workers=count,
         prefetch=int(settings.get("prefetch_factor") or 2),
         in_order=bool(settings.get("in_order", True)),
         met=met,
+        handover=np.maximum(seconds["wait"] - load, 0.0) if not count else 0.0,
     )
+    if count:
+        way = _handed_over(way, starts, seconds["send"], asked, asked + seconds["wait"])
     host = record.about.get("host", {})
     samples = rows["operation"].to_numpy() == "sample"
     table = rows.loc[samples, ["seconds", "sample"]].assign(place=place[samples])
@@ -200,14 +198,33 @@ def _loop(
         worker=made,
         ending=ending,
         way=way,
-        handover=handover,
         settings=settings,
+        threads=int(record.about.get("threads", 1)),
         cores=max(1, int(host["cores"]) // shape[1]) if "cores" in host else None,
         memory_nbytes=host.get("memory_nbytes"),
         files=int(record.about.get("files", 0)),
         files_nbytes=record.about.get("files_nbytes"),
         notes=notes,
     )
+
+
+def _handed_over(way: Way, start: Floats, send: Floats, asked: Floats, taken: Floats) -> Way:
+    """The way with what it took to send what was made, and to get in hand what was sent. A worker
+    sends one after the other: those that wait for that are in ``send``, too."""
+    end, sent, busy = start + way.load, start + way.load + send, np.zeros(start.shape, dtype=bool)
+    sending = send.copy()
+    there = np.maximum(sent, asked)
+    for low, high in pairwise(way.first):
+        of, later = np.s_[low:high], np.s_[low + way.workers : high]
+        queue = sent[low : max(high - way.workers, low)]
+        sending[later] = np.maximum(sent[later] - np.maximum(end[later], queue), 0.0)
+        busy[of] = is_busy(there[of], start[of], end[of], way)
+    took = np.maximum(taken - there, 0.0)
+    took, sending = (np.where(np.isnan(x), np.nanmedian(x), x) for x in (took, sending))
+    more = 0.0
+    if way.in_order and min(busy.sum(), (~busy).sum()) >= LEAST_BATCHES:
+        more = max(float(took[busy].mean() - took[~busy].mean()), 0.0)
+    return replace(way, sending=sending, handover=took, busy=busy, more=more)
 
 
 def _own_steps(seconds: Mapping[str, Floats], known: frozenset[str]) -> tuple[Floats, bool]:

@@ -14,8 +14,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from simshuffle.plan.prefetching import taken
-from simshuffle.spec.arrays import Floats
+from simshuffle.plan.prefetching import play
+from simshuffle.spec.arrays import Flags, Floats
+
+ROUNDS = 4
+"""How often it is asked anew whether workers are busy when they hand over (chosen: after two that
+seldom changes)."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,14 @@ class Way:
     first: tuple[int, ...]  # (E + 1,) places of the epochs' first batches, and B
     workers: int  # W of a rank; 0 for none
     prefetch: int  # batches that each worker has been asked for ahead
+    # (B, M) s in which a batch is sent, while its worker goes on
+    sending: Floats | float = 0.0
+    # (B, M) s in which the rank gets in hand what was sent; whether the worker was busy then with
+    # another batch, and s that it takes more if so: a worker answers for tensors in shared memory
+    # between what else it does (torch/multiprocessing/reductions.py)
+    handover: Floats | float = 0.0
+    busy: Flags | bool = False
+    more: float = 0.0
     in_order: bool = True  # whether batches are handed out as they were asked for
     met: bool = True  # whether ranks wait for one another at the end of every step
 
@@ -36,7 +48,7 @@ class Way:
         others do."""
         like = np.arange(max(workers, 1)) % self.begin.shape[1]
         begin = self.begin[:, like] if self.workers else np.zeros((len(self.first) - 1, 1, 1))
-        return replace(self, workers=workers, begin=begin, prefetch=self.prefetch or 2)
+        return replace(self, workers=workers, begin=begin)
 
 
 def elapsed(way: Way) -> Floats:
@@ -46,33 +58,64 @@ def elapsed(way: Way) -> Floats:
 
 
 def together(ways: Sequence[Way]) -> Floats:
-    """As `elapsed` for N ways that differ in load, step and begin alone: (B, N, M)."""
-    one = ways[0]
-    load, step = (np.stack(of, axis=1) for of in ([w.load for w in ways], [w.step for w in ways]))
-    shape = (*one.begin.shape[:2], load.shape[-1])
-    begin = np.stack([np.broadcast_to(w.begin, shape) for w in ways], axis=2)
+    """As `elapsed` for N ways with as many workers that do as much ahead: (B, N, M)."""
+    one, shape = ways[0], ways[0].load.shape
+    load, step, sending, handover, busy = (
+        np.stack([np.broadcast_to(getattr(way, of), shape) for way in ways], axis=1)
+        for of in ("load", "step", "sending", "handover", "busy")
+    )
+    begins = (*one.begin.shape[:2], shape[1])
+    begin = np.stack([np.broadcast_to(way.begin, begins) for way in ways], axis=2)
     out = np.empty(load.shape)
     for epoch, (low, high) in enumerate(pairwise(one.first)):
         part = np.s_[low:high]
         if one.in_order or not one.workers:
-            out[part] = _in_order(one, load[part], step[part], begin[epoch])
+            parts = (load[part], step[part], sending[part], handover[part], busy[part])
+            out[part] = _in_order(one, *parts, begin[epoch])
         else:
             for n in range(len(ways)):
-                rows = zip(load[part, n], step[part, n], strict=True)
-                out[part, n] = list(_first_come(one, list(rows), begin[epoch, :, n]))
+                loads, steps = load[part, n] + sending[part, n], handover[part, n] + step[part, n]
+                rows = list(zip(loads, steps, strict=True))
+                out[part, n] = list(_first_come(one, rows, begin[epoch, :, n]))
     return out
 
 
-def _in_order(way: Way, load: Floats, step: Floats, begin: Floats) -> Floats:
+def _in_order(
+    way: Way,
+    load: Floats,
+    step: Floats,
+    sending: Floats,
+    handover: Floats,
+    busy: Flags,
+    begin: Floats,
+) -> Floats:
     """`together` of one epoch."""
+    if not way.met:  # as if each rank was the only one
+        load, step, sending, handover, begin = (
+            of[..., None] for of in (load, step, sending, handover, begin)
+        )
+        busy = busy[..., None]
     prefetch = max(way.workers, 1) * way.prefetch
-    if way.met:
-        _, over = taken(load, step, way.workers, prefetch, begin)
-        over = np.broadcast_to(over[..., None], load.shape)
-    else:
-        alone = load[..., None], step[..., None]
-        _, over = taken(alone[0], alone[1], way.workers, prefetch, begin[..., None])
-    return np.diff(over, axis=0, prepend=0.0)
+    took, now = handover, busy
+    for _ in range(ROUNDS if way.more else 1):
+        took = np.maximum(handover + way.more * (now.astype(float) - busy), 0.0)
+        found = play(load, step, way.workers, prefetch, begin=begin, sending=sending, handover=took)
+        before, now = now, is_busy(found.taken - took, found.end - load, found.end, way)
+        if (before == now).all():
+            break
+    over = np.broadcast_to(found.over[..., None], load.shape)
+    return np.diff(over if way.met else over[..., 0], axis=0, prepend=0.0)
+
+
+def is_busy(at: Floats, start: Floats, end: Floats, way: Way) -> Flags:
+    """Whether the workers that made the batches of an epoch, (B, ...), make another one at a time,
+    if they make each from start to end."""
+    out = np.zeros(at.shape, dtype=bool)
+    for turn in range(1, way.prefetch + 1):
+        later = turn * way.workers
+        if 0 < later < len(at):
+            out[:-later] |= (start[later:] <= at[:-later]) & (at[:-later] < end[later:])
+    return out
 
 
 class _Workers:

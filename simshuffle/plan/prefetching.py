@@ -4,6 +4,7 @@ of its loader. Laws and sources: docs/model-input.md."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,19 +23,30 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
 
 
-def taken(
+class Played(NamedTuple):
+    """When it was, s from when the first batch is asked for; (B, ..., M) where nothing is said."""
+
+    end: Floats  # that a worker was done with a batch
+    taken: Floats  # that a rank had it in hand
+    over: Floats  # (B, ...) that the steps with it ended
+
+
+def play(
     load: Floats,
-    step: Floats | float,
+    step: Floats,
     workers: int,
     prefetch: int,
+    *,
     begin: Floats | float = 0.0,
-) -> tuple[Floats, Floats]:
-    """When ranks take their batches (B, ..., M), and when the steps with them are over (B, ...), s
-    from when the first is asked for. Worker w makes the batches w, w + W, ... of its rank, and up
-    to K are asked for ahead:
+    sending: Floats | float = 0.0,
+    handover: Floats | float = 0.0,
+) -> Played:
+    """How ranks and their workers go on. Worker w makes the batches w, w + W, ... of its rank, and
+    up to K are asked for ahead:
 
         start(b) = max(end(b - W), taken(b - K)),   end(b) = start(b) + load(b)
-        taken(b) = max(end(b), over(b - 1))
+        sent(b)  = max(end(b), sent(b - W)) + sending(b)
+        taken(b) = max(sent(b), over(b - 1)) + handover(b)
         over(b)  = taken(b) + step(b), of the rank that is last
 
     For batches that are all alike a step takes max(step, load / min(W, K)) in the mean. Without
@@ -42,31 +54,37 @@ def taken(
 
     Args:
         load: (B, ..., M) s that a worker takes for each batch of every rank.
-        step: as ``load``, or one for all: s from a batch that is taken until the next is wanted;
-            ranks meet at its end.
+        step: as ``load``: s from a batch that is taken until the next is wanted; ranks meet then.
         workers: W, of a rank; 0 for the rank itself.
         prefetch: K, batches that a rank has asked for ahead.
         begin: (W, ..., M), or one for all: s at which each worker is there.
+        sending: as ``load``, or one for all: s in which a batch that is made is sent, beside the
+            next one's making.
+        handover: as ``load``, or one for all: s that a rank takes to have in hand what was sent.
     """
-    end, found, over = np.empty(load.shape), np.empty(load.shape), np.empty(load.shape[:-1])
-    steps, before = np.broadcast_to(step, load.shape), np.zeros(load.shape[1:-1])
+    sendings, handovers = (np.broadcast_to(of, load.shape) for of in (sending, handover))
+    end, sent, found = np.empty((3, *load.shape))
+    over, before = np.empty(load.shape[:-1]), np.zeros(load.shape[1:-1])
     there = np.broadcast_to(begin, (max(workers, 1), *load.shape[1:]))
     for batch, own in enumerate(load):
-        start = end[batch - workers] if batch >= workers else there[batch]
+        start = queue = there[batch] if batch < workers else there[0]
         if not workers:
             start = before[..., None]
-        elif batch >= prefetch:
+        elif batch >= workers:
+            start, queue = end[batch - workers], sent[batch - workers]
+        if workers and batch >= prefetch:
             start = np.maximum(start, found[batch - prefetch])
         end[batch] = start + own
-        found[batch] = np.maximum(end[batch], before[..., None])
-        before = over[batch] = (found[batch] + steps[batch]).max(axis=-1)
-    return found, over
+        sent[batch] = np.maximum(end[batch], queue) + sendings[batch]
+        found[batch] = np.maximum(sent[batch], before[..., None]) + handovers[batch]
+        before = over[batch] = (found[batch] + step[batch]).max(axis=-1)
+    return Played(end, found, over)
 
 
 def waits(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
     """s that the loops of all ranks wait before each of their batches, (B,): until the last of them
-    has its own. Arguments as of `taken`, ``load`` of (B, M)."""
-    found, over = taken(load, step, workers, prefetch)
+    has its own. Arguments as of `play`, ``load`` of (B, M), one step for all."""
+    _, found, over = play(load, np.full(load.shape, step), workers, prefetch)
     out: Floats = found.max(axis=-1) - np.concatenate([[0.0], over[:-1]])
     return out
 

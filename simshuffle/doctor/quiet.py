@@ -1,0 +1,76 @@
+"""A loop as it would have been if other programs had left it the cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from simshuffle.doctor.loop import Loop
+from simshuffle.recorder.rows import CODES
+from simshuffle.spec.arrays import Floats
+
+NOTICED = 0.1
+"""Share of the time in which threads could compute that they wait for a core, from which it is
+said (chosen)."""
+COMPUTED, WAITED = ("decode", "transform", "collate"), ("open", "read", "lock")
+"""What a worker does mostly by computing, and mostly by waiting."""
+
+
+def quieted(loop: Loop) -> Loop:
+    """The loop without what its threads waited for cores that others had. What remains of that,
+    they took from one another: they were more than the cores at once, in the mean.
+
+    How long each operation waited for a core is not known, only a batch: computing did first."""
+    queued = {name: np.nan_to_num(loop.of(name, "queued_s")) for name in ("wait", "step", "fetch")}
+    computed = {name: np.nan_to_num(loop.of(name, "cpu_s")) for name in queued}
+    threads = {"wait": 1, "step": loop.threads, "fetch": 1 if loop.way.workers else 0}
+    wanted = sum(n * (queued[name] + computed[name]).sum() for name, n in threads.items())
+    late = sum(n * queued[name].sum() for name, n in threads.items())
+    if loop.cores is None or not late:
+        return loop
+    at_once = wanted / loop.measured.sum()  # of a rank
+    others = min(1.0, loop.cores / at_once)
+    seconds = loop.sums["seconds"].copy()
+    _take(seconds, queued["fetch"] * others)
+    for name in ("wait", "step", "fetch"):
+        seconds[CODES[name]] -= queued[name] * others
+    seconds = np.maximum(seconds, 0.0)
+    kept = 1 - others * late / wanted  # of what a worker takes to answer, too
+    way = loop.way
+    load = np.maximum(way.load - queued["fetch"] * others, 0.0)
+    quiet = replace(
+        way,
+        load=load,
+        step=np.maximum(way.step - queued["step"] * others, 0.0),
+        sending=way.sending * kept,
+        handover=way.handover * kept,
+        more=way.more * kept,
+    )
+    notes = loop.notes
+    if others * late > NOTICED * wanted:
+        notes = [
+            *notes,
+            f"Other programs had the cores: the loop's threads waited for one in "
+            f"{100 * others * late / wanted:.0f} % of the time in which they could compute. "
+            "Shares are those that it would lose without them; a quiet machine would tell more.",
+        ]
+    sums = dict(loop.sums) | {
+        "seconds": seconds,
+        "queued_s": loop.sums["queued_s"] * (1 - others),
+    }
+    shrunk = load / np.maximum(way.load, 1e-300)
+    samples = loop.samples
+    factor = shrunk[samples["place"].to_numpy(), samples["rank"].to_numpy()]
+    samples = samples.assign(seconds=samples["seconds"].to_numpy() * factor)
+    return replace(loop, sums=sums, way=quiet, samples=samples, notes=notes)
+
+
+def _take(seconds: Floats, late: Floats) -> None:
+    """Take what workers waited for cores, (B, M), off the parts of their fetches."""
+    for names in (COMPUTED, WAITED):
+        codes = [CODES[name] for name in names]
+        whole = seconds[codes].sum(axis=0)
+        taken = np.minimum(late, whole)
+        seconds[codes] *= 1 - taken / np.maximum(whole, 1e-300)
+        late = late - taken
