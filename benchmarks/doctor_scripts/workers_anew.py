@@ -1,4 +1,4 @@
-"""Epochs are short, and each one starts its workers anew.
+"""Epochs are short, and each one starts its workers anew, which read an index.
 
 Remedy: keep them.
 """
@@ -12,23 +12,27 @@ import common
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 
 class Images(Dataset[tuple[Tensor, int]]):
     def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.index: dict[str, int] = {}  # read by whoever needs it first
-        self.images = np.load(f"{folder}/images.npy", mmap_mode="r")
+        self.folder = Path(folder)
+        self.images = np.load(self.folder / "images.npy", mmap_mode="r")
+        self.index: dict[str, int] = {}
 
     def __len__(self) -> int:
         return 256
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if not self.index:
-            self.index = json.loads(Path(self.folder, "index.json").read_text("utf-8"))
         pixels = torch.from_numpy(self.images[index].copy())
         return pixels.float() / 255, self.index[f"image-{index}"]
+
+
+def read_index(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.index = json.loads((info.dataset.folder / "index.json").read_text("utf-8"))
 
 
 def main() -> None:
@@ -38,6 +42,7 @@ def main() -> None:
         batch_size=16,
         shuffle=True,
         num_workers=2,
+        worker_init_fn=read_index,
         persistent_workers=options.remedy,
     )
     model, loss_of = common.cnn(), nn.CrossEntropyLoss()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .meter import OPEN, OWN, READ
-from .patching import Patches, Timed
+from .patching import Patches, Timed, size
 
 _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
 """Those that only read, and whether they give bytes."""
@@ -87,8 +87,7 @@ def _read(read: Callable[..., Any], *args: Any) -> Any:
         given = read(*args)
     finally:
         meter.leave(was)
-    if given:
-        meter.nbytes += given if isinstance(given, int) else len(given)
+    meter.nbytes += size(given)
     return given
 
 

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .meter import OWN
+from .meter import OWN, READ
 
 _ABSENT = object()
 Patch = Callable[[Any], None]
@@ -97,14 +97,25 @@ class Timed:
         meter = OWN.meter
         if meter is None:
             return self.function(*args, **kwargs)
-        was = meter.enter(self.operation)
+        was, before = meter.enter(self.operation), meter.nbytes
         try:
-            return self.function(*args, **kwargs)
+            given = self.function(*args, **kwargs)
         finally:
             meter.leave(was)
+        if self.operation == READ and meter.nbytes == before:  # in C, or from a socket
+            meter.nbytes += size(given)
+        return given
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
+
+
+def size(given: Any) -> int:
+    """Bytes that a read has given: their number, they themselves, or an array of them."""
+    if isinstance(given, (bytes, bytearray)):
+        return len(given)
+    found = given if isinstance(given, int) else getattr(given, "nbytes", 0)
+    return found if isinstance(found, int) else 0
 
 
 def timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:

@@ -22,7 +22,16 @@ BY_NAME = {script.script: script for script in SCRIPTS}
 # beside what the diagnosis names, '' for the healthy ones
 CAUSES = {
     *("opens", "bandwidth", "latency", "decode", "transform", "collate", "lock", "page cache"),
-    *("slow worker", "slow sample", "loader order", "workers", "copy", "GIL", "dip"),
+    *(
+        "slow worker",
+        "slow sample",
+        "loader dips",
+        "workers",
+        "workers anew",
+        "copy",
+        "gil",
+        "loop dips",
+    ),
     *("allreduce", "straggler rank", ""),
 }
 

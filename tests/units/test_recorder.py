@@ -14,6 +14,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -313,6 +314,19 @@ def test_reading_in_other_ways(folder, tmp_path):
         record = recorded(folder, gone_through(DataLoader(Ways(1), 1)))
     assert record.of("read")["nbytes"].sum() == 300 + 200 + 1000 + 1000
     assert record.of("open")["count"].sum() == 3
+
+
+def test_bytes_that_are_read_in_c_count(folder, tmp_path):
+    path = tmp_path / "numbers"
+    np.arange(125.0).tofile(path)
+
+    class Arrays(Numbers):
+        def __getitem__(self, index):
+            return torch.from_numpy(np.fromfile(path))
+
+    record = recorded(folder, gone_through(DataLoader(Arrays(2), 2)))
+    assert list(record.of("read")["nbytes"]) == list(record.of("fetch")["nbytes"]) == [2 * 1000]
+    assert list(record.of("sample")["nbytes"]) == [1000, 1000]
 
 
 def test_locks_between_processes(folder):
