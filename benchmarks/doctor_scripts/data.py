@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-VERSION = 1
+VERSION = 2
 """Of what is made: older folders are not used."""
 
 
@@ -67,8 +67,8 @@ def _tiny(folder: Path) -> None:
 
 
 def _stored(folder: Path) -> None:
-    """Images of 128 x 128 as float32 and as bytes."""
-    images = _images(256, 128)
+    """Images of 224 x 224 as float32 and as bytes."""
+    images = _images(256, 224)
     for kind in ("float32", "uint8"):
         (folder / kind).mkdir()
         for number, image in enumerate(images):

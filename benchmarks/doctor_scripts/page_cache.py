@@ -21,13 +21,13 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         pixels = torch.from_numpy(np.load(self.paths[index]))
-        return pixels[:, ::2, ::2].float() / 255, index % 10
+        return pixels[:, ::3, ::3].float() / 255, index % 10
 
 
 def main() -> None:
     options = common.options(__doc__)
     images = Images(f"{options.data}/{'uint8' if options.remedy else 'float32'}")
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = DataLoader(images, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
     model, loss_of = common.cnn(), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)

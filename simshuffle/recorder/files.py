@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .meter import OPEN, OWN, READ
+from .caching import uncached
+from .meter import OPEN, OWN, READ, Meter
 from .patching import Patches, Timed, size
 
 _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
@@ -38,11 +39,15 @@ class Files:
         }
         self.moved = self.missing = 0
 
-    def note(self, path: str | bytes, descriptor: int) -> None:
-        """One was opened."""
+    def note(self, path: str | bytes, descriptor: int, meter: Meter) -> None:
+        """One was opened, for a batch."""
+        known = os.fstat(descriptor)
+        if os.major(known.st_dev) == 0:  # what it reads does not count as read from a device
+            meter.opened += known.st_size
+            meter.uncached += uncached(descriptor, known.st_size)
         key = binascii.crc32(path.encode(errors="replace") if isinstance(path, str) else path)
         if key < self.bound and key not in self.sizes:
-            self.sizes[key] = os.fstat(descriptor).st_size
+            self.sizes[key] = known.st_size
             while len(self.sizes) > _KEPT:
                 self.bound //= 2
                 self.sizes = {key: size for key, size in self.sizes.items() if key < self.bound}
@@ -129,7 +134,7 @@ class _Open(Timed):
         was = meter.enter(OPEN)
         try:
             opened = _opened(path, mode, binary, buffering, text, closefd, opener)
-            self.files.note(path, opened.fileno())
+            self.files.note(path, opened.fileno(), meter)
             return opened
         finally:
             meter.leave(was)
