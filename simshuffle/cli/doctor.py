@@ -176,14 +176,13 @@ class _Goal:
     def check(self) -> None:
         """See that what needs a machine has one, and that there is one of that name."""
         if self.machine is not None:
-            from simshuffle.doctor.predicting import machine_of
+            from simshuffle.scenario.scenario import machine_of
 
             machine_of(self.machine)
             return
         for flag, value in (("--ranks", self.ranks), ("--set", self.set)):
             if value:
-                rule, remedy = "needs a machine", "Name one with --on."
-                refuse(flag, rule, str(value), remedy, COMMAND_LINE)
+                refuse(flag, "needs a machine", "", "Name one with --on.", COMMAND_LINE)
 
     def predicted(self, found: Examined) -> Examined:
         """The same with what is predicted, if anything is."""

@@ -93,7 +93,7 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
     for name, (operation, sentence) in _PARTS.items():
         if operation in loop.known:
             part = loop.of(operation)
-            if name == "opens" and not loop.files:
+            if name == "opens" and loop.served:
                 continue
             count = max(loop.of(operation, "count").sum(), 1.0)
             told = sentence.format(
@@ -133,7 +133,7 @@ def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
 
 def _of_reads(loop: Loop) -> Iterator[Without]:
     requests, nbytes, device = reading(loop)
-    if not loop.files:
+    if loop.served:
         requests = requests + loop.of("open")
     count, size = loop.of("read", "count").sum(), loop.of("read", "nbytes").sum()
     moved = nbytes + device
@@ -302,7 +302,7 @@ def more_workers(loop: Loop, most: int) -> Way | None:
     batch than they would, workers take as much longer."""
     now, own, least = loop.way.workers, float(elapsed(loop.way).mean()), shared_s(loop)
     tried = []
-    for count in range(now + 1, most + 1):
+    for count in [n for n in (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64) if now < n <= most]:
         way = loop.way.with_workers(count)
         slower = max(1.0, least * count / max(float(way.load.mean()), 1e-300))
         tried.append(replace(way, load=way.load * slower))

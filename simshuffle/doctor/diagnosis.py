@@ -96,7 +96,7 @@ class Remedy:
     high: float  # the other end
     share: float  # of the loop's seconds
     cost: str  # cores, bytes, a change of code
-    change: Mapping[str, Any] | None  # arguments of the DataLoader; None where it is more
+    change: Mapping[str, Any] | None  # that the recorder can make; None where it can make none
     limit: str  # what binds after it
 
 
@@ -174,7 +174,8 @@ def diagnose(record: Record) -> Diagnosis:
         notes.append(f"{len(own)} batches are few: a longer record would be surer.")
     helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])
     saved = longer * _gains(own, [of.way for of in helps])
-    drawn = _remedies(helps, saved, loop, noisy, abs(error))
+    best = longer * _gains(own, [of.best or of.way for of in helps])
+    drawn = _remedies(helps, saved, best, loop, noisy, abs(error))
     return Diagnosis(record.source, totals, found, drawn, notes)
 
 
@@ -242,14 +243,15 @@ def _causes(
 
 
 def _remedies(
-    helps: Sequence[Helps], gains: Floats, loop: Loop, own: Floats, error: float
+    helps: Sequence[Helps], gains: Floats, best: Floats, loop: Loop, own: Floats, error: float
 ) -> list[Remedy]:
     """Those that save at least `LEAST_GAIN` of the loop's time."""
     if not helps:
         return []
     out = []
     batch_s = float(own.mean())
-    ends = np.quantile(_resampled(gains, loop), ENDS, axis=0) / len(own)
+    low_end = np.quantile(_resampled(gains, loop), ENDS[0], axis=0) / len(own)
+    ends = low_end, np.quantile(_resampled(best, loop), ENDS[1], axis=0) / len(own)
     for of, gain, least, most in zip(helps, gains.mean(axis=0).tolist(), *ends, strict=True):
         if gain >= LEAST_GAIN * batch_s:
             low = float(min(least * of.sure, gain) - error * batch_s)

@@ -33,11 +33,12 @@ class Loop:
     ending: Floats  # (E, M) s at the end of an epoch, in which workers end; of its last step
     way: Way  # as it was recorded
     settings: Mapping[str, Any]  # of the loader, as `Record.about` has them
+    device: str  # as torch names it; '' if not known
     threads: int  # of torch in the process of a rank
     cores: int | None  # that the process may use, of a rank's share
     memory_nbytes: float | None  # of the host
-    files: int  # that were opened; 0 where objects of a server are read instead
-    files_nbytes: float | None  # of these
+    served: bool  # whether samples come from a server, and from no files
+    files_nbytes: float | None  # of all files that were opened
     notes: list[str]  # what could not be used
 
     def of(self, operation: str, column: str = "seconds") -> Floats:
@@ -61,9 +62,45 @@ class Loop:
         return np.repeat(np.arange(len(self.way.first) - 1), np.diff(self.way.first))
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of B batches and M ranks."""
+
+    table: pd.DataFrame
+    place: Ints  # of each row: its batch's
+    rank: Ints  # its rank's
+    shape: tuple[int, int]  # B, M
+
+    def sums(self) -> dict[str, Floats]:
+        """As `Loop.sums`."""
+        codes = self.table["operation"].cat.codes.to_numpy().astype(np.int64)
+        shape = (len(OPERATIONS), *self.shape)
+        where = np.ravel_multi_index((codes, self.place, self.rank), shape)
+        size = int(np.prod(shape))
+        return {
+            name: np.bincount(where, self.table[name].to_numpy(float), size)
+            .reshape(shape)
+            .astype(float)
+            for name in SUMMED
+        }
+
+    def each(self, operation: str, column: str) -> Floats:
+        """What stands in the row of every batch's operation, (B, M); nan where there is none."""
+        out = np.full(self.shape, np.nan)
+        of = (self.table["operation"] == operation).to_numpy()
+        out[self.place[of], self.rank[of]] = self.table[column].to_numpy()[of]
+        return out
+
+    def samples(self) -> pd.DataFrame:
+        """As `Loop.samples`."""
+        of = (self.table["operation"] == "sample").to_numpy()
+        found = self.table.loc[of, ["seconds", "sample"]]
+        return found.assign(place=self.place[of], rank=self.rank[of])
+
+
 def loop_of(record: Record) -> Loop:
     """The loop that took longest of a record. Raises an InputError if it has none."""
-    rows, source = record.rows, record.source
+    rows, about, source = record.rows, record.about, record.source
     turns = rows[rows["operation"].isin(["wait", "step"]) & (rows["batch"] >= 0)]
     if turns.empty:
         rule = "must have the waits and steps of a loop"
@@ -75,13 +112,32 @@ def loop_of(record: Record) -> Loop:
         notes.append(f"Loops over other loaders took {other:.3g} s; they are left out.")
     turns = turns[turns["loader"] == loader]
     places, ranks = _places(turns, source)
-    known = rows[rows["loader"].isin([loader, -1])]
-    located, place, rank = _located(known, turns, places, ranks)
-    sums = _sums(located, place, rank, (len(places), len(ranks)))
-    loaders = record.about.get("loaders", [])
+    own = rows[rows["loader"].isin([loader, -1])]
+    located = _located(own, turns, places, ranks)
+    sums, known = located.sums(), frozenset(located.table["operation"].unique().astype(str))
+    epochs, first = np.unique(places.get_level_values(0), return_index=True)
+    bounds = (*map(int, first), len(places))
+    ending = _endings(own, epochs, ranks)
+    sums["seconds"][CODES["step"]][np.array(bounds[1:]) - 1] += ending
+    loaders = about.get("loaders", [])
     settings = loaders[loader] if 0 <= loader < len(loaders) else {}
-    ending = _endings(known, places, ranks)
-    return _loop(record, located, place, rank, places, sums, ending, settings, notes)
+    host = about.get("host", {})
+    return Loop(
+        sums=sums,
+        known=known,
+        samples=located.samples(),
+        worker=np.nan_to_num(located.each("fetch", "worker"), nan=-1.0).astype(np.int64),
+        ending=ending,
+        way=_way(located, sums["seconds"], known, bounds, settings, notes),
+        settings=settings,
+        device=str(about.get("device", "")),
+        threads=int(about.get("threads", 1)),
+        cores=max(1, int(host["cores"]) // len(ranks)) if "cores" in host else None,
+        memory_nbytes=host.get("memory_nbytes"),
+        served=about.get("made_by") == "simshuffle" and not about.get("files"),
+        files_nbytes=about.get("files_nbytes"),
+        notes=notes,
+    )
 
 
 def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
@@ -96,13 +152,10 @@ def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
     return places, ranks
 
 
-def _located(
-    rows: pd.DataFrame, turns: pd.DataFrame, places: pd.MultiIndex, ranks: Ints
-) -> tuple[pd.DataFrame, Ints, Ints]:
-    """Rows of these batches, and place and rank of each. Rows of no batch are of the one that their
-    rank waited for or stepped with when they began."""
-    turn = rows["operation"].isin(["wait", "step"]) & (rows["batch"] < 0)
-    rows = rows[~turn]  # no batch came
+def _located(rows: pd.DataFrame, turns: pd.DataFrame, places: pd.MultiIndex, ranks: Ints) -> _Rows:
+    """The rows of these batches. Those of no batch are of the one that their rank waited for or
+    stepped with when they began; waits for which no batch came are left out."""
+    rows = rows[~(rows["operation"].isin(["wait", "step"]) & (rows["batch"] < 0))]
     rank = pd.Index(ranks).get_indexer(pd.Index(rows["rank"]))
     place = places.get_indexer(pd.MultiIndex.from_frame(rows[["epoch", "batch"]]))
     place[rows["batch"] < 0] = -1
@@ -111,101 +164,55 @@ def _located(
         own = waits[waits["rank"] == name]
         of = places.get_indexer(pd.MultiIndex.from_frame(own[["epoch", "batch"]]))
         loose = np.flatnonzero((rank == number) & (rows["batch"] < 0))
-        if len(own) and len(loose):
-            at = np.searchsorted(own["start_s"], rows["start_s"].to_numpy()[loose], "right") - 1
-            place[loose] = np.where(at >= 0, of[at], -1)
+        at = np.searchsorted(own["start_s"], rows["start_s"].to_numpy()[loose], "right") - 1
+        place[loose] = np.where(at >= 0, of[at], -1)
     there = (place >= 0) & (rank >= 0)
-    return rows[there], place[there], rank[there]
+    return _Rows(rows[there], place[there], rank[there], (len(places), len(ranks)))
 
 
-def _endings(rows: pd.DataFrame, places: pd.MultiIndex, ranks: Ints) -> Floats:
+def _endings(rows: pd.DataFrame, epochs: Ints, ranks: Ints) -> Floats:
     """s of the waits of every epoch for which no batch came, (E, M)."""
     last = rows[(rows["operation"] == "wait") & (rows["batch"] < 0)]
     sums = last.groupby(["epoch", "rank"])["seconds"].sum().unstack()
-    epochs = np.unique(places.get_level_values(0))
     out: Floats = sums.reindex(index=epochs, columns=ranks).fillna(0.0).to_numpy(float)
     return out
 
 
-def _sums(rows: pd.DataFrame, place: Ints, rank: Ints, shape: tuple[int, int]) -> dict[str, Floats]:
-    codes = rows["operation"].cat.set_categories(list(OPERATIONS)).cat.codes.to_numpy()
-    where = np.ravel_multi_index((codes.astype(int), place, rank), (len(OPERATIONS), *shape))
-    size = len(OPERATIONS) * shape[0] * shape[1]
-    return {
-        name: np.bincount(where, rows[name].to_numpy(float), size).reshape(-1, *shape).astype(float)
-        for name in SUMMED
-    }
-
-
-def _loop(
-    record: Record,
-    rows: pd.DataFrame,
-    place: Ints,
-    rank: Ints,
-    places: pd.MultiIndex,
-    sums: dict[str, Floats],
-    ending: Floats,
+def _way(
+    rows: _Rows,
+    sums: Floats,
+    known: frozenset[str],
+    bounds: tuple[int, ...],
     settings: Mapping[str, Any],
     notes: list[str],
-) -> Loop:
-    known = frozenset(rows["operation"].unique().astype(str))
-    seconds = {name: sums["seconds"][code] for name, code in CODES.items()}
-    shape = seconds["wait"].shape
-    first = np.searchsorted(places.get_level_values(0), np.unique(places.get_level_values(0)))
-    bounds = (*map(int, first), shape[0])
-    starts, worker = np.full((2, *shape), np.nan)
-    of = (rows["operation"] == "fetch").to_numpy()
-    starts[place[of], rank[of]] = rows["start_s"].to_numpy()[of]
-    worker[place[of], rank[of]] = rows["worker"].to_numpy()[of]
-    asked = np.full(shape, np.nan)
-    of = (rows["operation"] == "wait").to_numpy()
-    asked[place[of], rank[of]] = rows["start_s"].to_numpy()[of]
-    began = np.repeat(np.minimum.reduceat(asked, first), np.diff(bounds), axis=0)
-    made = np.where(np.isnan(worker), -1, worker).astype(np.int64)
-    count = int(settings.get("num_workers", made.max() + 1))
-    load = seconds["fetch"]
-    seconds["step"][np.array(bounds[1:]) - 1] += ending
+) -> Way:
+    """How the loop went; ``notes`` are told what is not known of that."""
+    seconds = {name: sums[code] for name, code in CODES.items()}
     step, met = _own_steps(seconds, known)
+    begin = np.zeros((len(bounds) - 1, 1, rows.shape[1]))
     if "fetch" not in known:
         notes.append("What makes the batches was not recorded: why they are late cannot be told.")
-        load, count = seconds["wait"], 0
-    elif (lost := np.isnan(starts)).any():
+        return Way(seconds["wait"], step, begin, bounds, 0, 1, met=met)
+    start, asked, load = (
+        rows.each("fetch", "start_s"),
+        rows.each("wait", "start_s"),
+        seconds["fetch"],
+    )
+    if (lost := np.isnan(start)).any():
         notes.append(f"{int(lost.sum())} batches were made unseen: they are taken as the median.")
-        load = np.where(lost, np.nanmedian(np.where(lost, np.nan, load), axis=0), load)
-    begin = np.zeros((len(first), max(count, 1), shape[1]))
-    if count:
-        begin = _begins(starts - began, made, bounds, count)
-    way = Way(
-        load=load,
-        step=step,
-        begin=begin,
-        first=bounds,
-        workers=count,
-        prefetch=int(settings.get("prefetch_factor") or 2),
-        in_order=bool(settings.get("in_order", True)),
-        met=met,
-        handover=np.maximum(seconds["wait"] - load, 0.0) if not count else 0.0,
-    )
-    if count:
-        way = _handed_over(way, starts, seconds["send"], asked, asked + seconds["wait"])
-    host = record.about.get("host", {})
-    samples = rows["operation"].to_numpy() == "sample"
-    table = rows.loc[samples, ["seconds", "sample"]].assign(place=place[samples])
-    return Loop(
-        sums=sums,
-        known=known,
-        samples=table.assign(rank=rank[samples]),
-        worker=made,
-        ending=ending,
-        way=way,
-        settings=settings,
-        threads=int(record.about.get("threads", 1)),
-        cores=max(1, int(host["cores"]) // shape[1]) if "cores" in host else None,
-        memory_nbytes=host.get("memory_nbytes"),
-        files=int(record.about.get("files", 0)),
-        files_nbytes=record.about.get("files_nbytes"),
-        notes=notes,
-    )
+        load = np.where(lost, np.nanmedian(np.where(lost, np.nan, load)), load)
+    worker = rows.each("fetch", "worker")
+    workers = int(settings.get("num_workers", np.nanmax(worker) + 1))
+    prefetch = int(settings.get("prefetch_factor") or 2)
+    if not workers:
+        handover = np.maximum(seconds["wait"] - load, 0.0)
+        return Way(load, step, begin, bounds, 0, prefetch, handover=handover, met=met)
+    began = np.minimum.reduceat(asked, bounds[:-1])
+    after = start - np.repeat(began, np.diff(bounds), axis=0)
+    begin = _begins(after, worker, bounds, workers)
+    in_order = bool(settings.get("in_order", True))
+    way = Way(load, step, begin, bounds, workers, prefetch, in_order=in_order, met=met)
+    return _handed_over(way, start, seconds["send"], asked, asked + seconds["wait"])
 
 
 def _handed_over(way: Way, start: Floats, send: Floats, asked: Floats, taken: Floats) -> Way:
@@ -238,7 +245,7 @@ def _own_steps(seconds: Mapping[str, Floats], known: frozenset[str]) -> tuple[Fl
     return np.maximum(step - waited, 0.0), True
 
 
-def _begins(after: Floats, worker: Ints, bounds: tuple[int, ...], count: int) -> Floats:
+def _begins(after: Floats, worker: Floats, bounds: tuple[int, ...], count: int) -> Floats:
     """s from when an epoch's first batch is asked for until each worker begins, (E, W, M)."""
     begin = np.full((len(bounds) - 1, count, after.shape[1]), np.nan)
     for epoch, (low, high) in enumerate(pairwise(bounds)):

@@ -14,6 +14,8 @@ from simshuffle.doctor.replay import Way, elapsed
 
 MOST_AHEAD = 32
 """Batches ahead of a worker that are tried (chosen; torch takes 2)."""
+MOST_WORKERS = 64
+"""Workers of a rank that are tried (chosen)."""
 FITS = 0.5
 """Share of the memory that a cache may fill (chosen: the rest is the training's)."""
 
@@ -25,119 +27,111 @@ class Helps:
     name: str
     way: Way
     cost: str
-    limit: str  # what binds then
-    change: Mapping[str, Any] | None = None
+    change: Mapping[str, Any] | None = None  # that the recorder can make
     sure: float = 1.0  # share of the gain that is left if what is assumed does not hold
+    best: Way | None = None  # if nothing of what is assumed holds the loop up
+
+    @property
+    def limit(self) -> str:
+        """What takes longest of a batch then."""
+        load, step = float(self.way.load.mean()), float(self.way.step.mean())
+        if not self.way.workers:
+            return "loads and steps, in turn"
+        if load / self.way.workers <= step:
+            return "the steps"
+        if self.best is not None and load > self.best.load.mean():
+            return "what workers share"
+        return f"the {self.way.workers} worker{'s' * (self.way.workers > 1)}"
 
 
-_CURES: Mapping[str, tuple[tuple[str, str, float], ...]] = {
-    "opens": (("store samples in shards, many in a file", "the data written again", 0.8),),
-    "latency": (("read in larger requests, or several at a time", "a change of code", 0.5),),
-    "bandwidth": (("keep the data on a local SSD", "a disk that holds it", 0.5),),
-    "page cache": (("shuffle partially, or in shards that stay", "a change of the order", 0.5),),
-    "decode": (("decode on the accelerator, or store samples decoded", "a change of code", 0.5),),
-    "transform": (("transform whole batches, or on the accelerator", "a change of code", 0.5),),
-    "collate": (("put batches together in one array", "a change of code", 0.5),),
-    "send": (("send fewer, larger tensors", "a change of code", 0.5),),
-    "lock": (("open a handle for each worker", "a change of code", 0.5),),
-    "slow worker": (("free the core of the slow worker", "a look at what else runs", 0.8),),
-    "slow sample": (("make the slow samples smaller, or leave them out", "some samples", 0.8),),
-    "loader dips": (("open the next shard ahead, or mix shards", "a change of code", 0.5),),
-    "loop dips": (("save or log less often, or beside the loop", "a change of code", 0.8),),
-    "straggler rank": (("take the slow host out", "a spare host", 0.8),),
-    "gil": (("move Python work out of the loop's process", "a change of code", 0.0),),
-    "allreduce": (("sum less often, or overlap it with the backward pass", "larger batches", 0.0),),
+_CODE = "a change of code"
+_CURES: Mapping[str, tuple[str, str, float]] = {
+    "opens": ("store samples in shards, many in a file", "the data written again", 0.8),
+    "latency": ("read in larger requests, or several at a time", _CODE, 0.5),
+    "bandwidth": ("keep the data on a faster disk, or smaller", "a disk that holds them", 0.5),
+    "page cache": ("shuffle partially, or in shards that stay", "another order", 0.5),
+    "decode": ("decode on the accelerator, or store samples decoded", _CODE, 0.5),
+    "transform": ("transform whole batches, or on the accelerator", _CODE, 0.5),
+    "collate": ("put batches together in one array", _CODE, 0.5),
+    "send": ("hand over fewer, smaller tensors", _CODE, 0.5),
+    "lock": ("open a handle for each worker", _CODE, 0.5),
+    "slow worker": ("give the slow worker what its peers have", "a look at its core and path", 0.8),
+    "slow sample": ("make the slow samples smaller, or leave them out", "some samples", 0.8),
+    "loader dips": ("open the next shard ahead, or mix shards", _CODE, 0.5),
+    "loop dips": ("save or log less often, or beside the loop", _CODE, 0.8),
+    "straggler rank": ("take the slow host out", "a spare host", 0.8),
+    "gil": ("move Python work out of the loop's process", _CODE, 0.0),
+    "allreduce": ("sum less often, or beside the backward pass", "larger batches", 0.0),
+    "cores": ("fewer threads than cores", "slower steps, if these need them", 0.0),
+    "copy": ("hand over what need not be converted", _CODE, 0.5),
 }
 
 
 def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> list[Helps]:
     """What may help against the causes found; the loop without each cause is given."""
-    if not found:
-        return []
-    out = [
-        Helps(name, way, cost, _limit(way), sure=sure)
-        for cause in found
-        for name, cost, sure in _CURES.get(cause, ())
-        for way in [without[cause]]
-    ]
-    out += _of_copies(loop, without, found)
-    if loop.made_by:
-        out += [*_more_workers(loop), *_settings(loop), *_caches(loop, found)]
+    out = []
+    for cause in found:
+        if cause == "copy" and loop.device != "cpu":
+            name, cost = "pin memory, and copy without blocking", "memory that is not swapped"
+            out.append(Helps(name, without[cause], cost, _loader(pin_memory=True), 0.5))
+        elif cause in _CURES:
+            name, cost, sure = _CURES[cause]
+            out.append(Helps(name, without[cause], cost, sure=sure))
+    if found and loop.made_by:
+        out += [*_more_workers(loop), *_settings(loop), *_in_memory(loop, found)]
     return out
 
 
-def _limit(way: Way) -> str:
-    """What takes longest of a batch."""
-    load, step = float(way.load.mean()), float(way.step.mean())
-    if not way.workers:
-        return "loads and steps, in turn"
-    if load / way.workers > step:
-        return f"the {way.workers} workers"
-    return "the steps"
+def _loader(**arguments: Any) -> dict[str, Any]:
+    """Arguments of the DataLoader, as the recorder is told to change them."""
+    return {"loader": arguments}
 
 
 def _more_workers(loop: Loop) -> Iterator[Helps]:
-    """More of them, up to the cores; if these are not known, up to four times as many."""
-    now, cpu, load = loop.way.workers, cpu_s(loop), float(loop.way.load.mean())
-    way = more_workers(loop, loop.cores if loop.cores is not None else max(4 * now, 4))
-    if way is None:
-        return
-    full = float(way.load.mean()) > load
-    cost = f"{way.workers - now} more processes"
-    # what workers share, such as a disk, may be what binds: then more of them gain nothing
-    computed = min(1.0, cpu / load) if np.isfinite(cpu) else 0.0
-    limit = "the cores" if full else _limit(way)
-    name, change = f"{way.workers} workers", {"num_workers": way.workers}
-    yield Helps(name, way, cost, limit, change, computed)
+    """As many as hide the loads, up to the cores or more where workers wait rather than compute."""
+    now, cpu, load = loop.way, cpu_s(loop), float(loop.way.load.mean())
+    enough = load / max(float(now.step.mean()), load / MOST_WORKERS)
+    way = more_workers(loop, max(loop.cores or 1, int(enough) + 2))
+    if way is not None:
+        more = way.workers - now.workers
+        # what workers wait for may be shared: then more of them gain nothing of that
+        computed = min(1.0, cpu / load) if np.isfinite(cpu) else 0.0
+        name, cost = f"{way.workers} workers", f"{more} more process{'es' * (more > 1)}"
+        change, best = _loader(num_workers=way.workers), now.with_workers(way.workers)
+        yield Helps(f"{name}, not {now.workers}", way, cost, change, computed, best)
 
 
 def _settings(loop: Loop) -> Iterator[Helps]:
-    """Arguments of the DataLoader."""
+    """Other arguments of the DataLoader."""
     way = loop.way
     if not way.workers:
         return
     tried = [replace(way, prefetch=k) for k in (4, 8, 16, MOST_AHEAD) if k > way.prefetch]
     if (best := first_as_good(float(elapsed(way).mean()), tried)) is not None:
-        ahead = best.prefetch
-        cost = f"memory for {way.workers * (ahead - way.prefetch)} more batches"
-        name, change = f"{ahead} batches ahead of each worker", {"prefetch_factor": ahead}
-        yield Helps(name, best, cost, _limit(best), change, 0.5)
+        cost = f"memory for {way.workers * (best.prefetch - way.prefetch)} more batches"
+        name = f"{best.prefetch} batches ahead of each worker, not {way.prefetch}"
+        yield Helps(name, best, cost, _loader(prefetch_factor=best.prefetch), 0.5)
     if way.in_order and way.workers > 1:
-        as_made = replace(way, in_order=False)
-        cost = "another order of batches"
-        yield Helps(
-            "hand out batches as they are made",
-            as_made,
-            cost,
-            _limit(way),
-            {"in_order": False},
-        )
+        as_made, cost = replace(way, in_order=False), "another order of batches"
+        yield Helps("hand out batches as they are made", as_made, cost, _loader(in_order=False))
     if not loop.settings.get("persistent_workers") and len(way.begin) > 1:
-        kept = kept_workers(loop)
-        cost = "the memory of workers between epochs"
-        yield Helps(
-            "keep workers for all epochs",
-            kept,
-            cost,
-            _limit(kept),
-            {"persistent_workers": True},
-        )
+        kept, cost = kept_workers(loop), "the memory of workers between epochs"
+        change = _loader(persistent_workers=True)
+        yield Helps("keep workers for all epochs", kept, cost, change)
 
 
-def _of_copies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> Iterator[Helps]:
-    if "copy" in found:
-        way, cost = without["copy"], "a thread, and memory that cannot be swapped"
-        name = "pin memory and copy without blocking"
-        yield Helps(name, way, cost, _limit(way), {"pin_memory": True}, 0.5)
-
-
-def _caches(loop: Loop, found: Sequence[str]) -> Iterator[Helps]:
-    """Keep the data in memory, where it fits."""
-    size = loop.files_nbytes
-    if size is None or loop.memory_nbytes is None or size > FITS * loop.memory_nbytes:
-        return
-    if {"opens", "latency", "bandwidth", "page cache"} & set(found):
-        part = loop.of("open") + loop.of("read")
-        way = replace(loop.way, load=np.maximum(loop.way.load - part, 0.0))
-        cost = f"{size / 1e9:.3g} GB of memory"
-        yield Helps("keep the data in memory", way, cost, _limit(way), None, 0.8)
+def _in_memory(loop: Loop, found: Sequence[str]) -> Iterator[Helps]:
+    """Keep the files in memory, or the samples in that of a worker, where they fit."""
+    way, most = loop.way, FITS * (loop.memory_nbytes or 0.0)
+    reading = {"opens", "latency", "bandwidth", "page cache"} & set(found)
+    if reading and loop.files_nbytes is not None and loop.files_nbytes <= most:
+        load = np.maximum(way.load - loop.of("open") - loop.of("read"), 0.0)
+        cost = f"{loop.files_nbytes / 1e9:.3g} GB of memory"
+        yield Helps("keep the files in memory", replace(way, load=load), cost, None, 0.8)
+    later = (loop.epoch > 0)[:, None]
+    size = float(loop.of("collate", "nbytes")[~later[:, 0]].sum())
+    stays = not way.workers or (way.workers == 1 and loop.settings.get("persistent_workers"))
+    if stays and later.any() and 0 < size <= most:
+        load = np.where(later, np.minimum(loop.of("collate"), way.load), way.load)
+        name, cost = "keep samples in memory", f"{size / 1e9:.3g} GB of memory, no new augmentation"
+        yield Helps(name, replace(way, load=load), cost, {"cache": True}, 0.8)

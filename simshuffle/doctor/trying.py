@@ -89,7 +89,7 @@ def trials_of(diagnosis: Diagnosis, count: int) -> list[Trial]:
     found = [
         Trial(
             of.name,
-            {"loader": of.change},
+            of.change,
             Gain(*(value / batch_s for value in (of.gain_s, of.low, of.high))),
         )
         for of in diagnosis.remedies

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from simshuffle.errors import refuse
-from simshuffle.records.files import mapping, number, unpacked
+from simshuffle.records.files import mapping, number, text, unpacked
 
 SCHEMA = 1
 """The only version of Kineto's JSON there has been."""
@@ -65,11 +65,11 @@ def read_chrome(path: Path) -> Trace:
     InputError if there are no events, or they are not of one clock."""
     source = str(path)
     content, cut = unpacked(path)
-    text = content.decode("utf-8", "replace")
+    written = content.decode("utf-8", "replace")
     try:
-        about = json.loads(text)
+        about = json.loads(written)
     except (ValueError, RecursionError):
-        about, cut = _whole_part(text), True
+        about, cut = _whole_part(written), True
     about = {"traceEvents": about} if isinstance(about, list) else mapping(about)
     if about.get("schemaVersion", SCHEMA) != SCHEMA:
         rule, value = f"must be {SCHEMA}", repr(about["schemaVersion"])[:40]
@@ -94,19 +94,19 @@ def read_chrome(path: Path) -> Trace:
     return Trace(events, about, horizon, notes)
 
 
-def _whole_part(text: str) -> dict[str, Any]:
+def _whole_part(written: str) -> dict[str, Any]:
     """What is whole of a text that is no JSON: what is before the events, and the events."""
-    if not (opening := _ARRAY.search(text)):
+    if not (opening := _ARRAY.search(written)):
         return {}
     try:
-        about = mapping(json.loads(f"{text[: opening.end()]}]}}"))
+        about = mapping(json.loads(f"{written[: opening.end()]}]}}"))
     except (ValueError, RecursionError):
         about = {}
     decoder, events, at = json.JSONDecoder(), list[Any](), opening.end()
     while True:
         try:
-            begin = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches ''
-            event, at = decoder.raw_decode(text, begin)
+            begin = _BETWEEN.match(written, at).end()  # type: ignore[union-attr]  # it matches ''
+            event, at = decoder.raw_decode(written, begin)
         except (ValueError, RecursionError):
             return {**about, "traceEvents": events}
         events.append(event)
@@ -117,12 +117,12 @@ def _events(listed: list[Any], base_ns: int) -> Iterator[tuple[Any, ...]]:
     for event in listed:
         found = mapping(event)
         kind = KINDS.get(str(found.get("cat")).lower())
-        if kind is None or found.get("ph") not in {"X", "s"}:
+        if kind is None or found.get("ph") not in ("X", "s"):
             continue
         start = base_ns + number(found.get("ts")) * 1e3
         seconds = number(found.get("dur", 0)) * 1e3
         if start < _LONGEST_NS and seconds < _LONGEST_NS:
             start_ns = base_ns + round(found["ts"] * 1000)
             end_ns = start_ns + round(seconds)
-            about = (str(found.get("pid")), mapping(found.get("args")))
-            yield kind, str(found.get("name")), start_ns, end_ns, *about
+            about = (text(found.get("pid")), mapping(found.get("args")))
+            yield kind, text(found.get("name")), start_ns, end_ns, *about

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 
 from simshuffle.errors import refuse
-from simshuffle.records.files import json_of, mapping, number, whole
+from simshuffle.records.files import json_of, mapping, number, text, whole
 from simshuffle.records.in_turn import rows_in_turn
 from simshuffle.records.record import Record, joined
 from simshuffle.spec.arrays import Floats
@@ -123,7 +123,7 @@ def _host(summary: dict[str, Any]) -> dict[str, Any]:
     """Name, cores and memory of the first host, as far as they are told."""
     host: dict[str, Any] = {}
     if isinstance(name := summary.get("hostname"), str):
-        host["name"] = name
+        host["name"] = text(name)
     # lists, a number for each host; what DLIO calls GB is 1024**3 bytes
     for key, of, unit in (
         ("cores", "host_cpu_count", 1),

@@ -56,6 +56,11 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def text(value: Any) -> str:
+    """A value as a text that can be printed: JSON may hold halves of characters."""
+    return str(value).encode("utf-8", "replace").decode("utf-8")
+
+
 def number(value: Any) -> float:
     """A value that should be a number from 0; nan if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):

@@ -33,7 +33,7 @@ import pandas as pd
 
 from simshuffle.errors import refuse
 from simshuffle.records.chrome import Trace, is_chrome, read_chrome
-from simshuffle.records.files import LARGEST, mapping, unpacked, whole
+from simshuffle.records.files import LARGEST, mapping, text, unpacked, whole
 from simshuffle.records.record import Record, joined
 from simshuffle.records.spans import Span, covered
 
@@ -84,7 +84,7 @@ def read_kineto(path: Path) -> Record:
         notes += [f"{file.name}: {note}" for note in trace.notes]
     rows = pd.concat(parts, ignore_index=True)
     rows["start_s"] = (rows["start"] - rows["start"].min()) / 1e9
-    if len(hosts := {str(trace.about["host_name"]) for trace, _ in traces if _host(trace)}) > 1:
+    if len(hosts := {text(trace.about["host_name"]) for trace, _ in traces if _host(trace)}) > 1:
         notes.append(f"Clocks of {len(hosts)} hosts were not compared.")
     first = traces[0][0].about
     notes.append(
@@ -94,7 +94,7 @@ def read_kineto(path: Path) -> Record:
     about = {
         "made_by": "kineto",
         "ranks": max(whole(mapping(first.get("distributedInfo")).get("world_size")), len(ended)),
-        **({"host": {"name": str(first["host_name"])}} if _host(traces[0][0]) else {}),
+        **({"host": {"name": text(first["host_name"])}} if _host(traces[0][0]) else {}),
         **_device(first),
         **_model(sizes[0]),
         "notes": notes,
@@ -116,7 +116,7 @@ def _device(about: Any) -> dict[str, str]:
     if devices == []:
         return {"device": "cpu"}
     name = mapping(devices[0]).get("name") if isinstance(devices, list) else None
-    return {"device": name} if isinstance(name, str) else {}
+    return {"device": text(name)} if isinstance(name, str) else {}
 
 
 def _model(buckets: Sequence[int]) -> dict[str, Any]:

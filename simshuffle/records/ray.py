@@ -124,8 +124,9 @@ def _operators(text: str) -> list[pd.DataFrame]:
     """Rows of what tasks did, one for each operator: reading, or the rest of samples."""
     out = []
     heads = list(_OPERATOR.finditer(text))
-    for head, after in zip(heads, [*heads[1:], None], strict=True):
-        part = text[head.end() : after.start() if after else len(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    for head, end in zip(heads, ends, strict=False):
+        part = text[head.end() : end]
         seconds = _seconds(re.search(rf"Remote wall time: .*?{_TIME} total", part))
         size = re.search(r"Output size bytes per block: .*?(\d{1,18}) total", part)
         if not math.isnan(seconds):

@@ -106,16 +106,21 @@ def read_parquet(path: Path) -> Record:
     try:
         table = pq.read_table(path)
         about = json.loads((table.schema.metadata or {}).get(KEY, b"{}"))
-    except (OSError, ValueError, pa.ArrowException) as error:
+        rows = table.to_pandas(ignore_metadata=True)
+    except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
         why = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         refuse("RECORD", f"must be a record: {why}", repr(source), "Record it again.", source)
-    version = about.pop("format", None)
+    version = about.pop("format", None) if isinstance(about, dict) else None
     if version != FORMAT:
         value = "none" if version is None else f"format {version}"
         rule, remedy = f"must be a record of format {FORMAT}", "Record it with this version."
         refuse("RECORD", rule, value, remedy, source)
-    rows = table.to_pandas()
     if missing := [name for name in COLUMNS if name not in rows]:
         rule = f"must have the columns {', '.join(COLUMNS)}"
         refuse("RECORD", rule, f"no {', no '.join(missing)}", "Record it again.", source)
-    return Record(framed({name: rows[name].to_numpy() for name in COLUMNS}), about, source)
+    try:
+        framed_rows = framed({name: rows[name].to_numpy() for name in COLUMNS})
+    except (ValueError, TypeError) as error:
+        rule, remedy = "must have columns of the types of a record", "Record it again."
+        refuse("RECORD", rule, str(error).partition("\n")[0][:100], remedy, source)
+    return Record(framed_rows, about, source)

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import refuse
-from simshuffle.records.files import json_of, mapping, number, whole
+from simshuffle.records.files import json_of, mapping, number, text, whole
 from simshuffle.records.in_turn import of_means
 from simshuffle.records.record import Record, joined
 
@@ -48,7 +48,7 @@ def read_traceml(path: Path) -> Record:
     if (schema := summary.get("schema_version")) not in SCHEMAS:
         rule = f"must be one of {', '.join(map(str, SCHEMAS))}"
         remedy = "Record it with TraceML 0.5, or a version of that schema."
-        refuse("schema_version", rule, repr(schema)[:40], remedy, source)
+        refuse("schema_version", rule, text(repr(schema)[:40]), remedy, source)
     section = mapping(summary.get("step_time"))
     window = mapping(mapping(section.get("global")).get("window"))
     steps = whole(window.get("steps_analyzed"))
@@ -62,7 +62,7 @@ def read_traceml(path: Path) -> Record:
             rows, notes = of_means(rank, means, steps)
             parts.append(rows)
         else:
-            missing.add(f"rank {str(name)[:20]}")
+            missing.add(f"rank {text(name[:20])}")
     if not parts:
         rule, remedy = (
             "must have steps with input_wait_ms and traced_step_time_ms",
@@ -72,8 +72,8 @@ def read_traceml(path: Path) -> Record:
     if missing:
         notes.append(f"Not measured by TraceML for all ranks: {', '.join(sorted(missing))}.")
     clock = window.get("diagnosis_clock")
-    if clock in {"cpu", "gpu"}:
-        notes.append(f"Times are those of the {clock.upper()}.")
+    if isinstance(clock, str):
+        notes.append(f"TraceML chose times of this clock: {text(clock[:20])}.")
     took = number(summary.get("duration_s"))
     about: dict[str, Any] = {
         "made_by": "traceml",

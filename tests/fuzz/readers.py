@@ -3,6 +3,7 @@ how it is called."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import random
@@ -19,6 +20,7 @@ from rich.console import Console
 from simshuffle.cli.machine_import import machine_files
 from simshuffle.exchange import EpochContext
 from simshuffle.exchange.recording import write_plans
+from simshuffle.exports.chakra import encoded
 from simshuffle.fabrics import ibsim, infragraph
 from simshuffle.fabrics.imported import Missing, graphml
 from simshuffle.fabrics.lfts import read_tables, tables_of
@@ -28,6 +30,8 @@ from simshuffle.network.case import read_case
 from simshuffle.network.replay import replay
 from simshuffle.orders.order import COLUMNS
 from simshuffle.plan.effort import check_size
+from simshuffle.records.chakra_schema import Node, Storage
+from simshuffle.records.reading import read as read_record
 from simshuffle.routing import Fabric, ForwardingTables
 from simshuffle.routing.forwarding_tables import TableRouter
 from simshuffle.scenario.options import assignments, scenarios_of
@@ -357,6 +361,75 @@ def _validate(folder: Path, _: tuple[str, ...]) -> None:
         variants(row)
 
 
+# ------------------------------------------------------------------------------------------ records
+
+
+@cache
+def _traces() -> dict[str, Any]:
+    """Of each file, whose name says its kind, what it holds: values of JSON, text or bytes."""
+    from tests.units import test_records as of
+
+    nodes = [
+        Node(1, "read 0", 8, (), 0.5, {"is_cpu_op": 1}, Storage(3, 4096)),
+        *(Node(2, "forward", 4, (1,), 1.0), Node(3, "batch", 9, (2,), 2.0)),
+        Node(4, "gradients", 7, (2,), 0.0, {"comm_size": 1000}),
+    ]
+    return {
+        "kineto.json": of.trace(),
+        "kineto-cpu.json": of.trace(of.ON_CPU, deviceProperties=[]),
+        "traceml.json": of.traceml(),
+        "ray.json": [{"iter_total_blocked_s": 2.0, "iter_user_s": 6.0, "iter_batches_total": 4}],
+        "ray.txt": of.RAY + of.TOLD,
+        "trace.0.et": encoded(nodes),
+        **{f"dlio/{name}": content for name, content in of.DLIO.items()},
+    }
+
+
+def _with_folder(folder: Path) -> None:
+    (folder / "dlio" / ".hydra").mkdir(parents=True)
+
+
+def _trace(rng: random.Random, _: Path) -> Input:
+    name = rng.choice(list(_traces()))
+    files = {name: _traces()[name]}
+    if name.startswith("dlio"):
+        files |= {each: of for each, of in _traces().items() if each.startswith("dlio")}
+    content = {each: _plainly(of) for each, of in files.items()}
+    if isinstance(files[name], str):
+        text = rng.choice((changed_text, changed_lines))(files[name], rng)
+        content[name] = text.encode("utf-8", "surrogateescape")
+    elif not isinstance(files[name], bytes):
+        content[name] = json.dumps(changed_values(files[name], rng)).encode("utf-8", "replace")
+    if isinstance(files[name], bytes) or rng.random() < 0.2:
+        content[name] = changed_bytes(content[name], rng)
+    if rng.random() < 0.2:
+        content[name] = gzip.compress(content[name])[: rng.choice((None, -1, -40))]
+    return Input(content, (name.partition("/")[0],))
+
+
+def _plainly(content: Any) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    return (content if isinstance(content, str) else json.dumps(content)).encode()
+
+
+def _recorded(folder: Path, arguments: tuple[str, ...]) -> None:
+    """A record that was read can be kept."""
+    read_record(folder / arguments[0]).write(folder / "kept.parquet")
+    read_record(folder / "kept.parquet")
+
+
+def _kept_record(folder: Path) -> None:
+    from tests.units.test_records import small
+
+    small().write(folder / "whole.parquet")
+
+
+def _parquet(rng: random.Random, folder: Path) -> Input:
+    content = changed_bytes((folder / "whole.parquet").read_bytes(), rng)
+    return Input({"r.parquet": content}, ("r.parquet",))
+
+
 # ------------------------------------------------------------------------------------------ studies
 
 
@@ -528,6 +601,8 @@ READERS = {
     "replay case": Reader(nothing, _case, _replay),
     "recorded plans": Reader(_with_plans, _plans, _replayed),
     "calibration log": Reader(nothing, _log, _calibrate),
+    "trace of a training": Reader(_with_folder, _trace, _recorded),
+    "record of a training": Reader(_kept_record, _parquet, _recorded),
     "validation rows": Reader(nothing, _rows, _validate),
     "policies study": Reader(nothing, _policies_study, _policies),
     "recorded order": Reader(nothing, _order, _counted),

@@ -19,7 +19,8 @@ from tests.fuzz.trial import ACCEPTED, FAULT, OUTCOMES, REFUSED, SLOW, tried
 
 FILES = {name: reader for name, reader in READERS.items() if not name.startswith("result of")}
 DEEP = ("scenario", "--set", "topology", "fragment", "recorded plans")
-"""Readers that plan or build a network of what they read: tens of milliseconds each."""
+DEEP += ("trace of a training", "record of a training")
+"""Readers that plan or build a network of what they read, or write it: tens of ms each."""
 
 
 @pytest.mark.parametrize("name", FILES)

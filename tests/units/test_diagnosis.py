@@ -60,11 +60,8 @@ def test_workers_that_are_too_few(put_in, without):
     training = Training(**put_in)
     found = diagnose(training.record())
     assert found.causes[0].name == "workers"
-    change, value = next(iter(found.remedies[0].change.items()))
-    assert change in {"num_workers", "persistent_workers"}
-    gain = training.without(
-        **(without | {"workers": value} if change == "num_workers" else without)
-    )
+    assert found.remedies[0].change == {"loader": {"num_workers": without["workers"]}}
+    gain = training.without(**without)
     assert found.remedies[0].gain_s * found.loop.batches == pytest.approx(gain, rel=0.05)
 
 
@@ -73,7 +70,7 @@ def test_workers_that_begin_at_each_epoch():
     found = diagnose(training.record())
     assert found.causes[0].name == "workers anew"
     remedy = found.remedies[0]
-    assert remedy.change == {"persistent_workers": True}
+    assert remedy.change == {"loader": {"persistent_workers": True}}
     # two epochs after the first, 2 s for the begin of each and 0.2 s for the end of the one before
     assert remedy.gain_s * found.loop.batches == pytest.approx(4.4, rel=0.05)
 

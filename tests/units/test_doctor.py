@@ -107,9 +107,13 @@ def test_remedies_are_tried_beside_the_script_as_it_is(folder, capfd):
     shown, told = capfd.readouterr()
     assert "up to 3 times more, each for 60 s of steps. It may overwrite what it wrote." in told
     assert "The script runs 3 times more, some 3 min in all." in told
-    assert re.findall(r"Trying: (.*)\.\n", told) == [trying.UNCHANGED, "4 workers", trying.BOUND]
+    assert re.findall(r"Trying: (.*)\.\n", told) == [
+        trying.UNCHANGED,
+        "4 workers, not 2",
+        trying.BOUND,
+    ]
     # 0.2 s a batch are 0.1 s with 4 workers, and with none that waits
-    assert re.search(r"4 workers +(50|49)\.\d % .* 50\.0 % +50\.0 to 50\.0 %", shown)
+    assert re.search(r"4 workers, not 2 +(50|49)\.\d % .* 50\.0 % +50\.0 to 50\.0 %", shown)
     assert re.search(r"\(bound\) +50\.0 %", shown)
     doctor("doctor-train")
     assert capfd.readouterr().out == shown.partition("Tables: ")[0]
@@ -120,7 +124,7 @@ def test_a_try_that_fails_says_why_and_the_others_go_on(folder, capfd):
     (folder / "train.py").write_text(TRAINING.replace("rows = pathlib", f"{fails}rows = pathlib"))
     doctor("--try", "1", "--", *TRAIN)
     shown = capfd.readouterr().out
-    assert "Not measured: 4 workers: the script ended with status 1." in shown
+    assert "Not measured: 4 workers, not 2: the script ended with status 1." in shown
     assert re.search(r"\(bound\) +50\.0 %", shown)
 
 
