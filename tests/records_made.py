@@ -38,7 +38,8 @@ class Training:
     disk: tuple[float, float] = (
         1.0,
         0.0,
-    )  # of the bytes, in the first epoch and later
+    )  # of the samples, in the first epoch and later
+    counted: bool = True  # whether the file system says what comes from there
     decode: float = 4e-3
     transform: float = 2e-3
     lock: float = 0.0
@@ -109,7 +110,7 @@ def _draw(of: Training) -> dict[str, np.ndarray]:
 
     nbytes = of.nbytes * np.exp(0.5 * rng.standard_normal(samples))
     share = np.where(np.arange(of.epochs) == 0, *of.disk)[:, None, None]
-    disk = nbytes * share
+    disk = nbytes * (rng.random(samples) < share)
     read = (of.request + nbytes * of.per_byte + disk * of.per_disk_byte) * noise(samples)
     out = {"nbytes": nbytes, "disk": disk, "read": read}
     for name in ("open", "decode", "transform", "lock"):
@@ -207,7 +208,7 @@ def _make(
             more: dict[str, object] = {"cpu_s": CPU[name] * seconds, "count": of.size}
             if name == "read":
                 more["nbytes"] = int(took["nbytes"][place].sum())
-                more["disk_nbytes"] = took["disk"][place].sum()
+                more["disk_nbytes"] = took["disk"][place].sum() if of.counted else 0.0
             rows.append(_row(rank, epoch, batch, name, start, seconds, **who, **more))
     parts = [took[name][place] for name in ("open", "read", "decode", "transform", "lock")]
     for sample, seconds in enumerate(np.sum(parts, axis=0)):

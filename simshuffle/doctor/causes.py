@@ -20,9 +20,9 @@ TWICE = 2.0
 SLOW = 1.25
 """Times its peers' median from which a worker or rank is slow (chosen)."""
 LEAST_DIPS = 4
-EVEN = 0.35
-"""Standard deviation of the gaps between dips over their mean, below which they come in turn
-(chosen: of dips at random it is about 1)."""
+EVEN = (0.1, 0.35)
+"""Standard deviation of the gaps between dips over their mean, below which they come in turn, where
+there are few gaps and where there are `LEAST_DIPS` (chosen: of dips at random it is about 1)."""
 ALIKE = 0.02
 """Relative spread of bytes a read below which nothing tells requests from bytes (chosen)."""
 SMALL_READ = 256 * 1024
@@ -33,6 +33,11 @@ SMALL_READ = 256 * 1024
 LATE_S = 1e-3
 """s after which a thread that asks for the interpreter finds it held (chosen: it is to be given up
 after 5 ms, `sys.getswitchinterval`)."""
+FAST = 0.25
+"""Times what even the fastest 5 % take at first, below which a sample came from memory (chosen)."""
+LEAST_HITS = 0.05
+"""Share of samples from memory, or not, below which the cache is as good as none, or as large
+enough (chosen)."""
 HANDOVER_S = 2e-3
 """s that a batch in shared memory takes to be in the loop's hands, whatever is done (chosen above
 the 0.6 to 1 ms of two small tensors that an idle worker hands over, PyTorch 2.13)."""
@@ -148,8 +153,28 @@ def _of_reads(loop: Loop) -> Iterator[Without]:
     disk = np.nan_to_num(loop.of("read", "disk_nbytes")) * later
     if disk.any():
         told = f"{disk.sum() / 1e9:.3g} GB came from the device in epochs after the first."
-        # in memory they would still be read, as fast as those that were
         yield Without("page cache", less(loop.way, device * later), told, 1.25 * SPECIAL)
+    else:
+        missed, share = _missed(loop)
+        told = f"Of samples that were read before, {100 * share:.0f} % came from memory."
+        yield Without("page cache", less(loop.way, missed), told, 1.25 * SPECIAL)
+
+
+def _missed(loop: Loop) -> tuple[Floats, float]:
+    """What samples that were read before take more than those of them that come from memory, (B,
+    M), and the share of these: where a file system does not say what it reads from a device."""
+    more, table = np.zeros(loop.way.load.shape), loop.samples[loop.samples["sample"] >= 0]
+    again = table.duplicated("sample").to_numpy()
+    seconds = table["seconds"].to_numpy()
+    quick = float(np.quantile(seconds[~again], 0.05)) if len(seconds) else 0.0
+    fast = again & (seconds < FAST * quick)
+    share = fast.sum() / max(again.sum(), 1)
+    if not LEAST_HITS <= share <= 1 - LEAST_HITS:
+        return more, share
+    slow = again & ~fast
+    late = np.maximum(seconds[slow] - np.median(seconds[fast]), 0.0)
+    np.add.at(more, (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow]), late)
+    return np.minimum(more, loop.of("open") + loop.of("read")), float(share)
 
 
 def _of_steps(loop: Loop) -> Iterator[Without]:
@@ -244,11 +269,13 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
 def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
     """Which of (N,) are far above the others, if they come in turn, and after how many the next
     does; else none. Those within ``near`` of one another are one dip."""
-    high = outliers(values)
+    high, more = outliers(values), values - np.median(values)
+    if high.sum() >= LEAST_DIPS:  # chance makes smaller ones, out of turn
+        high &= more >= np.sort(more)[-LEAST_DIPS] / 2
     at = np.flatnonzero(high)
     begins = at[np.diff(at, prepend=-np.inf) > near]
     gaps = np.diff(begins)
-    if len(begins) < LEAST_DIPS or gaps.std() > EVEN * gaps.mean():
+    if len(gaps) < 2 or gaps.std() > EVEN[len(gaps) >= LEAST_DIPS] * gaps.mean():
         return np.zeros(len(values), dtype=bool), np.nan
     return high, float(gaps.mean())
 
@@ -256,7 +283,9 @@ def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
 def _dips(loop: Loop) -> Iterator[Without]:
     way = loop.way
     for of, near in (("load", max(way.workers, 1)), ("step", 1)):
-        values: Floats = getattr(way, of)
+        values: Floats = getattr(way, of).copy()
+        for begin in way.first[:-1]:  # how epochs begin is another matter
+            values[begin : begin + near] = np.median(values, axis=0)
         more, turns = np.zeros(values.shape), []
         for rank in range(values.shape[1]):
             high, turn = dips(values[:, rank], near)
@@ -281,11 +310,15 @@ def _starts(loop: Loop) -> Iterator[Without]:
 
 
 def kept_workers(loop: Loop) -> Way:
-    """The loop with the workers of the first epoch in all others."""
-    begin, step = loop.way.begin.copy(), loop.way.step.copy()
+    """The loop with the workers of the first epoch in all others, where nothing is new to them."""
+    way = loop.way
+    begin, step, load = way.begin.copy(), way.step.copy(), way.load.copy()
     begin[1:] = np.minimum(begin[1:], 0.0)
-    step[np.array(loop.way.first[1:-1]) - 1] -= loop.ending[:-1]
-    return replace(loop.way, begin=begin, step=step)
+    usual = np.median(load, axis=0)
+    for first in way.first[1:-1]:
+        load[first : first + way.workers] = np.minimum(load[first : first + way.workers], usual)
+    step[np.array(way.first[1:-1]) - 1] -= loop.ending[:-1]
+    return replace(way, begin=begin, step=step, load=load)
 
 
 def cpu_s(loop: Loop) -> float:

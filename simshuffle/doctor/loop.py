@@ -236,13 +236,15 @@ def _handed_over(way: Way, start: Floats, send: Floats, asked: Floats, taken: Fl
 
 def _own_steps(seconds: Mapping[str, Floats], known: frozenset[str]) -> tuple[Floats, bool]:
     """Steps without what a rank waits in them for others, (B, M), and whether ranks meet: the last
-    one waits for none, so the shortest of their collectives is what these take."""
-    step = seconds["step"]
-    met = step.shape[1] > 1 and "allreduce" in known
-    if not met:
+    one waits for none, so the shortest of their collectives is what these take. Where only some
+    were recorded, the others are taken as their median, in place."""
+    step, each = seconds["step"], seconds["allreduce"]
+    if "allreduce" in known:
+        seen = (each > 0).all(axis=1)
+        each[~seen] = np.minimum(np.median(each[seen], axis=0) if seen.any() else 0.0, step[~seen])
+    if step.shape[1] == 1 or "allreduce" not in known:
         return step, False
-    waited = seconds["allreduce"] - seconds["allreduce"].min(axis=1, keepdims=True)
-    return np.maximum(step - waited, 0.0), True
+    return np.maximum(step - (each - each.min(axis=1, keepdims=True)), 0.0), True
 
 
 def _begins(after: Floats, worker: Floats, bounds: tuple[int, ...], count: int) -> Floats:

@@ -24,6 +24,8 @@ def quieted(loop: Loop) -> Loop:
     How long each operation waited for a core is not known, only a batch: computing did first."""
     queued = {name: np.nan_to_num(loop.of(name, "queued_s")) for name in ("wait", "step", "fetch")}
     computed = {name: np.nan_to_num(loop.of(name, "cpu_s")) for name in queued}
+    if loop.way.met:  # who waits for a core makes the others wait
+        queued["step"][:] = queued["step"].min(axis=1, keepdims=True)
     threads = {"wait": 1, "step": loop.threads, "fetch": 1 if loop.way.workers else 0}
     wanted = sum(n * (queued[name] + computed[name]).sum() for name, n in threads.items())
     late = sum(n * queued[name].sum() for name, n in threads.items())
@@ -36,15 +38,16 @@ def quieted(loop: Loop) -> Loop:
     for name in ("wait", "step", "fetch"):
         seconds[CODES[name]] -= queued[name] * others
     seconds = np.maximum(seconds, 0.0)
-    kept = 1 - others * late / wanted  # of what a worker takes to answer, too
-    way = loop.way
+    # a worker that is to answer waits for cores as others do
+    way, kept = loop.way, 1 - others * late / wanted
+    own = np.minimum(way.handover, computed["wait"])
     load = np.maximum(way.load - queued["fetch"] * others, 0.0)
     quiet = replace(
         way,
         load=load,
         step=np.maximum(way.step - queued["step"] * others, 0.0),
         sending=way.sending * kept,
-        handover=way.handover * kept,
+        handover=own + np.maximum(way.handover - own - queued["wait"] * others, 0.0) * kept,
         more=way.more * kept,
     )
     notes = loop.notes

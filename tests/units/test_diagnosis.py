@@ -25,6 +25,10 @@ CAUSES = {
     "slow worker": ({"slow_worker": (2, 4.0)}, {"slow_worker": (0, 1.0)}),
     "slow sample": ({"slow_samples": (0.005, 0.8)}, {"slow_samples": (0.0, 0.0)}),
     "page cache": ({"disk": (1.0, 1.0), "per_disk_byte": 160e-9}, {"disk": (1.0, 0.0)}),
+    "page cache ": (
+        {"disk": (1.0, 0.7), "counted": False, "per_disk_byte": 500e-9, "epochs": 4},
+        {"disk": (1.0, 0.0)},
+    ),
     "loader dips": ({"shard": (16, 1.0)}, {"shard": (0, 0.0)}),
     "loop dips": ({"checkpoint": (32, 1.0)}, {"checkpoint": (0, 0.0)}),
     "copy": ({"copy": 15e-3}, {"copy": 0.0}),
