@@ -11,7 +11,6 @@ hour on two quiet cores. What a machine lacks a device for is skipped, which is 
 from __future__ import annotations
 
 import argparse
-import ast
 import csv
 import json
 import re
@@ -138,14 +137,12 @@ def examined(script: Script, data: str, steps: int) -> tuple[dict[str, Any], flo
 
 
 def predicted(script: Script, diagnosis: dict[str, Any]) -> float | None:
-    """Share of a batch that the remedy saves: the argument of the loader if doctor names that one,
-    else all that the cause costs; None if doctor has not found it."""
-    if script.change:
-        name, value = script.change.split("=")
-        change = {name: ast.literal_eval(value)}
-        for remedy in diagnosis["remedies"]:
-            if remedy["change"] == change:
-                return float(remedy["share"])
+    """Share of a batch that the remedy saves: as doctor says of the same argument of the loader, be
+    its value another one, else all that the cause costs; None if doctor has not found it."""
+    name = script.change.partition("=")[0]
+    for remedy in diagnosis["remedies"]:
+        if name in (remedy["change"] or ()):
+            return float(remedy["share"])
     shares = [of["share"] for of in diagnosis["causes"] if of["name"] == script.cause]
     return float(shares[0]) if shares else None
 

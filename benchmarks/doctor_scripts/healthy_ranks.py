@@ -16,7 +16,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     pixels = torch.from_numpy(np.load(f"{options.data}/images.npy")).float() / 255
     images = TensorDataset(pixels, torch.arange(len(pixels)) % 10)
-    loader = DataLoader(images, batch_size=16, sampler=DistributedSampler(images))
+    loader = DataLoader(images, batch_size=32, sampler=DistributedSampler(images))
     train(loader, options.steps)
     dist.destroy_process_group()
 
