@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-VERSION = 2
+VERSION = 4
 """Of what is made: older folders are not used."""
 
 
@@ -33,11 +33,13 @@ def _files(folder: Path, images: NDArray[np.uint8]) -> None:
 
 
 def _photos(folder: Path) -> None:
-    """JPEGs: large of 384 x 384, middle of 192 x 192, small of 64 x 64."""
-    for name, pixels in (("large", 384), ("middle", 192), ("small", 64)):
+    """JPEGs: large of 512 x 512, middle of 320 x 320, small of 64 x 64."""
+    for name, pixels in (("large", 512), ("middle", 320), ("small", 64)):
         (folder / name).mkdir()
         for number, image in enumerate(_images(256, pixels)):
-            Image.fromarray(image.transpose(1, 2, 0)).save(folder / name / f"{number}.jpg")
+            Image.fromarray(image.transpose(1, 2, 0)).save(
+                folder / name / f"{number}.jpg", quality=95
+            )
 
 
 def _packed(folder: Path) -> None:

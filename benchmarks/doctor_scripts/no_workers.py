@@ -22,7 +22,7 @@ class Photos(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         with Image.open(self.paths[index]) as photo:
-            small = photo.convert("RGB").resize((64, 64))
+            small = photo.resize((64, 64), Image.Resampling.NEAREST)
         pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1)
         return pixels.float() / 255, index % 10
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 from collections.abc import Iterator
+from itertools import cycle
 
 import common
 import numpy as np
@@ -20,7 +21,7 @@ class Shards(IterableDataset[tuple[Tensor, int]]):
         self.paths = common.files(folder)
 
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
-        for path in self.paths:
+        for path in cycle(self.paths):
             content = bz2.decompress(path.read_bytes())
             images = np.frombuffer(content, np.uint8).reshape(-1, 3, 64, 64)
             for index, pixels in enumerate(images):
@@ -30,7 +31,7 @@ class Shards(IterableDataset[tuple[Tensor, int]]):
 def main() -> None:
     options = common.options(__doc__)
     shards = Shards(f"{options.data}/{'small' if options.remedy else 'large'}")
-    loader = DataLoader(shards, batch_size=16, num_workers=1, persistent_workers=True)
+    loader = DataLoader(shards, batch_size=16, num_workers=1)
     model, loss_of = common.cnn(), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)

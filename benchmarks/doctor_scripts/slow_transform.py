@@ -1,6 +1,6 @@
-"""Each line of an image is stretched by itself, in Python.
+"""Each line of an image is scaled by itself, in Python.
 
-Remedy: stretch the whole image at once.
+Remedy: scale the whole image at once.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image = self.images[index].astype(np.float32)
-        stretched = self.stretched(image) if self.at_once else self.line_by_line(image)
-        return torch.from_numpy(stretched), index % 10
+        scaled = self.scaled(image) if self.at_once else self.line_by_line(image)
+        return torch.from_numpy(scaled), index % 10
 
-    def stretched(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
-        least, most = image.min(axis=2, keepdims=True), image.max(axis=2, keepdims=True)
-        return (image - least) / (1 + most)
+    def scaled(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
+        return image / (1 + image.std(axis=2, keepdims=True))
 
     def line_by_line(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
         for channel in image:
             for line in channel:
-                line[:] = (line - line.min()) / (1 + line.max())
+                line[:] = line / (1 + line.std())
         return image
 
 
