@@ -52,6 +52,7 @@ class Training:
     backward: float = 15e-3
     optimizer: float = 3e-3
     allreduce: float = 1e-3
+    summed: int = 1  # every which step it is seen
     gil: float = 0.0
     begin: float = 0.0  # of a worker, in a new process
     slow_worker: tuple[int, float] = (0, 1.0)
@@ -59,6 +60,8 @@ class Training:
     slow_samples: tuple[float, float] = (0.0, 0.0)  # share of all, and s more in their decoding
     shard: tuple[int, float] = (0, 0.0)  # batches of one, and s more for the first
     checkpoint: tuple[int, float] = (0, 0.0)  # steps between them, and s more for one
+    read_in_c: bool = False  # so that only what is read of them first is seen
+    timed: int = 1  # every which fetch has parts
     files: int = 1000  # that are opened; 0 where samples are of a server
     known: frozenset[str] = field(default_factory=frozenset)  # operations seen; all if none
 
@@ -116,7 +119,7 @@ def _draw(of: Training) -> dict[str, np.ndarray]:
     for name in ("open", "decode", "transform", "lock"):
         out[name] = getattr(of, name) * noise(samples)
     many, more = of.slow_samples
-    out["decode"] += more * (rng.random(samples) < many)
+    out["decode"] += more * (rng.random(samples[2:]) < many)  # the same in each epoch
     for name in ("collate", "send", "queued", "copy", "forward", "backward", "optimizer", "gil"):
         out[name] = getattr(of, name) * noise(batches)
     number = np.arange(of.batches)
@@ -204,14 +207,19 @@ def _make(
     fetched = {"cpu_s": cpu, "queued_s": queued, "count": of.size}
     rows.append(_row(rank, epoch, batch, "fetch", start, fetch, **who, **fetched))
     for name, seconds in sums.items():
-        if seconds:
+        if seconds and (name == "collate" or batch % of.timed == 0):
             more: dict[str, object] = {"cpu_s": CPU[name] * seconds, "count": of.size}
             if name == "read":
                 more["nbytes"] = int(took["nbytes"][place].sum())
+                more["nbytes"] = 4096 * of.size if of.read_in_c else more["nbytes"]
                 more["disk_nbytes"] = took["disk"][place].sum() if of.counted else 0.0
             rows.append(_row(rank, epoch, batch, name, start, seconds, **who, **more))
     parts = [took[name][place] for name in ("open", "read", "decode", "transform", "lock")]
-    for sample, seconds in enumerate(np.sum(parts, axis=0)):
+    if batch % of.timed:
+        whole = {"sample": -1, "count": of.size}
+        seconds = float(np.sum(parts))
+        rows.append(_row(rank, epoch, batch, "sample", start, seconds, **who, **whole))
+    for sample, seconds in enumerate(np.sum(parts, axis=0) if batch % of.timed == 0 else ()):
         index = {"sample": batch * of.size + sample}
         rows.append(_row(rank, epoch, batch, "sample", start, seconds, **who, **index))
     rank.free[worker] = rank.ready[batch] = end = start + fetch
@@ -240,7 +248,8 @@ def _step(
             if seconds and name != "gil":
                 rows.append(_row(rank, epoch, batch, name, begun, seconds, count=1))
             begun += seconds
-        rows.append(_row(rank, epoch, batch, "allreduce", begun, over - begun, count=1))
+        if batch % of.summed == 0:
+            rows.append(_row(rank, epoch, batch, "allreduce", begun, over - begun, count=1))
         asked = _row(rank, 0, -1, "gil", at, 20 * late, count=20)
         rows.append(asked | {"loader": -1})
     return [over] * of.ranks

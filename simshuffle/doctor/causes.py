@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import nnls
 
 from simshuffle.doctor.loop import Loop
-from simshuffle.doctor.replay import Way, elapsed
+from simshuffle.doctor.replay import Way
+from simshuffle.doctor.workers import cpu_s, kept_workers, less, more_workers, reading
 from simshuffle.spec.arrays import Floats
 
 OUTLIER = 6.0
@@ -23,13 +23,6 @@ LEAST_DIPS = 4
 EVEN = (0.1, 0.35)
 """Standard deviation of the gaps between dips over their mean, below which they come in turn, where
 there are few gaps and where there are `LEAST_DIPS` (chosen: of dips at random it is about 1)."""
-ALIKE = 0.02
-"""Relative spread of bytes a read below which nothing tells requests from bytes (chosen)."""
-SMALL_READ = 256 * 1024
-"""Bytes below which a read is taken for a request rather than for its bytes, where nothing tells
-(a disk of 100 MB/s moves them in 2.6 ms, a network store answers in some ms; chosen)."""
-
-
 LATE_S = 1e-3
 """s after which a thread that asks for the interpreter finds it held (chosen: it is to be given up
 after 5 ms, `sys.getswitchinterval`)."""
@@ -41,10 +34,10 @@ enough (chosen)."""
 HANDOVER_S = 2e-3
 """s that a batch in shared memory takes to be in the loop's hands, whatever is done (chosen above
 the 0.6 to 1 ms of two small tensors that an idle worker hands over, PyTorch 2.13)."""
+MOSTLY = 0.5
+"""Share of its time in which a worker computes, from which more workers are what it lacks."""
 SPECIAL = 2.0
 """Weight of a special case: it comes first if it explains half of what the broad one does."""
-AS_GOOD = 0.95
-"""Share of the best gain with which fewer workers, or batches ahead, are preferred (chosen)."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +59,6 @@ def causes(loop: Loop) -> list[Without]:
         found += [*_dips(loop), *_starts(loop), *_too_few(loop)]
     found += [*_slow_ranks(loop), *_without_cores(loop), *_interpreter(loop)]
     return found
-
-
-def less(way: Way, load: Floats | float = 0.0, step: Floats | float = 0.0) -> Way:
-    """A way with as many seconds less of loads and steps; none is below 0."""
-    return replace(
-        way, load=np.maximum(way.load - load, 0.0), step=np.maximum(way.step - step, 0.0)
-    )
 
 
 def _share(part: Floats, whole: Floats) -> str:
@@ -111,29 +97,6 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
         told = f"A batch that is made is in the loop's hands {took:.2g} s later at the least."
         at_best = np.minimum(way.handover, HANDOVER_S)
         yield Without("send", replace(way, sending=0.0, handover=at_best, more=0.0), told)
-
-
-def reading(loop: Loop) -> tuple[Floats, Floats, Floats]:
-    """What of its reads every batch spends for requests, for bytes that were in memory, and for
-    those from the device, s of (B, M) each: least squares over the batches."""
-    seconds = loop.of("read")
-    count, nbytes = loop.of("read", "count"), loop.of("read", "nbytes")
-    disk = np.nan_to_num(loop.of("read", "disk_nbytes"))
-    disk = np.minimum(disk, nbytes)
-    nothing = np.zeros(seconds.shape)
-    use = seconds > 0
-    if not use.any():
-        return nothing, nothing, nothing
-    x = np.stack([of[use] for of in (count, nbytes - disk, disk)], axis=1)
-    each = nbytes[use] / np.maximum(count[use], 1)
-    if each.std() <= ALIKE * each.mean():  # nothing tells requests from bytes
-        x[:, slice(1, 3) if each.mean() < SMALL_READ else 0] = 0.0
-    parts = x * nnls(x / seconds[use][:, None], np.ones(len(x)))[0]
-    whole = parts.sum(axis=1, keepdims=True)
-    parts = np.where(whole > 0, parts / np.where(whole > 0, whole, 1.0), 1 / 3)
-    out = np.zeros((3, *seconds.shape))
-    out[:, use] = parts.T * seconds[use]
-    return out[0], out[1], out[2]
 
 
 def _of_reads(loop: Loop) -> Iterator[Without]:
@@ -250,13 +213,16 @@ def _slow_samples(loop: Loop) -> Iterator[Without]:
     seconds = table["seconds"].to_numpy()
     if not len(seconds):
         return
+    # what is slow for its own sake is so each time
+    again = table.groupby("sample")["seconds"].transform("min").to_numpy()
+    seconds = np.where(table["sample"] >= 0, again, seconds)
     slow = outliers(seconds)
     more = np.zeros(loop.way.load.shape)
     usual = float(np.median(seconds))
     where = (table["place"].to_numpy()[slow], table["rank"].to_numpy()[slow])
     np.add.at(more, where, seconds[slow] - usual)
     # a sample cannot make a batch slower than that is
-    more = np.minimum(more, np.maximum(loop.way.load - np.median(loop.way.load), 0.0))
+    more = np.minimum(more - loop.late, loop.way.load - np.median(loop.way.load)).clip(0.0)
     if not slow.any():
         return
     names = table["sample"].to_numpy()[slow][np.argsort(-seconds[slow])]
@@ -282,8 +248,8 @@ def dips(values: Floats, near: int) -> tuple[np.ndarray, float]:
 
 def _dips(loop: Loop) -> Iterator[Without]:
     way = loop.way
-    for of, near in (("load", max(way.workers, 1)), ("step", 1)):
-        values: Floats = getattr(way, of).copy()
+    for of, near in (("fetch", max(way.workers, 1)), ("step", 1)):
+        values = loop.of(of).copy() if of == "fetch" else way.step.copy()
         for begin in way.first[:-1]:  # how epochs begin is another matter
             values[begin : begin + near] = np.median(values, axis=0)
         more, turns = np.zeros(values.shape), []
@@ -291,7 +257,7 @@ def _dips(loop: Loop) -> Iterator[Without]:
             high, turn = dips(values[:, rank], near)
             more[high, rank] = values[high, rank] - np.median(values[:, rank])
             turns += [turn] * bool(high.any())
-        if turns and of == "load":
+        if turns and of == "fetch":
             told = f"Every {np.mean(turns):.3g} batches, in the loader's order, one takes longer."
             yield Without("loader dips", less(way, more), told, 1.1 * SPECIAL)
         elif turns:
@@ -309,59 +275,6 @@ def _starts(loop: Loop) -> Iterator[Without]:
         yield Without("workers anew", kept_workers(loop), told, SPECIAL)
 
 
-def kept_workers(loop: Loop) -> Way:
-    """The loop with the workers of the first epoch in all others, where nothing is new to them."""
-    way = loop.way
-    begin, step, load = way.begin.copy(), way.step.copy(), way.load.copy()
-    begin[1:] = np.minimum(begin[1:], 0.0)
-    usual = np.median(load, axis=0)
-    for first in way.first[1:-1]:
-        load[first : first + way.workers] = np.minimum(load[first : first + way.workers], usual)
-    step[np.array(way.first[1:-1]) - 1] -= loop.ending[:-1]
-    return replace(way, begin=begin, step=step, load=load)
-
-
-def cpu_s(loop: Loop) -> float:
-    """s of a core that a batch takes, in its worker and in the loop; nan if not known."""
-    worker = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("send", "cpu_s"))
-    if not loop.way.workers:
-        worker = loop.of("wait", "cpu_s")  # where it is made
-    return float((worker + loop.of("step", "cpu_s")).mean())
-
-
-def more_workers(loop: Loop, most: int) -> Way | None:
-    """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
-    None if none gains anything. What is shared does not get faster: where it takes longer for a
-    batch than they would, workers take as much longer."""
-    now, own, least = loop.way.workers, float(elapsed(loop.way).mean()), shared_s(loop)
-    tried = []
-    for count in [n for n in (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64) if now < n <= most]:
-        way = loop.way.with_workers(count)
-        slower = max(1.0, least * count / max(float(way.load.mean()), 1e-300))
-        tried.append(replace(way, load=way.load * slower))
-    return first_as_good(own, tried)
-
-
-def shared_s(loop: Loop) -> float:
-    """s of a batch below which no number of workers gets: of the cores for what is computed, of the
-    device for its bytes (as if those that read have all of it now), and of a lock."""
-    cpu, now = cpu_s(loop), max(loop.way.workers, 1)
-    cores = cpu / loop.cores if loop.cores and np.isfinite(cpu) else 0.0
-    _, _, device = reading(loop)
-    # with all W waiting for one lock, each waits for the W - 1 others
-    lock = float(loop.of("lock").mean()) / (now - 1) if now > 1 else 0.0
-    return max(cores, float(device.mean()) / now, lock)
-
-
-def first_as_good(own: float, tried: Sequence[Way]) -> Way | None:
-    """The first way that gains nearly what the best does on ``own`` s a batch; None if none
-    gains."""
-    gains = own - np.array([elapsed(way).mean() for way in tried])
-    if not len(gains) or gains.max() <= 0:
-        return None
-    return tried[int(np.argmax(gains >= AS_GOOD * gains.max()))]
-
-
 def _too_few(loop: Loop) -> Iterator[Without]:
     """With more workers, where cores are known to be free for them."""
     cpu = cpu_s(loop)
@@ -373,7 +286,8 @@ def _too_few(loop: Loop) -> Iterator[Without]:
             told = "The loop makes its batches itself: nothing is loaded while it steps."
         # waiting for files is the files' doing, whoever waits; computing is not the data's
         computed = np.nan_to_num(loop.of("fetch", "cpu_s")).sum() / loop.way.load.sum()
-        yield Without("workers", way, told, SPECIAL * min(float(computed), 1.0))
+        none = SPECIAL if not loop.way.workers else 1.0
+        yield Without("workers", way, told, none if computed > MOSTLY else none * float(computed))
 
 
 def _slow_ranks(loop: Loop) -> Iterator[Without]:
@@ -385,9 +299,9 @@ def _slow_ranks(loop: Loop) -> Iterator[Without]:
     for rank in range(ranks):
         peers = np.delete(np.arange(ranks), rank)
         like = []
-        for values in (way.load, way.step):
-            usual = float(np.median(values[:, peers]))
-            factor = min(1.0, usual / max(float(np.median(values[:, rank])), 1e-300))
+        for values, of in ((way.load, slice(None)), (way.step, loop.met_seen)):
+            usual = float(np.median(values[of][:, peers]))
+            factor = min(1.0, usual / max(float(np.median(values[of, rank])), 1e-300))
             changed = values.copy()
             changed[:, rank] *= factor if factor < 1 / SLOW else 1.0
             like.append(changed)

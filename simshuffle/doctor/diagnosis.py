@@ -73,6 +73,7 @@ class Totals:
     first_s: float  # until the first batch was there
     seen: bool  # whether it was recorded what makes the batches
     replay_error: float  # share by which the replay of what was recorded is off
+    least_share: float  # of the seconds, below which nothing is a cause
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,8 @@ class Diagnosis:
             )
         if waited >= HEALTHY and not self.loop.seen:
             return f"{head}; why, this record cannot tell."
-        if waited >= HEALTHY:
-            return f"{head}; nothing alone costs {HEALTHY:.0%} of it."
-        return f"Healthy: {head[0].lower()}{head[1:]}, and nothing else costs {HEALTHY:.0%} of it."
+        least = f"{100 * self.loop.least_share:.2g} %"
+        return f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {least} or more."
 
     def parts(self) -> list[str | Table]:
         """What a terminal shows: the causes, the remedies, notes and the sentence."""
@@ -155,17 +155,17 @@ def diagnose(record: Record) -> Diagnosis:
     is the cause's. A special case that explains half of what a broad one does goes before it.
     Raises an InputError if the record has no loop.
     """
-    loop = loop_of(record)
-    own = elapsed(loop.way).mean(axis=1)
-    error = own.sum() / loop.measured.mean(axis=1).sum() - 1
-    totals = _totals(loop, error)
-    loop, noisy = quieted(loop), own[1:]
+    measured = loop_of(record)
+    own = elapsed(measured.way).mean(axis=1)
+    error = own.sum() / measured.measured.mean(axis=1).sum() - 1
+    loop, noisy = quieted(measured), own[1:]
     own = elapsed(loop.way).mean(axis=1)[1:]
     # others make all of it longer alike
     longer = float(noisy.sum() / own.sum())
     tried = causes(loop)
     gains = longer * _gains(own, [of.way for of in tried])
     least = HEALTHY * min(longer, MOST_HIDDEN)
+    totals = _totals(measured, error, least)
     found = _causes(tried, gains, loop, float(noisy.sum()), least)
     notes = [*record.about.get("notes", []), *loop.notes]
     if loop.made_by:
@@ -179,7 +179,7 @@ def diagnose(record: Record) -> Diagnosis:
     return Diagnosis(record.source, totals, found, drawn, notes)
 
 
-def _totals(loop: Loop, error: float) -> Totals:
+def _totals(loop: Loop, error: float, least: float) -> Totals:
     sums = {
         name: float(loop.of(name)[1:].mean(axis=1).sum()) for name in ("wait", "step", *IN_STEPS)
     }
@@ -197,6 +197,7 @@ def _totals(loop: Loop, error: float) -> Totals:
         first_s=float(loop.of("wait")[0].mean()),
         seen=loop.made_by,
         replay_error=float(error),
+        least_share=least,
     )
 
 

@@ -14,11 +14,13 @@ from simshuffle.doctor.replay import Way, is_busy
 from simshuffle.errors import refuse
 from simshuffle.recorder.rows import CODES, OPERATIONS
 from simshuffle.records.record import Record
-from simshuffle.spec.arrays import Floats, Ints
+from simshuffle.spec.arrays import Flags, Floats, Ints
 
 LEAST_BATCHES = 3
 """A loop of fewer says nothing of how batches differ (chosen)."""
 SUMMED = ("seconds", "cpu_s", "queued_s", "count", "nbytes", "disk_nbytes")
+PARTS = ("open", "read", "decode", "transform", "lock")
+"""Of a fetch, beside collating."""
 AGAIN = "Record it again, for longer."
 
 
@@ -35,10 +37,12 @@ class Loop:
     settings: Mapping[str, Any]  # of the loader, as `Record.about` has them
     device: str  # as torch names it; '' if not known
     threads: int  # of torch in the process of a rank
+    late: Floats  # (B, M) s of the fetches that other programs had the cores
     cores: int | None  # that the process may use, of a rank's share
     memory_nbytes: float | None  # of the host
     served: bool  # whether samples come from a server, and from no files
-    files_nbytes: float | None  # of all files that were opened
+    file_nbytes: float | None  # of a file that was opened, in the mean
+    files_nbytes: float | None  # of all of them
     notes: list[str]  # what could not be used
 
     def of(self, operation: str, column: str = "seconds") -> Floats:
@@ -50,6 +54,12 @@ class Loop:
     def measured(self) -> Floats:
         """s that each batch took as it was recorded, (B, M)."""
         return self.of("wait") + self.of("step")
+
+    @property
+    def met_seen(self) -> Flags:
+        """Of which batches it is known what ranks waited for one another, (B,)."""
+        seen = np.asarray((self.of("allreduce", "count") > 0).all(axis=1))
+        return seen if seen.any() else ~seen
 
     @property
     def made_by(self) -> bool:
@@ -93,7 +103,7 @@ class _Rows:
 
     def samples(self) -> pd.DataFrame:
         """As `Loop.samples`."""
-        of = (self.table["operation"] == "sample").to_numpy()
+        of = ((self.table["operation"] == "sample") & (self.table["count"] <= 1)).to_numpy()
         found = self.table.loc[of, ["seconds", "sample"]]
         return found.assign(place=self.place[of], rank=self.rank[of])
 
@@ -118,7 +128,11 @@ def loop_of(record: Record) -> Loop:
     epochs, first = np.unique(places.get_level_values(0), return_index=True)
     bounds = (*map(int, first), len(places))
     ending = _endings(own, epochs, ranks)
-    sums["seconds"][CODES["step"]][np.array(bounds[1:]) - 1] += ending
+    step = sums["seconds"][CODES["step"]]
+    taken = located.each("wait", "start_s") + located.each("wait", "seconds")
+    step += np.maximum(located.each("step", "start_s") - taken, 0.0)  # what recording takes
+    step[np.array(bounds[1:]) - 1] += ending
+    _fill_parts(sums)
     loaders = about.get("loaders", [])
     settings = loaders[loader] if 0 <= loader < len(loaders) else {}
     host = about.get("host", {})
@@ -133,8 +147,10 @@ def loop_of(record: Record) -> Loop:
         device=str(about.get("device", "")),
         threads=int(about.get("threads", 1)),
         cores=max(1, int(host["cores"]) // len(ranks)) if "cores" in host else None,
+        late=np.zeros(located.shape),
         memory_nbytes=host.get("memory_nbytes"),
         served=about.get("made_by") == "simshuffle" and not about.get("files"),
+        file_nbytes=about["files_nbytes"] / about["files"] if about.get("files") else None,
         files_nbytes=about.get("files_nbytes"),
         notes=notes,
     )
@@ -146,6 +162,8 @@ def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
     ranks = np.unique(counts["rank"])
     whole = counts.groupby(["epoch", "batch"]).size() == 2 * len(ranks)
     places = pd.MultiIndex.from_frame(whole[whole].index.to_frame(index=False))
+    if not turns["seconds"].sum() > 0:
+        refuse("RECORD", "must have waits and steps that take time", "0 s", AGAIN, source)
     if len(places) < LEAST_BATCHES:
         rule = f"must have at least {LEAST_BATCHES} batches of all ranks, each with wait and step"
         refuse("RECORD", rule, str(len(places)), AGAIN, source)
@@ -176,6 +194,22 @@ def _endings(rows: pd.DataFrame, epochs: Ints, ranks: Ints) -> Floats:
     sums = last.groupby(["epoch", "rank"])["seconds"].sum().unstack()
     out: Floats = sums.reindex(index=epochs, columns=ranks).fillna(0.0).to_numpy(float)
     return out
+
+
+def _fill_parts(sums: Mapping[str, Floats]) -> None:
+    """Batches of which no part of the fetch was timed get the parts of the others, in place: as
+    large shares of what a fetch takes beside collating, and as many files and bytes."""
+    codes, seconds = [CODES[name] for name in PARTS], sums["seconds"]
+    rest = np.maximum(seconds[CODES["fetch"]] - seconds[CODES["collate"]], 0.0)
+    seen = seconds[codes].sum(axis=0) > 0
+    unseen = (rest > 0) & ~seen
+    if not seen.any() or not unseen.any():
+        return
+    for code in codes:
+        share = seconds[code][seen].sum() / max(rest[seen].sum(), 1e-300)
+        seconds[code][unseen] = rest[unseen] * share
+        for name in ("count", "nbytes", "disk_nbytes"):
+            sums[name][code][unseen] = sums[name][code][seen].mean()
 
 
 def _way(
@@ -216,22 +250,29 @@ def _way(
 
 
 def _handed_over(way: Way, start: Floats, send: Floats, asked: Floats, taken: Floats) -> Way:
-    """The way with what it took to send what was made, and to get in hand what was sent. A worker
-    sends one after the other: those that wait for that are in ``send``, too."""
+    """The way with what it took to send what was made, and to get in hand what was sent; and with
+    what workers took to begin what they were asked for, as part of their loads. A worker sends one
+    after the other: those that wait for that are in ``send``, too."""
     end, sent, busy = start + way.load, start + way.load + send, np.zeros(start.shape, dtype=bool)
-    sending = send.copy()
+    sending, idle = send.copy(), np.zeros(start.shape)
+    ahead = way.workers * way.prefetch
     there = np.maximum(sent, asked)
     for low, high in pairwise(way.first):
         of, later = np.s_[low:high], np.s_[low + way.workers : high]
         queue = sent[low : max(high - way.workers, low)]
         sending[later] = np.maximum(sent[later] - np.maximum(end[later], queue), 0.0)
+        could = end[low : max(high - way.workers, low)].copy()
+        asked_at = taken[low : max(high - ahead, low)]
+        could[ahead - way.workers :] = np.maximum(could[ahead - way.workers :], asked_at)
+        idle[later] = start[later] - could  # below 0 where the rank went on late after asking
         busy[of] = is_busy(there[of], start[of], end[of], way)
     took = np.maximum(taken - there, 0.0)
-    took, sending = (np.where(np.isnan(x), np.nanmedian(x), x) for x in (took, sending))
+    took, sending, idle = (np.where(np.isnan(x), np.nanmedian(x), x) for x in (took, sending, idle))
     more = 0.0
     if way.in_order and min(busy.sum(), (~busy).sum()) >= LEAST_BATCHES:
         more = max(float(took[busy].mean() - took[~busy].mean()), 0.0)
-    return replace(way, sending=sending, handover=took, busy=busy, more=more)
+    load = np.maximum(way.load + idle, 0.0) if way.in_order else way.load
+    return replace(way, load=load, sending=sending, handover=took, busy=busy, more=more)
 
 
 def _own_steps(seconds: Mapping[str, Floats], known: frozenset[str]) -> tuple[Floats, bool]:

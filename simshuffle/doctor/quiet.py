@@ -13,6 +13,8 @@ from simshuffle.spec.arrays import Floats
 NOTICED = 0.1
 """Share of the time in which threads could compute that they wait for a core, from which it is
 said (chosen)."""
+QUICK = 0.1
+"""Share of the collectives that are taken to have waited for no core (chosen)."""
 COMPUTED, WAITED = ("decode", "transform", "collate"), ("open", "read", "lock")
 """What a worker does mostly by computing, and mostly by waiting."""
 
@@ -24,8 +26,9 @@ def quieted(loop: Loop) -> Loop:
     How long each operation waited for a core is not known, only a batch: computing did first."""
     queued = {name: np.nan_to_num(loop.of(name, "queued_s")) for name in ("wait", "step", "fetch")}
     computed = {name: np.nan_to_num(loop.of(name, "cpu_s")) for name in queued}
-    if loop.way.met:  # who waits for a core makes the others wait
-        queued["step"][:] = queued["step"].min(axis=1, keepdims=True)
+    if loop.way.met:  # who waits for a core makes the others wait, which is seen of some batches
+        unseen = ~loop.met_seen
+        queued["step"][unseen] = queued["step"][unseen].min(axis=1, keepdims=True)
     threads = {"wait": 1, "step": loop.threads, "fetch": 1 if loop.way.workers else 0}
     wanted = sum(n * (queued[name] + computed[name]).sum() for name, n in threads.items())
     late = sum(n * queued[name].sum() for name, n in threads.items())
@@ -38,14 +41,23 @@ def quieted(loop: Loop) -> Loop:
     for name in ("wait", "step", "fetch"):
         seconds[CODES[name]] -= queued[name] * others
     seconds = np.maximum(seconds, 0.0)
+    late_sums = np.zeros(loop.way.step.shape)
+    if loop.way.met:  # the quickest sums show what they take where nobody waits for a core
+        sums_s = seconds[CODES["allreduce"]]
+        shortest = sums_s.min(axis=1, keepdims=True)
+        late_sums += (
+            np.maximum(shortest - np.quantile(shortest[loop.met_seen], QUICK), 0.0) * others
+        )
+        sums_s -= late_sums
     # a worker that is to answer waits for cores as others do
     way, kept = loop.way, 1 - others * late / wanted
     own = np.minimum(way.handover, computed["wait"])
-    load = np.maximum(way.load - queued["fetch"] * others, 0.0)
+    fetch = np.minimum(loop.of("fetch"), way.load)
+    load = np.maximum(fetch - queued["fetch"] * others, 0.0) + (way.load - fetch) * kept
     quiet = replace(
         way,
         load=load,
-        step=np.maximum(way.step - queued["step"] * others, 0.0),
+        step=np.maximum(way.step - queued["step"] * others - late_sums, 0.0),
         sending=way.sending * kept,
         handover=own + np.maximum(way.handover - own - queued["wait"] * others, 0.0) * kept,
         more=way.more * kept,
@@ -62,11 +74,7 @@ def quieted(loop: Loop) -> Loop:
         "seconds": seconds,
         "queued_s": loop.sums["queued_s"] * (1 - others),
     }
-    shrunk = load / np.maximum(way.load, 1e-300)
-    samples = loop.samples
-    factor = shrunk[samples["place"].to_numpy(), samples["rank"].to_numpy()]
-    samples = samples.assign(seconds=samples["seconds"].to_numpy() * factor)
-    return replace(loop, sums=sums, way=quiet, samples=samples, notes=notes)
+    return replace(loop, sums=sums, way=quiet, late=queued["fetch"] * others, notes=notes)
 
 
 def _take(seconds: Floats, late: Floats) -> None:

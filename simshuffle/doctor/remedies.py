@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.doctor.causes import cpu_s, first_as_good, kept_workers, more_workers
 from simshuffle.doctor.loop import Loop
 from simshuffle.doctor.replay import Way, elapsed
+from simshuffle.doctor.workers import cpu_s, first_as_good, kept_workers, more_workers
 
 MOST_AHEAD = 32
 """Batches ahead of a worker that are tried (chosen; torch takes 2)."""

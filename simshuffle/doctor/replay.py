@@ -17,6 +17,8 @@ import numpy as np
 from simshuffle.plan.prefetching import play
 from simshuffle.spec.arrays import Flags, Floats
 
+NS = 1e-9
+"""s that clocks tell apart."""
 ROUNDS = 4
 """How often it is asked anew whether workers are busy when they hand over (chosen: after two that
 seldom changes)."""
@@ -114,7 +116,7 @@ def is_busy(at: Floats, start: Floats, end: Floats, way: Way) -> Flags:
     for turn in range(1, way.prefetch + 1):
         later = turn * way.workers
         if 0 < later < len(at):
-            out[:-later] |= (start[later:] <= at[:-later]) & (at[:-later] < end[later:])
+            out[:-later] |= (start[later:] <= at[:-later] + NS) & (at[:-later] < end[later:])
     return out
 
 

@@ -96,3 +96,26 @@ def test_more_workers_share_the_same_loads():
     few = way(6.0, 1.0, 2, epochs=2, begin=0.5)
     assert total(few.with_workers(4)) == total(way(6.0, 1.0, 4, epochs=2, begin=0.5))
     assert total(way(6.0, 1.0, 0).with_workers(2)) == total(way(6.0, 1.0, 2))
+
+
+def test_what_is_sent_comes_later_and_does_not_hold_up_its_worker():
+    # a worker makes a batch a second and sends each in 1 s beside the next: 2 s late at first, then
+    # just in time; where sending takes 3 s it is what binds
+    at_once = way(1.0, 1.0, 1)
+    assert total(replace(at_once, sending=np.full((64, 1), 1.0))) == 2 + 64
+    assert total(replace(at_once, sending=np.full((64, 1), 3.0))) == 1 + 64 * 3 + 1
+
+
+def test_a_batch_is_handed_over_before_a_step_and_not_beside_it():
+    assert total(replace(way(0.5, 1.0, 2), handover=np.full((64, 1), 0.25))) == 0.5 + 64 * 1.25
+
+
+def test_an_idle_worker_hands_over_sooner_than_a_busy_one():
+    """A worker that takes 2 s a batch is busy until the last, one that takes 0.1 s never is when a
+    step of 1 s is over. All were busy when they were recorded, and handed over in 0.5 s, all for
+    that."""
+    busy = np.ones((64, 1), dtype=bool)
+    recorded = {"handover": np.full((64, 1), 0.5), "busy": busy, "more": 0.5}
+    assert total(replace(way(2.0, 1.0, 1), **recorded)) == exactly(64 * 2 + 1)
+    # but for the first batch: its worker goes on with the next at once
+    assert total(replace(way(0.1, 1.0, 1), **recorded)) == exactly(0.1 + 0.5 + 64)

@@ -1,8 +1,16 @@
 """What a diagnosis says of records that were made with one cause in them."""
 
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
 import pytest
 
 from simshuffle.doctor.diagnosis import diagnose
+from simshuffle.errors import InputError
+from simshuffle.records.record import Record, framed
+from simshuffle.results.console import terminal_text
 from tests.records_made import Training
 
 HEALTHY_ONES = {
@@ -14,7 +22,12 @@ HEALTHY_ONES = {
 }
 CAUSES = {
     "opens": ({"open": 15e-3}, {"open": 0.0}),
+    "opens ": ({"open": 15e-3, "timed": 4, "workers": 3}, {"open": 0.0}),
     "bandwidth": ({"per_byte": 160e-9}, {"per_byte": 0.0}),
+    "bandwidth ": (
+        {"per_byte": 10e-9, "nbytes": 2e6, "read_in_c": True},
+        {"per_byte": 0.0, "request": 0.0},
+    ),
     "latency": ({"request": 15e-3}, {"request": 0.0}),
     "latency ": ({"open": 15e-3, "files": 0}, {"open": 0.0, "request": 0.0}),
     "decode": ({"decode": 25e-3}, {"decode": 0.0}),
@@ -33,6 +46,7 @@ CAUSES = {
     "loop dips": ({"checkpoint": (32, 1.0)}, {"checkpoint": (0, 0.0)}),
     "copy": ({"copy": 15e-3}, {"copy": 0.0}),
     "allreduce": ({"ranks": 2, "allreduce": 15e-3}, {"allreduce": 0.0}),
+    "allreduce ": ({"ranks": 2, "allreduce": 15e-3, "summed": 10}, {"allreduce": 0.0}),
     "gil": ({"gil": 15e-3}, {"gil": 0.0}),
     "straggler rank": ({"ranks": 4, "slow_rank": (2, 2.0)}, {"slow_rank": (0, 1.0)}),
 }
@@ -96,3 +110,109 @@ def test_what_other_programs_take_is_said_and_is_no_cause():
     )
     assert [of.causes[0].name for of in (alone, beside)] == ["opens", "opens"]
     assert beside.causes[0].share == pytest.approx(alone.causes[0].share, rel=0.02)
+
+
+# ------------------------------------------------------------------------------ what is not known
+
+
+def record_of(**columns: object) -> Record:
+    """A record of one rank with these columns."""
+    return Record(framed(columns), {"made_by": "kineto"}, "made")
+
+
+def turns(batches: int, wait: float, step: float, **more: object) -> Record:
+    """Waits and steps alone, as traces of others have them."""
+    batch = np.repeat(np.arange(batches), 2)
+    seconds = np.tile([wait, step], batches)
+    start = np.concatenate([[0.0], np.cumsum(seconds)[:-1]])
+    names = np.tile(["wait", "step"], batches)
+    return record_of(operation=names, batch=batch, start_s=start, seconds=seconds, **more)
+
+
+def test_a_record_without_workers_says_that_it_cannot_tell():
+    found = diagnose(turns(100, 0.4, 0.1))
+    assert (found.causes, found.remedies) == ([], [])
+    assert found.verdict().endswith("why, this record cannot tell.")
+    assert any("was not recorded" in note for note in found.notes)
+    assert found.loop.waited_s == pytest.approx(99 * 0.4)
+    assert diagnose(turns(100, 0.001, 0.1)).verdict().startswith("Healthy: ")
+
+
+def test_nothing_is_made_up_where_computing_times_are_not_known():
+    training = Training(open=15e-3)
+    record = training.record()
+    unknown = record.rows.assign(cpu_s=np.nan, queued_s=np.nan, disk_nbytes=np.nan)
+    found = diagnose(replace(record, rows=unknown, about={"loaders": record.about["loaders"]}))
+    assert found.causes[0].name == "opens"
+    assert found.causes[0].seconds == pytest.approx(training.without(open=0.0), rel=0.05)
+    assert not {"cores", "gil", "page cache", "workers"} & {of.name for of in found.causes}
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_loop_of_a_batch_or_two_is_refused(batches):
+    with pytest.raises(InputError, match="RECORD: must have"):
+        diagnose(turns(batches, 0.4, 0.1))
+
+
+def test_a_record_without_waits_or_steps_is_refused():
+    record = turns(20, 0.4, 0.1)
+    with pytest.raises(InputError, match="must have the waits and steps of a loop"):
+        diagnose(replace(record, rows=record.of("fetch")))
+    with pytest.raises(InputError, match="at least 3 batches of all ranks"):
+        diagnose(replace(record, rows=record.of("wait")))
+
+
+def test_a_loop_that_takes_no_time_is_refused():
+    with pytest.raises(InputError, match="that take time"):
+        diagnose(turns(20, 0.0, 0.0))
+
+
+def test_clocks_of_ranks_need_not_agree():
+    training = Training(ranks=2, slow_rank=(1, 2.0))
+    record = training.record()
+    late = record.rows["start_s"] + 7.0 * (record.rows["rank"] == 1)
+    apart = replace(record, rows=record.rows.assign(start_s=late).sort_values("start_s"))
+    assert diagnose(apart) == diagnose(record)
+
+
+def test_batches_that_are_not_whole_are_left_out_and_other_loaders_are_named():
+    record = Training(open=15e-3).record()
+    rows = record.rows
+    last = (rows["epoch"] == 1) & (rows["batch"] == 95) & (rows["operation"] == "step")
+    lost = (rows["epoch"] == 0) & (rows["batch"] == 40) & (rows["operation"] == "fetch")
+    other = turns(10, 0.1, 0.1).rows.assign(loader=1)
+    found = diagnose(replace(record, rows=framed(dict(pd.concat([rows[~(last | lost)], other])))))
+    assert found.loop.batches == 2 * 96 - 2  # the first and the last
+    assert found.causes[0].name == "opens"
+    assert "Loops over other loaders took 2 s; they are left out." in found.notes
+    assert "1 batches were made unseen: they are taken as the median." in found.notes
+
+
+def test_what_is_shown_and_kept_says_the_same():
+    found = diagnose(Training(workers=1).record())
+    text = terminal_text(found.parts(), 160)
+    assert found.verdict() in text
+    assert found.causes[0].name in text
+    assert found.remedies[0].name in text
+    kept = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert kept["verdict"] == found.verdict()
+    assert kept["causes"][0]["seconds"] == found.causes[0].seconds
+    assert kept["remedies"][0]["change"] == found.remedies[0].change
+
+
+def test_remedies_hold_their_gain_in_their_interval_and_most_comes_first():
+    found = diagnose(Training(slow_worker=(2, 4.0), disk=(1.0, 1.0)).record())
+    gains = [of.gain_s for of in found.remedies]
+    assert gains == sorted(gains, reverse=True)
+    assert len(gains) > 3
+    assert all(of.low <= of.gain_s <= of.high for of in found.remedies)
+    changes = [of.change for of in found.remedies]
+    assert {"loader": {"in_order": False}} in changes
+
+
+def test_what_workers_share_bounds_what_more_of_them_gain():
+    """A lock that three of four workers wait for lets one batch through at a time: more workers
+    gain nothing, but for the end where nothing is shared."""
+    found = diagnose(Training(lock=45e-3, cores=16, decode=0.0, transform=0.0).record())
+    assert found.causes[0].name == "lock"
+    assert not any("workers, not" in of.name for of in found.remedies)
