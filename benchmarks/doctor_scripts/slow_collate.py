@@ -46,7 +46,7 @@ def main() -> None:
     torch.set_num_threads(1)
     collate = partial(padded, at_once=options.remedy)
     loader = DataLoader(
-        Sentences(), 24, shuffle=True, num_workers=1, collate_fn=collate, persistent_workers=True
+        Sentences(), 24, shuffle=True, num_workers=2, collate_fn=collate, persistent_workers=True
     )
     embedding, loss_of = nn.Embedding(WORDS, 256), nn.CrossEntropyLoss()
     classes = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))

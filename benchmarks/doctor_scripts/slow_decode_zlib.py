@@ -33,7 +33,7 @@ def main() -> None:
     options = common.options(__doc__)
     folder = f"{options.data}/{'plain' if options.remedy else 'packed'}"
     images = Images(folder, packed=not options.remedy)
-    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=1, persistent_workers=True)
+    loader = DataLoader(images, batch_size=16, shuffle=True, num_workers=2, persistent_workers=True)
     model, loss_of = common.cnn(), nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     meter = common.Meter(options.steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from typing import Any
 
@@ -34,6 +33,8 @@ def watch_changes(process: Process) -> None:
 
 
 def _patch(process: Process, module: Any) -> None:
+    import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
+
     begin = module.DataLoader.__init__
     signature = inspect.signature(begin)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from collections import deque
 from typing import Any
 
-from .meter import OWN, Meter, Task, between, clock, marks
+from .meter import OWN, Meter, Task, between, clock, marks, nbytes
 from .process import Process
 from .rows import CODES
 
 SAMPLE_ROWS = 20_000
 """Rows of samples that a process writes; after them, only the slowest of each batch has one."""
+_NOT_ALL = "Where timing the parts of a fetch costs more than 1 %, only some batches have them."
 _COLLATE, _SEND, _PIN = CODES["collate"], CODES["send"], CODES["pin"]
 
 
@@ -25,25 +25,24 @@ class _Samples:
         self._cache = cache
 
     def __getitem__(self, index: Any) -> Any:
-        sample = self._found(index)
-        meter = OWN.meter
+        cache = self._cache
+        if cache is None:
+            sample = self._dataset[index]
+        elif index in cache:
+            sample = cache[index]
+        else:
+            sample = cache[index] = self._dataset[index]
+        meter = OWN.fetch
         if meter is not None:
             meter.sample(index, 1)
         return sample
-
-    def _found(self, index: Any) -> Any:
-        if self._cache is None:
-            return self._dataset[index]
-        if index not in self._cache:
-            self._cache[index] = self._dataset[index]
-        return self._cache[index]
 
     def __iter__(self) -> Any:
         return self
 
     def __next__(self) -> Any:
         sample = next(self._dataset)
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.sample(None, 1)
         return sample
@@ -57,7 +56,7 @@ class _Samples:
             if missing:
                 self._cache.update(zip(missing, self._dataset.__getitems__(missing)))  # noqa: B905
             samples = [self._cache[index] for index in indices]
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.sample(None, len(indices))
         return samples
@@ -81,7 +80,7 @@ class _Collate:
         self._function = function
 
     def __call__(self, samples: Any) -> Any:
-        meter = OWN.meter
+        meter = OWN.fetch
         if meter is not None:
             meter.collate()
         return self._function(samples)
@@ -140,16 +139,6 @@ class _Results:
         return getattr(self._queue, name)
 
 
-def nbytes(data: Any) -> int:
-    """Bytes of the tensors and arrays in a batch."""
-    size = getattr(data, "nbytes", None)
-    if isinstance(size, int):
-        return size
-    if isinstance(data, dict):
-        return sum(map(nbytes, data.values()))
-    return sum(map(nbytes, data)) if isinstance(data, (list, tuple)) else 0
-
-
 def watch_fetching(process: Process) -> None:
     """Record every fetch from now on."""
     data = "torch.utils.data._utils"
@@ -174,19 +163,23 @@ def _fetchers(process: Process, module: Any) -> None:
         @functools.wraps(fetch)
         def fetched(self: Any, index: Any) -> Any:
             task = process.task
-            if task is None or OWN.meter is not None or not process.active:
+            if task is None or OWN.fetch is not None or not process.active:
                 return fetch(self, index)
             if not hasattr(self, "_recorded"):
                 watched(self)
-            meter = OWN.meter = Meter()
+            budget = process.budget
+            parts = budget.allows()
+            meter = OWN.fetch = Meter()
+            if parts:
+                OWN.meter = meter
             batch = None
             try:
                 batch = fetch(self, index)
                 return batch
             finally:
-                OWN.meter = None
+                OWN.meter = OWN.fetch = None
                 if meter.samples:
-                    _write(process, task, meter, batch)
+                    _write(process, task, meter, batch, parts)
 
         return fetched
 
@@ -194,14 +187,16 @@ def _fetchers(process: Process, module: Any) -> None:
         process.patches.replace(kind, "fetch", watching(kind.fetch))
 
 
-def _write(process: Process, task: Task, meter: Meter, batch: Any) -> None:
-    rows = []
-    size = nbytes(batch)
-    for row in meter.rows(samples=process.samples < SAMPLE_ROWS):
-        if row[0] == _COLLATE:
-            row = (*row[:6], size, *row[7:])  # noqa: PLW2901
-        rows.append(process.row(task, *row))
-    process.journal.write(rows)
+def _write(process: Process, task: Task, meter: Meter, batch: Any, parts: bool) -> None:
+    rows = meter.rows(samples=parts and process.samples < SAMPLE_ROWS, parts=parts)
+    collate = [row[0] for row in rows].index(_COLLATE) if meter.now == _COLLATE else 0
+    if collate:
+        rows[collate] = (*rows[collate][:6], nbytes(batch), *rows[collate][7:])
+    process.journal.write(process.rows(task, rows))
+    if parts:
+        process.budget.spend(sum(meter.counts))
+    else:
+        process.say("notes", _NOT_ALL)
     if process.samples < SAMPLE_ROWS <= process.samples + len(meter.samples):
         said = f"After {SAMPLE_ROWS} samples of a worker, only the slowest of a batch has a row."
         process.say("notes", said)
@@ -210,6 +205,8 @@ def _write(process: Process, task: Task, meter: Meter, batch: Any) -> None:
 
 
 def _workers(process: Process, module: Any) -> None:
+    import inspect  # noqa: PLC0415 - it takes long to import, and torch has it
+
     loop = module._worker_loop
     signature = inspect.signature(loop)
 

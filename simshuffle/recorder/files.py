@@ -13,10 +13,11 @@ from typing import Any
 
 from .caching import uncached
 from .meter import OPEN, OWN, READ, Meter
-from .patching import Patches, Timed, size
+from .patching import Patches, Timed
 
 _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
 """Those that only read, and whether they give bytes."""
+_READINTO = io.FileIO.readinto
 _KEPT = 1024
 """Different files that are kept by name: with more, their number is known to 3 % (1/sqrt(1024))."""
 
@@ -39,13 +40,18 @@ class Files:
         }
         self.moved = self.missing = 0
 
-    def note(self, path: str | bytes, descriptor: int, meter: Meter) -> None:
-        """One was opened, for a batch."""
-        known = os.fstat(descriptor)
-        if os.major(known.st_dev) == 0:  # what it reads does not count as read from a device
+    def note(self, path: Any, opened: Any, meter: Meter | None = None) -> None:
+        """One was opened: where, the file, and whose parts are timed meanwhile."""
+        if isinstance(path, int):
+            return  # it was open before
+        known = os.fstat(opened.fileno())
+        if (
+            meter and os.major(known.st_dev) == 0
+        ):  # its reads count for no device
             meter.opened += known.st_size
-            meter.uncached += uncached(descriptor, known.st_size)
-        key = binascii.crc32(path.encode(errors="replace") if isinstance(path, str) else path)
+            meter.uncached += uncached(opened.fileno(), known.st_size)
+        name = path.encode(errors="surrogateescape") if isinstance(path, str) else os.fsencode(path)
+        key = binascii.crc32(name)
         if key < self.bound and key not in self.sizes:
             self.sizes[key] = known.st_size
             while len(self.sizes) > _KEPT:
@@ -73,27 +79,26 @@ class _File(io.FileIO):
     """A file whose reads are timed."""
 
     def readinto(self, buffer: Any) -> Any:
-        return _read(super().readinto, buffer)
+        meter = OWN.meter
+        if meter is None:
+            return _READINTO(self, buffer)
+        was = meter.enter(READ)
+        try:
+            given = _READINTO(self, buffer)
+        finally:
+            meter.leave(was)
+        meter.nbytes += given or 0
+        return given
 
     def readall(self) -> Any:
-        return _read(super().readall)
+        meter = OWN.meter
+        given = super().readall
+        return given() if meter is None else meter.timed(READ, given, (), {})
 
     def read(self, size: Any = -1) -> Any:
-        return _read(super().read, size)
-
-
-def _read(read: Callable[..., Any], *args: Any) -> Any:
-    """What a read gives, timed, with its bytes."""
-    meter = OWN.meter
-    if meter is None:
-        return read(*args)
-    was = meter.enter(READ)
-    try:
-        given = read(*args)
-    finally:
-        meter.leave(was)
-    meter.nbytes += size(given)
-    return given
+        meter = OWN.meter
+        given = super().read
+        return given(size) if meter is None else meter.timed(READ, given, (size,), {})
 
 
 class _Open(Timed):
@@ -104,7 +109,16 @@ class _Open(Timed):
         super().__init__(function, OPEN)
         self.files = files
 
-    def __call__(
+    def __call__(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        """What `open` gives."""
+        meter = OWN.meter
+        if meter is None and OWN.fetch is not None and not self.files.below:
+            opened = self.function(file, mode, *args, **kwargs)
+            self.files.note(file, opened)
+            return opened
+        return self._watched(file, mode, *args, **kwargs)
+
+    def _watched(
         self,
         file: Any,
         mode: Any = "r",
@@ -134,7 +148,7 @@ class _Open(Timed):
         was = meter.enter(OPEN)
         try:
             opened = _opened(path, mode, binary, buffering, text, closefd, opener)
-            self.files.note(path, opened.fileno(), meter)
+            self.files.note(path, opened, meter)
             return opened
         finally:
             meter.leave(was)
@@ -181,11 +195,4 @@ def watch_files(patches: Patches, files: Files) -> None:
     patches.replace(os, "open", Timed(os_open, OPEN))
     for name in ("read", "pread", "readv", "preadv"):
         if hasattr(os, name):
-            patches.replace(os, name, _Read(getattr(os, name), READ))
-
-
-class _Read(Timed):
-    """In place of `os.read` and the like."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _read(functools.partial(self.function, **kwargs) if kwargs else self.function, *args)
+            patches.replace(os, name, Timed(getattr(os, name), READ))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from .rows import ROW, SUFFIX
+from .rows import SUFFIX
 
 
 class Journal:
@@ -39,18 +39,20 @@ class Journal:
                 descriptor = os.open(f"{self.name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             except FileExistsError:  # of an older process, or one in another container
                 continue
+            except OSError:  # the folder is gone: there is nothing to record any more
+                break
             # without the json module: most processes never have more to say
             os.write(descriptor, b'{"pid": %d, "parent": %d}' % (pid, parent))
             os.close(descriptor)
             break
 
-    def write(self, rows: Iterable[tuple[int, ...]]) -> None:
-        """Append rows, each of the values of `FIELDS`."""
+    def write(self, rows: Iterable[bytes]) -> None:
+        """Append rows, packed as `ROW` says."""
         with suppress(OSError):  # a full disk ends the record, not the training
             if self.descriptor < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self.descriptor = os.open(self.name + SUFFIX, flags, 0o644)
-            os.write(self.descriptor, b"".join([ROW.pack(*row) for row in rows]))
+            os.write(self.descriptor, b"".join(rows))
 
     def save(self) -> None:
         """Write the facts."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import gil
 from .meter import Marks, Task, between, clock, marks
-from .process import Process, Row
+from .process import Process
 from .rows import CODES
 
 _WAIT, _STEP = CODES["wait"], CODES["step"]
@@ -17,6 +17,10 @@ _FACTS = (
     *("batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers"),
     *("in_order", "drop_last"),
 )
+
+
+_LOADERS = 1000
+"""That are told apart; all others are the last of them."""
 
 
 class Step:
@@ -99,7 +103,7 @@ class Loop:
             raise StopIteration
         return self.again[self.count % self.wanted]
 
-    def finish(self, end: Marks) -> list[Row]:
+    def finish(self, end: Marks) -> list[bytes]:
         """The rows of the step that is in hand, which ends."""
         if self.step is None:
             return []
@@ -110,7 +114,7 @@ class Loop:
         self.step = None
         return rows
 
-    def _waited(self, begin: Marks, batch: int) -> Row:
+    def _waited(self, begin: Marks, batch: int) -> bytes:
         """Of the first batch, with what it took to begin: workers are started there."""
         start, *took = between(begin)
         if self.asked is not None:
@@ -212,7 +216,7 @@ def _patch(process: Process, module: Any) -> None:
 def _length(of: Any) -> int | None:
     try:
         return len(of)
-    except (TypeError, NotImplementedError):  # it has none
+    except Exception:  # noqa: BLE001 - it has none, and may say so as it likes
         return None
 
 
@@ -226,10 +230,10 @@ def _place(process: Process, loader: Any) -> tuple[int, int]:
     facts["samples"] = _length(loader.dataset)
     facts = {name: value for name, value in facts.items() if value is not None}
     this = (id(loader.dataset), facts)
-    if this not in process.known:
+    if this not in process.known and len(process.known) < _LOADERS:
         process.known.append(this)
         process.loaders.append(facts)
         process.epochs.append(0)
-    number = process.known.index(this)
+    number = process.known.index(this) if this in process.known else _LOADERS - 1
     process.epochs[number] += 1
     return number, process.epochs[number] - 1

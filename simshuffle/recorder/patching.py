@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from .meter import OWN, READ
+from .meter import OWN
 
 _ABSENT = object()
 Patch = Callable[[Any], None]
@@ -97,36 +97,26 @@ class Timed:
         meter = OWN.meter
         if meter is None:
             return self.function(*args, **kwargs)
-        was, before = meter.enter(self.operation), meter.nbytes
-        try:
-            given = self.function(*args, **kwargs)
-        finally:
-            meter.leave(was)
-        if self.operation == READ and meter.nbytes == before:  # in C, or from a socket
-            meter.nbytes += size(given)
-        return given
+        return meter.timed(self.operation, self.function, args, kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
 
     def __reduce__(self) -> str:
         return str(self.__name__)  # type: ignore[attr-defined]
 
 
-def size(given: Any) -> int:
-    """Bytes that a read has given: their number, they themselves, or an array of them."""
-    if isinstance(given, (bytes, bytearray)):
-        return len(given)
-    found = given if isinstance(given, int) else getattr(given, "nbytes", 0)
-    return found if isinstance(found, int) else 0
-
-
 def timed(function: Callable[..., Any], operation: int) -> Callable[..., Any]:
     """A function in its place that takes part in the time of a fetch: one of Python for one of
     Python, else one that is not bound either."""
-    stand_in = Timed(function, operation)
     if not isinstance(function, types.FunctionType):
-        return stand_in
+        return Timed(function, operation)
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        return stand_in(*args, **kwargs)
+        meter = OWN.meter
+        if meter is None:
+            return function(*args, **kwargs)
+        return meter.timed(operation, function, args, kwargs)
 
     return called

@@ -6,14 +6,15 @@ import atexit
 import os
 import sys
 from contextlib import suppress
+from struct import Struct
 from typing import Any
 
 from . import gil
 from .files import Files
 from .journal import Journal
-from .meter import Task, clock, forget_thread
+from .meter import Budget, Task, clock, forget_thread
 from .patching import Patches
-from .rows import CODES
+from .rows import CODES, ROW
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
@@ -21,7 +22,7 @@ _UNTIL_ALL_STOP = 3
 """Batches from when one rank's time is over to when all stop: more than ranks that wait for one
 another can be apart."""
 _GIL = CODES["gil"]
-Row = tuple[int, ...]
+_TASK, _VALUES = Struct(ROW.format[:6]), Struct("<" + ROW.format[6:])
 
 
 class Process:
@@ -65,7 +66,8 @@ class Process:
         self.batches = 0
         self.last_batch = sys.maxsize
         self.samples = 0
-        self.saved = self.pause = 0
+        self.budget = Budget()
+        self.saved, self.pause = clock(), 10**9
         self.known: list[tuple[int, dict[str, Any]]] = []
         self.caches: dict[int, dict[Any, Any]] | None = {} if self.changes.get("cache") else None
 
@@ -78,13 +80,19 @@ class Process:
     def end(self) -> None:
         """Watch no more; everything is as it was."""
         self.save()
+        atexit.unregister(self.save)
         self.active = False
         self.patches.remove()
         gil.pause()
 
-    def row(self, task: Task, *values: int) -> Row:
+    def row(self, task: Task, *values: int) -> bytes:
         """A row of a task; ``values`` are those of `FIELDS` from the operation on."""
-        return (self.rank, *task, *values)
+        return _TASK.pack(self.rank, *task) + _VALUES.pack(*values)
+
+    def rows(self, task: Task, rows: list[tuple[int, ...]]) -> list[bytes]:
+        """Several of the same."""
+        head = _TASK.pack(self.rank, *task)
+        return [head + _VALUES.pack(*values) for values in rows]
 
     def say(self, fact: str, sentence: str) -> None:
         """Add to a list of sentences, each once."""
@@ -117,10 +125,7 @@ class Process:
 
     def save_now_and_then(self) -> None:
         """Write what is known, ever more seldom: after 1 s, 2 s, 4 s and so on."""
-        now = clock()
-        if not self.saved:
-            self.saved, self.pause = now, 10**9
-        elif now - self.saved > self.pause:
+        if clock() - self.saved > self.pause:
             self.pause *= 2
             self.save()
 

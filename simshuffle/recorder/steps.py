@@ -14,9 +14,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .fetching import nbytes
 from .loops import Step
-from .meter import Task, clock
+from .meter import Task, clock, nbytes
 from .process import Process
 from .rows import CODES
 
@@ -66,6 +65,13 @@ class Watch:
         step.add(operation, start, clock() - start, size)
         self.process.taking = step
 
+    def tell(self, after: Callable[[Step, Any], None], step: Step, first: Any) -> None:
+        """Call what wants to know, which must not end the training."""
+        try:
+            after(step, first)
+        except Exception as error:  # noqa: BLE001
+            self.process.say("notes", f"What is done with batches is not all known: {error!r}")
+
     def replace(
         self,
         owner: Any,
@@ -94,7 +100,7 @@ class Watch:
             finally:
                 self.end(begun, operation, size(*args, **kwargs))
                 if after is not None:
-                    after(begun[0], args[0] if args else None)
+                    self.tell(after, begun[0], args[0] if args else None)
 
         self.process.patches.replace(owner, name, timed)
 
@@ -166,7 +172,7 @@ def _tensors(watch: Watch, module: Any) -> None:
                 watch.process.taking = step
             # another type alone is no copy of the batch
             if given is not self and (given.device != self.device or given.dtype == self.dtype):
-                step.add(_COPY, start, clock() - start, self.nbytes)
+                step.add(_COPY, start, clock() - start, nbytes(self))
             return given
 
         return copied

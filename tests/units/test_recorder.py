@@ -14,7 +14,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-import numpy as np
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ import simshuffle.recorder
 from simshuffle.recorder import meter as meters
 from simshuffle.recorder.caching import uncached
 from simshuffle.recorder.files import Files
-from simshuffle.recorder.meter import COLLATE, DECODE, OPEN, READ, TRANSFORM, Meter
+from simshuffle.recorder.meter import COLLATE, DECODE, OPEN, READ, TRANSFORM, Budget, Meter
 from simshuffle.recorder.rows import CODES, OPERATIONS
 from simshuffle.records.collected import collected
 
@@ -142,6 +142,34 @@ def test_samples_have_no_gaps_and_only_the_slowest_has_a_row_if_that_is_wanted(t
     assert slowest == [every[1]]
 
 
+def test_parts_are_timed_for_at_most_their_share_of_the_time(ticks):
+    budget = Budget()
+    for _ in range(Budget.ALWAYS):
+        assert budget.allows()
+        budget.spend(100)
+    budget.cost, budget.spent = 2, 100
+    ticks[0] = 10_000
+    assert budget.allows()  # 1 % of 10,000 is 100
+    budget.spend(100)
+    assert not budget.allows()
+    ticks[0] = 29_999
+    assert not budget.allows()
+    ticks[0] = 30_000
+    assert budget.allows()
+
+
+def test_a_batch_without_parts_has_its_slowest_sample(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Budget, "ALWAYS", 1)
+    monkeypatch.setattr(Budget, "SHARE", 0)
+    record = recorded(folder, gone_through(DataLoader(Compressed(tmp_path), 4)))
+    assert list(record.of("fetch")["batch"]) == [0, 1, 2, 3]
+    assert list(record.of("read")["batch"]) == [0]
+    assert list(record.of("sample")["batch"]) == [0, 0, 0, 0, 1, 2, 3]
+    assert list(record.of("collate")["nbytes"]) == [32] * 4
+    assert record.about["files"] == 16
+    assert "1 %" in record.about["notes"][0]
+
+
 def test_no_thread_is_queued_for_longer_than_it_takes():
     assert meters.between((0, 0, 0), (10, 3, 40)) == (0, 10, 3, 10)
     assert meters.between((0, 0, -1), (10, 3, 40)) == (0, 10, 3, -1)
@@ -175,6 +203,27 @@ def test_every_batch_has_its_wait_step_and_fetch(folder, mode):
     assert len(record.of("send")) == (2 * count if loader.num_workers else 0)
 
 
+def test_a_batch_that_comes_before_its_turn_has_its_own_number(folder):
+    second_came = multiprocessing.Event()
+
+    class FirstIsLate(Numbers):
+        def __getitem__(self, index):
+            assert index != 0 or second_came.wait(60)
+            return index
+
+    given = []
+
+    def loop():
+        for batch in DataLoader(FirstIsLate(4), 2, num_workers=2, in_order=False):
+            given.append(batch.tolist())
+            second_came.set()
+
+    record = recorded(folder, loop)
+    assert given == [[2, 3], [0, 1]]
+    assert batches(record, "wait")[0, 0] == [1, 0, -1]
+    assert batches(record, "step")[0, 0] == [1, 0]
+
+
 def test_waits_and_steps_cover_the_loop(folder):
     record = recorded(folder, gone_through(DataLoader(Numbers(), 4)))
     spans = record.of("wait", "step").sort_values("start_s")
@@ -202,6 +251,11 @@ def test_a_stream_of_samples(folder, workers):
     assert set(batches(record, "fetch")[0, 0]) == set(waits)
     assert (record.of("sample")["sample"] == -1).all()
     assert record.of("fetch")["count"].sum() == 20
+
+
+def test_numbers_in_a_batch_are_no_bytes(folder):
+    loader = DataLoader(range(9), 3, collate_fn=lambda batch: {"x": batch, "y": [torch.zeros(2)]})
+    assert list(recorded(folder, gone_through(loader)).of("collate")["nbytes"]) == [8, 8, 8]
 
 
 def test_without_batches_each_sample_is_one(folder):
@@ -317,17 +371,25 @@ def test_reading_in_other_ways(folder, tmp_path):
     assert record.of("open")["count"].sum() == 3
 
 
-def test_bytes_that_are_read_in_c_count(folder, tmp_path):
-    path = tmp_path / "numbers"
-    np.arange(125.0).tofile(path)
+class Socket:
+    def makefile(self, mode):
+        return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
 
-    class Arrays(Numbers):
+
+def test_what_is_read_in_other_ways_is_counted_once(folder, tmp_path):
+    import http.client
+
+    (tmp_path / "floats").write_bytes(bytes(40))
+
+    class Ways(Numbers):
         def __getitem__(self, index):
-            return torch.from_numpy(np.fromfile(path))
+            response = http.client.HTTPResponse(Socket())
+            response.begin()
+            return len(response.read()) + len(numpy.fromfile(tmp_path / "floats", "f4"))
 
-    record = recorded(folder, gone_through(DataLoader(Arrays(2), 2)))
-    assert list(record.of("read")["nbytes"]) == list(record.of("fetch")["nbytes"]) == [2 * 1000]
-    assert list(record.of("sample")["nbytes"]) == [1000, 1000]
+    record = recorded(folder, gone_through(DataLoader(Ways(2), 1)))
+    assert list(record.of("read")["nbytes"]) == [45, 45]
+    assert list(record.of("read")["count"]) == [2, 2]
 
 
 def test_what_the_page_cache_does_not_hold(tmp_path):
@@ -375,10 +437,9 @@ def test_locks_between_processes(folder):
 
 def test_files_beyond_the_bound_are_estimated():
     files = Files({})
-    descriptor = os.open("/dev/null", os.O_RDONLY)
-    for number in range(20_000):
-        files.note(f"/data/train/{number}.jpg", descriptor, Meter())
-    os.close(descriptor)
+    with Path(os.devnull).open("rb") as opened:
+        for number in range(20_000):
+            files.note(f"/data/train/{number}.jpg", opened)
     assert len(files.sizes) <= 1024
     estimate = len(files.sizes) / (files.bound / 2**32)
     assert estimate == pytest.approx(20_000, rel=0.1)
@@ -417,12 +478,16 @@ def test_what_is_compiled_stays_whole(folder):
 
     def loop():
         compiled = torch.compile(model, backend="eager", fullgraph=True)
-        compiled(torch.zeros(8, 3))
+        inside = torch.compile(
+            lambda x: model(x.to(torch.float32)), backend="eager", fullgraph=True
+        )
         for batch in DataLoader(Numbers(), 8):
             compiled(batch.float()).sum().backward()
+            inside(batch)
+        inside(torch.zeros(8, 3, dtype=torch.int64))
 
     record = recorded(folder, loop)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
     assert list(record.of("forward")["count"]) == [1, 1]
 
 
@@ -527,7 +592,8 @@ def test_a_script_without_torch_runs_as_it_would(tmp_path, folder):
         folder,
         """
         import os, subprocess, sys
-        import sitecustomize
+        import gzip, sitecustomize
+        assert 'exec_module' not in vars(gzip.__loader__) and gzip.decompress.__wrapped__
         assert 'simshuffle' not in sys.modules and 'json' not in sys.modules
         print(own, sitecustomize.__file__)
         if os.fork() == 0:
