@@ -220,6 +220,7 @@ def _workers(process: Process, module: Any) -> None:
         init, threads = given.arguments["init_fn"], process.changes.get("worker_threads")
         if threads:
             given.arguments["init_fn"] = functools.partial(_with_threads, init, threads)
+        process.save()  # it may be killed at its end
         try:
             loop(*given.args, **given.kwargs)
         finally:

@@ -129,11 +129,14 @@ class Loop:
 
     def _outstanding(self, iterator: Any) -> Any:
         """Where workers' batches come in any order: which are asked for."""
-        return None if getattr(iterator, "_in_order", True) else set(iterator._task_info)
+        in_order = getattr(iterator, "_in_order", True)
+        return None if in_order else set(iterator._task_info)
 
     def _which(self, iterator: Any, before: Any) -> int:
         """The number of the batch that came. Numbers that a worker found no samples for are
-        skipped, so it is not always the count."""
+        skipped, so it is not always the count; it is where batches are played again."""
+        if self.again is not None:
+            return self.count
         if before is not None:
             return max(before - set(iterator._task_info), default=self.count)
         return int(getattr(iterator, "_rcvd_idx", self.count + 1)) - 1

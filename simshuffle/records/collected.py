@@ -132,7 +132,7 @@ def _place(process: _Process, processes: Sequence[_Process], ranks: Mapping[_Pro
     for other, rank in ranks.items():
         if other is process:
             process.rows["rank"] = rank
-        elif other.host == process.host and process not in ranks:
+        elif process.host in {None, other.host} and process not in ranks:
             place = other.facts.get("workers", {}).get(str(pid))
             if place is not None:
                 process.rows["loader"] = place[0]

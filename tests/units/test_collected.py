@@ -40,6 +40,14 @@ def test_workers_get_rank_loader_and_epoch_of_who_started_them(tmp_path):
     assert waited.start_s == pytest.approx(6e-9)
 
 
+def test_a_worker_that_was_killed_before_it_said_its_host(tmp_path):
+    host = {"name": "a"}
+    process(tmp_path, "7", [packed("wait", 10, 5)], host=host, workers={"8": [2, 0]}, rank=1)
+    process(tmp_path, "8", [packed("fetch", 4, 9, loader=-1, worker=0)])
+    rows = collected(tmp_path, {}).of("fetch")
+    assert (list(rows["rank"]), list(rows["loader"])) == ([1], [2])
+
+
 def test_a_worker_nobody_lists_has_the_rank_of_its_parent(tmp_path):
     process(tmp_path, "7", [packed("wait", 10, 5)], parent=1, rank=1)
     process(tmp_path, "9", [packed("fetch", 4, 9, loader=-1, worker=0)], parent=7)
