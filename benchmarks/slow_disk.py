@@ -23,6 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ctypes.util import find_library
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -41,6 +42,8 @@ def missing() -> str:
         return "no /dev/fuse that may be used"
     if which("fusermount3") is None and which("fusermount") is None:
         return "no fusermount (Debian: apt-get install fuse3)"
+    if find_library("fuse") is None and find_library("fuse3") is None:
+        return "no libfuse (Debian: apt-get install libfuse3-3)"
     return "" if importlib.util.find_spec("mfusepy") else "no mfusepy (pip install mfusepy)"
 
 

@@ -45,9 +45,7 @@ class Files:
         if isinstance(path, int):
             return  # it was open before
         known = os.fstat(opened.fileno())
-        if (
-            meter and os.major(known.st_dev) == 0
-        ):  # its reads count for no device
+        if meter and os.major(known.st_dev) == 0:  # its reads count for no device
             meter.opened += known.st_size
             meter.uncached += uncached(opened.fileno(), known.st_size)
         name = path.encode(errors="surrogateescape") if isinstance(path, str) else os.fsencode(path)
