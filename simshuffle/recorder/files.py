@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .meter import OPEN, OWN, READ
+from .caching import uncached
+from .meter import OPEN, OWN, READ, Meter
 from .patching import Patches, Timed
 
 _MODES = {"r": False, "rt": False, "tr": False, "rb": True, "br": True}
@@ -39,14 +40,18 @@ class Files:
         }
         self.moved = self.missing = 0
 
-    def note(self, path: Any, opened: Any) -> None:
-        """One was opened: where, and the file."""
+    def note(self, path: Any, opened: Any, meter: Meter | None = None) -> None:
+        """One was opened: where, the file, and whose parts are timed meanwhile."""
         if isinstance(path, int):
             return  # it was open before
+        known = os.fstat(opened.fileno())
+        if meter and os.major(known.st_dev) == 0:  # its reads count for no device
+            meter.opened += known.st_size
+            meter.uncached += uncached(opened.fileno(), known.st_size)
         name = path.encode(errors="surrogateescape") if isinstance(path, str) else os.fsencode(path)
         key = binascii.crc32(name)
         if key < self.bound and key not in self.sizes:
-            self.sizes[key] = os.fstat(opened.fileno()).st_size
+            self.sizes[key] = known.st_size
             while len(self.sizes) > _KEPT:
                 self.bound //= 2
                 self.sizes = {key: size for key, size in self.sizes.items() if key < self.bound}
@@ -141,7 +146,7 @@ class _Open(Timed):
         was = meter.enter(OPEN)
         try:
             opened = _opened(path, mode, binary, buffering, text, closefd, opener)
-            self.files.note(path, opened)
+            self.files.note(path, opened, meter)
             return opened
         finally:
             meter.leave(was)

@@ -97,6 +97,8 @@ class Meter:
         seconds: ns by operation.
         counts: how often each was entered.
         nbytes: that were read so far, ``before`` in earlier samples.
+        opened: bytes of files opened on file systems without a device, and ``uncached``: those of
+            them that the page cache did not hold.
         samples: of each, index, start, duration, count and nbytes, without gaps between them.
     """
 
@@ -107,7 +109,7 @@ class Meter:
         self.now = TRANSFORM
         self.seconds = [0] * (_LAST + 1)
         self.counts = [0] * (_LAST + 1)
-        self.nbytes = self.before = 0
+        self.nbytes = self.before = self.opened = self.uncached = 0
         self.samples: list[tuple[Any, int, int, int, int]] = []
 
     def enter(self, operation: int) -> int:
@@ -161,6 +163,8 @@ class Meter:
         start, duration, cpu, waited = between(self.begin)
         self.seconds[self.now] += start + duration - self.since
         disk = -1 if self.disk < 0 else from_device() - self.disk
+        if self.uncached:
+            disk = max(disk, self.nbytes * self.uncached // self.opened)
         count = sum(sample[3] for sample in self.samples)
         self.counts[TRANSFORM] = self.counts[COLLATE] = count
         rows: list[tuple[int, ...]] = [

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 import simshuffle.recorder
 from simshuffle.recorder import meter as meters
+from simshuffle.recorder.caching import uncached
 from simshuffle.recorder.files import Files
 from simshuffle.recorder.meter import COLLATE, DECODE, OPEN, READ, TRANSFORM, Budget, Meter
 from simshuffle.recorder.rows import CODES, OPERATIONS
@@ -389,6 +390,31 @@ def test_what_is_read_in_other_ways_is_counted_once(folder, tmp_path):
     record = recorded(folder, gone_through(DataLoader(Ways(2), 1)))
     assert list(record.of("read")["nbytes"]) == [45, 45]
     assert list(record.of("read")["count"]) == [2, 2]
+
+
+def test_what_the_page_cache_does_not_hold(tmp_path):
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(100_000))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if not uncached(file.fileno(), 100_000):
+            pytest.skip("this kernel does not say what its page cache holds, or keeps all of it")
+        assert uncached(file.fileno(), 100_000) == 100_000
+        file.read()
+        assert uncached(file.fileno(), 100_000) == 0
+
+
+def test_without_a_device_bytes_are_shared_out_by_what_was_cached_when_files_were_opened(ticks):
+    meter = Meter()
+    meter.opened, meter.uncached, meter.nbytes = 4000, 1000, 2000  # half of them was read
+    meter.sample(0, 1)
+    meter.enter(READ)
+    fetch, read = (
+        next(row for row in meter.rows(samples=True) if row[0] == CODES[name])
+        for name in ("fetch", "read")
+    )
+    assert fetch[7] == read[7] == 500
 
 
 def test_locks_between_processes(folder):
