@@ -34,6 +34,7 @@ from simshuffle.study.options import COMMAND_LINE, Argument, Option
 if TYPE_CHECKING:
     from simshuffle.doctor.examined import Examined
     from simshuffle.doctor.running import Ended
+    from simshuffle.records.record import Record
 
 app = typer.Typer()
 INTERRUPTED = 128 + signal.SIGINT
@@ -48,7 +49,8 @@ Given = Annotated[
     Argument(
         "RECORD|-- COMMAND",
         "A record or a trace of a training: a result folder of doctor, a Parquet file, a trace of"
-        " PyTorch's profiler. Or, behind --, the command that trains.",
+        " PyTorch's profiler; of several numbers of ranks, for --ranks. Or, behind --, the command"
+        " that trains.",
         many=True,
         complete=result_folders,
     ),
@@ -66,7 +68,7 @@ On = Annotated[
     str | None,
     Option(
         "NAME",
-        "Predict the same training on this machine, by its name or file.",
+        "Predict the same training on this machine, by its name or file. Default: its own host.",
         complete=machine_names,
     ),
 ]
@@ -74,9 +76,17 @@ Ranks = Annotated[
     list[int] | None,
     Option(
         "M,...",
-        "Numbers of ranks that --on is for. Default: as many as were recorded.",
+        "Predict it with so many ranks. Default: as many as were recorded, with --on.",
         read=counts_of("--ranks", "64,512,2048"),
     ),
+]
+Include = Annotated[
+    list[Path] | None,
+    Option("FILE", "Of machine probe or calibrate: what the prediction takes in.", many=True),
+]
+Out = Annotated[
+    Path | None,
+    Option("FOLDER", "Result folder; the default is results/doctor-SCRIPT, and none for RECORD."),
 ]
 
 
@@ -87,16 +97,12 @@ Ranks = Annotated[
     "simshuffle doctor --seconds 120 --try 3 -- torchrun train.py",
     "simshuffle doctor results/doctor-train --json",
     "simshuffle doctor trace.json.gz --on abci --ranks 64,512,2048",
+    "simshuffle doctor results/one results/two --ranks 4,8",
     runs=True,
 )
 def doctor(
     words: Given,
-    out: Annotated[
-        Path | None,
-        Option(
-            "FOLDER", "Result folder; the default is results/doctor-SCRIPT, and none for RECORD."
-        ),
-    ] = None,
+    out: Out = None,
     force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False,
     seconds: Annotated[
         float | None,
@@ -110,6 +116,7 @@ def doctor(
     ] = 60.0,
     on: On = None,
     ranks: Ranks = None,
+    include: Include = None,
     set_: Set = None,
     json: AsJson = False,
     to: To = None,
@@ -123,12 +130,14 @@ def doctor(
     end = words.index("--") if "--" in words else len(words)
     records, given = words[:end], words[end + 1 :]
     _check(records, given, {"--seconds": seconds, "--try": try_ or None})
-    goal = _Goal(on, ranks, set_ or {})
-    goal.check()
+    goal = _Goal(on, ranks, set_ or {}, include or [])
+    goal.check(records)
     if not given:
         from simshuffle.doctor.examined import examined
+        from simshuffle.records.reading import read
 
-        found = goal.predicted(examined(_place(records[0])))
+        others = [read(_place(record)) for record in records[1:]]
+        found = goal.predicted(examined(_place(records[0])), others)
         _show(found, json, to)
         if out is not None:
             typer.echo(f"Tables: {found.save(out, force=force)}", err=json or to is not None)
@@ -145,7 +154,7 @@ def _check(records: Sequence[str], given: Sequence[str], of_commands: Mapping[st
         refuse("RECORD", rule, repr(records[0]), remedy, COMMAND_LINE)
     if records and records[0].startswith("-"):
         refuse(records[0], "is no option of doctor", "", "See simshuffle doctor -h.", COMMAND_LINE)
-    if len(records) > 1:
+    if len(records) > 1 and not all(_place(record).exists() for record in records):
         remedy = f"Write simshuffle doctor [OPTIONS] -- {shlex.join(records)}"
         refuse("COMMAND", "must stand behind --", "", remedy, COMMAND_LINE)
     for flag, value in of_commands.items():
@@ -178,26 +187,37 @@ class _Goal:
     machine: str | None
     ranks: Sequence[int] | None
     set: Mapping[str, Any]
+    include: Sequence[Path]
 
-    def check(self) -> None:
-        """See that what needs a machine has one, and that there is one of that name."""
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is to be predicted."""
+        return self.machine is not None or bool(self.ranks)
+
+    def check(self, records: Sequence[str]) -> None:
+        """See that something is predicted where that is needed, and that there is a machine of that
+        name."""
         if self.machine is not None:
             from simshuffle.scenario.scenario import machine_of
 
             machine_of(self.machine)
-            return
-        for flag, value in (("--ranks", self.ranks), ("--set", self.set)):
-            if value:
-                refuse(flag, "needs a machine", "", "Name one with --on.", COMMAND_LINE)
+        others = ", ".join(records[1:])
+        for name, value in (("--set", self.set), ("--include", self.include), ("RECORD", others)):
+            if value and not self.wanted:
+                rule, remedy = "is for a prediction", "Ask for one: --ranks 4,8, or --on MACHINE."
+                shown = others if name == "RECORD" else ""
+                refuse(name, rule, shown, remedy, COMMAND_LINE)
 
-    def predicted(self, found: Examined) -> Examined:
-        """The same with what is predicted, if anything is."""
-        if self.machine is None:
+    def predicted(self, found: Examined, others: Sequence[Record] = ()) -> Examined:
+        """The same with what is predicted, if anything is, from its record and ``others``."""
+        if not self.wanted:
             return found
         from simshuffle.doctor.predicting import predict
 
         ranks = self.ranks or [found.diagnosis.loop.ranks]
-        return replace(found, prediction=predict(found.record, self.machine, ranks, self.set))
+        records = [found.record, *others]
+        made = predict(records, self.machine, ranks, self.set, include=self.include)
+        return replace(found, prediction=made)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.cli.doctor import _default
 from simshuffle.doctor import running, trying
+from simshuffle.doctor.predicting import predict
 from simshuffle.records.reading import read
 from tests.doctored import TRAINING
+from tests.recorded import Training
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +150,17 @@ def test_what_is_predicted_is_shown_and_its_scenarios_are_kept(folder, capfd):
     assert not (folder / "results/doctor-train/scenarios").exists()
 
 
+def test_records_of_one_and_two_ranks_predict_four_on_their_own_host(folder, capfd):
+    alike = Training(samples=64, batch=8, step=(10e-3, 1e-3), latency=1e-3, nbytes=10_000)
+    for ranks in (1, 2):
+        alike.record(ranks).write(folder / f"{ranks}.parquet")
+    doctor("1.parquet", "2.parquet", "--ranks", "4", "--json")
+    found = json.loads(capfd.readouterr().out)["prediction"]
+    expected = predict([read(folder / "1.parquet"), read(folder / "2.parquet")], None, [4])
+    assert found == expected.as_json()
+    assert "1 and 2" in expected.verdict
+
+
 def test_a_machine_that_is_too_small_takes_no_result_away(folder, capfd):
     doctor("--on", "small-fat-tree", "--ranks", "100000", "--", *TRAIN, status=2)
     shown, told = capfd.readouterr()
@@ -235,8 +248,9 @@ def test_what_was_recorded_stays_where_the_rest_breaks(folder, capfd, monkeypatc
         (["--out", "train.py", "--", "true"], "--out: is not a folder"),
         (["--", "true"], "no Python process that loaded the recorder in `true`"),
         (["train.py"], "RECORD: must be "),
-        (["--ranks", "64", "a"], "--ranks: needs a machine. Name one with --on."),
-        (["--set", "epochs=1", "a"], "--set: needs a machine"),
+        (["--set", "epochs=1", "a"], "--set: is for a prediction. Ask for one: --ranks 4,8, or"),
+        (["--include", "f.yaml", "a"], "--include: is for a prediction. Ask for one"),
+        (["empty.json", "train.py"], "RECORD: is for a prediction; got train.py. Ask for one"),
         (["--on", "nowhere", "a"], "no such topology file or name; got 'nowhere'"),
         (["--on", "abci", "--ranks", "64,x", "a"], "--ranks: must be whole numbers from 1 on"),
         (["empty.json"], "empty.json: 1 problem"),
