@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simshuffle.doctor.loop import Loop
+from simshuffle.doctor.quiet import COMPUTED
 from simshuffle.doctor.replay import Way
-from simshuffle.doctor.workers import cpu_s, kept_workers, less, more_workers, reading
+from simshuffle.doctor.workers import (
+    computing_less,
+    cpu_s,
+    kept_workers,
+    less,
+    more_workers,
+    reading,
+)
 from simshuffle.spec.arrays import Floats
 
 OUTLIER = 6.0
@@ -69,7 +77,7 @@ def _share(part: Floats, whole: Floats) -> str:
 
 _PARTS = {
     "opens": ("open", "Opening files or objects is {share} of what workers do: {each} s each."),
-    "decode": ("decode", "Decoding is {share} of what workers do: {each} s a batch."),
+    "decode": ("decode", "Decoding is {share} of what workers do: {each} s each."),
     "transform": (
         "transform",
         "Transforming samples is {share} of what workers do.",
@@ -90,7 +98,8 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
             told = sentence.format(
                 share=_share(part, loop.way.load), each=f"{part.sum() / count:.2g}"
             )
-            yield Without(name, less(loop.way, part), told, SPECIAL if name == "lock" else 1.0)
+            way = computing_less(loop, part) if name in COMPUTED else less(loop.way, part)
+            yield Without(name, way, told, SPECIAL if name == "lock" else 1.0)
     if loop.way.workers:
         way = loop.way
         took = np.broadcast_to(way.sending + way.handover, way.load.shape).mean()
@@ -162,7 +171,8 @@ def _without_cores(loop: Loop) -> Iterator[Without]:
         told += f" and {_share(step, loop.way.step)} of the steps."
         waited = np.nan_to_num(loop.of("wait", "queued_s"))
         way = replace(loop.way, handover=np.maximum(loop.way.handover - waited, 0.0))
-        yield Without("cores", less(way, load, step), told, SPECIAL)
+        # who computes less waits less for cores: they are the cause where that is most of it
+        yield Without("cores", less(way, load, step), told, 0.625 * SPECIAL)
 
 
 def _interpreter(loop: Loop) -> Iterator[Without]:

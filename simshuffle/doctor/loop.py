@@ -39,6 +39,7 @@ class Loop:
     threads: int  # of torch in the process of a rank
     late: Floats  # (B, M) s of the fetches that other programs had the cores
     cores: int | None  # that the process may use, of a rank's share
+    others: float | None  # of them, that other programs had in the mean
     memory_nbytes: float | None  # of the host
     served: bool  # whether samples come from a server, and from no files
     file_nbytes: float | None  # of a file that was opened, in the mean
@@ -148,6 +149,7 @@ def loop_of(record: Record) -> Loop:
         threads=int(about.get("threads", 1)),
         cores=max(1, int(host["cores"]) // len(ranks)) if "cores" in host else None,
         late=np.zeros(located.shape),
+        others=host["others"] / len(ranks) if "others" in host else None,
         memory_nbytes=host.get("memory_nbytes"),
         served=about.get("made_by") == "simshuffle" and not about.get("files"),
         file_nbytes=about["files_nbytes"] / about["files"] if about.get("files") else None,

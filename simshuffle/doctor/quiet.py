@@ -21,7 +21,8 @@ COMPUTED, WAITED = ("decode", "transform", "collate"), ("open", "read", "lock")
 
 def quieted(loop: Loop) -> Loop:
     """The loop without what its threads waited for cores that others had. What remains of that,
-    they took from one another: they were more than the cores at once, in the mean.
+    they took from one another: where they are more than the cores, in proportion to what they and
+    others computed.
 
     How long each operation waited for a core is not known, only a batch: computing did first."""
     queued = {name: np.nan_to_num(loop.of(name, "queued_s")) for name in ("wait", "step", "fetch")}
@@ -34,8 +35,10 @@ def quieted(loop: Loop) -> Loop:
     late = sum(n * queued[name].sum() for name, n in threads.items())
     if loop.cores is None or not late:
         return loop
-    at_once = wanted / loop.measured.sum()  # of a rank
-    others = min(1.0, loop.cores / at_once)
+    others = 1.0
+    if loop.threads + loop.way.workers > loop.cores:
+        own = (wanted - late) / loop.measured.sum()
+        others = (loop.others or 0.0) / ((loop.others or 0.0) + own)
     seconds = loop.sums["seconds"].copy()
     _take(seconds, queued["fetch"] * others)
     for name in ("wait", "step", "fetch"):

@@ -31,6 +31,21 @@ def less(way: Way, load: Floats | float = 0.0, step: Floats | float = 0.0) -> Wa
     )
 
 
+def computing_less(loop: Loop, computed: Floats) -> Way:
+    """The loop whose workers compute so much less, s of (B, M). Who computes less is less in the
+    way of others: of what steps wait for a core, and of what it takes to get a batch in hand beyond
+    the loop's own work, the same part goes as of all that workers compute."""
+    way, queued = loop.way, np.nan_to_num(loop.of("step", "queued_s"))
+    fetches = np.nan_to_num(loop.of("fetch", "cpu_s") + loop.of("fetch", "queued_s")).sum()
+    if not way.workers or not fetches:
+        return less(way, computed)
+    left = 1.0 - min(float(computed.sum() / fetches), 1.0)
+    own = np.minimum(way.handover, np.nan_to_num(loop.of("wait", "cpu_s")))
+    handover = own + (way.handover - own) * left
+    freed = replace(way, sending=way.sending * left, handover=handover, more=way.more * left)
+    return less(freed, computed, queued * (1.0 - left))
+
+
 def kept_workers(loop: Loop) -> Way:
     """The loop with the workers of the first epoch in all others, where nothing is new to them."""
     way = loop.way

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import gil
+from .cores import use
 from .meter import Marks, Task, between, clock, marks
 from .process import Process
 from .rows import CODES
@@ -85,7 +86,8 @@ class Loop:
         process.journal.write(rows)
         self.count += 1
         process.batches += 1
-        process.first = process.first or clock()
+        if not process.first:
+            process.first, process.used = clock(), use()
         gil.watch(process.waited_for_the_interpreter)
         process.save_now_and_then()
         task = (self.number, self.epoch, number, -1)

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any
 
 from . import gil
+from .cores import use
 from .files import Files
 from .journal import Journal
 from .meter import Budget, Task, clock, forget_thread
@@ -63,6 +64,7 @@ class Process:
         self.taking: Any = None
         self.beginning: Any = None
         self.first = 0  # when the first batch was there
+        self.used = use()  # of cores, until then
         self.batches = 0
         self.last_batch = sys.maxsize
         self.samples = 0
@@ -120,6 +122,7 @@ class Process:
             facts["loaders"] = self.loaders
             facts["threads"] = torch.get_num_threads()
             self._know_ranks()
+        facts["use"] = [self.used, use()]
         self.journal.save()
         self.saved = clock()
 

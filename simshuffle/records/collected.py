@@ -157,10 +157,26 @@ def _known(processes: Sequence[_Process], ranks: Sequence[_Process]) -> dict[str
         known["ranks"] = max(process.facts["ranks"] for process in ranks)
     if any(process.facts.get("stopped") for process in processes):
         known["stopped"] = True
+    if "host" in known and (others := _others(processes, ranks)) is not None:
+        known["host"] = {**known["host"], "others": others}
     if cut := sum(process.cut for process in processes):
         note = f"The last row of {cut} of {len(processes)} processes is cut and left out."
         known["notes"] = [*known.get("notes", []), note]
     return known | _files(processes)
+
+
+def _others(processes: Sequence[_Process], ranks: Sequence[_Process]) -> float | None:
+    """How many of the first rank's cores other programs had in the mean, from its first batch on;
+    None if that is not known."""
+    begin, end = ranks[0].facts.get("use", [None, None]) if ranks else (None, None)
+    if begin is None or min(begin[1], end[1]) < 0 or end[0] <= begin[0]:
+        return None
+    own = sum(
+        use[1][2] - use[0][2]
+        for process in processes
+        if process.host in {None, ranks[0].host} and (use := process.facts.get("use"))
+    )
+    return float(max(end[1] - begin[1] - own, 0) / (end[0] - begin[0]))
 
 
 def _files(processes: Sequence[_Process]) -> dict[str, int]:
