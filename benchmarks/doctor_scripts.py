@@ -138,13 +138,13 @@ def examined(script: Script, data: str, steps: int) -> tuple[dict[str, Any], flo
 
 def predicted(script: Script, diagnosis: dict[str, Any]) -> float | None:
     """Share of a batch that the remedy saves: as doctor says of the same argument of the loader, be
-    its value another one, else all that the cause costs; None if doctor has not found it."""
+    its value another one, else of what it names against the cause; None if it names nothing."""
     name = script.change.partition("=")[0]
     for remedy in diagnosis["remedies"]:
-        if name in (remedy["change"] or ()):
+        same = name in (remedy["change"] or {}).get("loader", ())
+        if same if name else remedy["cause"] == script.cause:
             return float(remedy["share"])
-    shares = [of["share"] for of in diagnosis["causes"] if of["name"] == script.cause]
-    return float(shares[0]) if shares else None
+    return None
 
 
 def outcome(script: Script, steps: int, pairs: int) -> Outcome:

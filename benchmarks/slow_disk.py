@@ -109,7 +109,11 @@ def serve(folder: Path, mount: Path, options: argparse.Namespace) -> None:
 
     kept = dict.fromkeys(("entry_timeout", "attr_timeout"), 3600)
     threads = dict.fromkeys(("max_threads", "max_idle_threads"), THREADS)
-    mfusepy.FUSE(Files(), str(mount), raw_fi=True, foreground=True, ro=True, **kept, **threads)
+    try:
+        mfusepy.FUSE(Files(), str(mount), raw_fi=True, foreground=True, ro=True, **kept, **threads)
+    except RuntimeError as error:
+        if error.args != (8,):  # what libfuse's main gives where a signal ended it
+            raise
 
 
 @contextmanager

@@ -99,6 +99,7 @@ class Remedy:
     cost: str  # cores, bytes, a change of code
     change: Mapping[str, Any] | None  # that the recorder can make; None where it can make none
     limit: str  # what binds after it
+    cause: str  # that it is against; '' where it may help against several
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,6 @@ def _remedies(
         if gain >= LEAST_GAIN * batch_s:
             low = float(min(least * of.sure, gain) - error * batch_s)
             high = float(max(most, gain) + error * batch_s)
-            more = (gain / batch_s, of.cost, of.change, of.limit)
+            more = (gain / batch_s, of.cost, of.change, of.limit, of.cause)
             out.append(Remedy(of.name, gain, low, high, *more))
     return sorted(out, key=lambda of: -of.gain_s)

@@ -10,7 +10,7 @@ import numpy as np
 
 from simshuffle.doctor.loop import Loop
 from simshuffle.doctor.replay import Way, elapsed
-from simshuffle.doctor.workers import cpu_s, first_as_good, kept_workers, more_workers
+from simshuffle.doctor.workers import cpu_s, first_as_good, kept_workers, less, more_workers
 
 MOST_AHEAD = 32
 """Batches ahead of a worker that are tried (chosen; torch takes 2)."""
@@ -30,6 +30,7 @@ class Helps:
     change: Mapping[str, Any] | None = None  # that the recorder can make
     sure: float = 1.0  # share of the gain that is left if what is assumed does not hold
     best: Way | None = None  # if nothing of what is assumed holds the loop up
+    cause: str = ""  # that it is against; '' where it may help against several
 
     @property
     def limit(self) -> str:
@@ -61,7 +62,7 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
     "loop dips": ("save or log less often, or beside the loop", _CODE, 0.8),
     "straggler rank": ("take the slow host out", "a spare host", 0.8),
     "gil": ("move Python work out of the loop's process", _CODE, 0.0),
-    "allreduce": ("sum less often, or beside the backward pass", "larger batches", 0.0),
+    "allreduce": ("sum gradients and update every fourth batch", "batches four times larger", 0.5),
     "cores": ("fewer threads than cores", "slower steps, if these need them", 0.0),
     "copy": ("hand over what need not be converted", _CODE, 0.5),
 }
@@ -73,13 +74,23 @@ def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> li
     for cause in found:
         if cause == "copy" and loop.device != "cpu":
             name, cost = "pin memory, and copy without blocking", "memory that is not swapped"
-            out.append(Helps(name, without[cause], cost, _loader(pin_memory=True), 0.5))
+            change = _loader(pin_memory=True)
+            out.append(Helps(name, without[cause], cost, change, 0.5, cause=cause))
         elif cause in _CURES:
             name, cost, sure = _CURES[cause]
-            out.append(Helps(name, without[cause], cost, sure=sure))
+            way = _seldom_summed(loop) if cause == "allreduce" else without[cause]
+            out.append(Helps(name, way, cost, sure=sure, cause=cause))
     if found and loop.made_by:
         out += [*_more_workers(loop), *_settings(loop), *_in_memory(loop, found)]
     return out
+
+
+def _seldom_summed(loop: Loop) -> Way:
+    """The loop that sums its gradients, and updates, every fourth batch alone."""
+    part = loop.of("allreduce")
+    if loop.way.met:  # what ranks wait for one another stays
+        part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
+    return less(loop.way, step=0.75 * (part + loop.of("optimizer")))
 
 
 def _loader(**arguments: Any) -> dict[str, Any]:

@@ -168,9 +168,10 @@ def _known(processes: Sequence[_Process], ranks: Sequence[_Process]) -> dict[str
 def _others(processes: Sequence[_Process], ranks: Sequence[_Process]) -> float | None:
     """How many of the first rank's cores other programs had in the mean, from its first batch on;
     None if that is not known."""
-    begin, end = ranks[0].facts.get("use", [None, None]) if ranks else (None, None)
-    if begin is None or min(begin[1], end[1]) < 0 or end[0] <= begin[0]:
+    known = ranks[0].facts.get("use") if ranks else None
+    if known is None or min(known[0][1], known[1][1]) < 0 or known[1][0] <= known[0][0]:
         return None
+    begin, end = known
     own = sum(
         use[1][2] - use[0][2]
         for process in processes

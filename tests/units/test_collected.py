@@ -56,6 +56,20 @@ def test_a_worker_nobody_lists_has_the_rank_of_its_parent(tmp_path):
     assert list(rows["loader"]) == [-1, 0]
 
 
+def test_what_is_busy_and_is_not_ours_is_others(tmp_path):
+    """Over 10 s the cores were busy for 15 s; the rank computed for 6 s, its worker for 4 s."""
+    host = {"name": "a", "cores": 2}
+    second = 10**9
+    rank = [[0, second, 0], [10 * second, 16 * second, 6 * second]]
+    worker = [[2 * second, 3 * second, 0], [9 * second, 14 * second, 4 * second]]
+    process(tmp_path, "7", [packed("wait", 10, 5)], host=host, use=rank, workers={"8": [0, 0]})
+    process(tmp_path, "8", [packed("fetch", 4, 9, worker=0)], host=host, use=worker, parent=7)
+    assert collected(tmp_path, {}).about["host"]["others"] == pytest.approx(0.5)
+    rank[1][1] = -1  # not known
+    process(tmp_path, "7", [packed("wait", 10, 5)], host=host, use=rank)
+    assert "others" not in collected(tmp_path, {}).about["host"]
+
+
 def test_ranks_without_a_number_are_numbered_by_their_first_batch(tmp_path):
     process(tmp_path, "11", [packed("wait", 90, 5)])
     process(tmp_path, "12", [packed("wait", 20, 5)])

@@ -10,7 +10,9 @@ import pytest
 from simshuffle.doctor.diagnosis import diagnose
 from simshuffle.doctor.loop import loop_of
 from simshuffle.doctor.quiet import quieted
+from simshuffle.doctor.workers import computing_less
 from simshuffle.errors import InputError
+from simshuffle.recorder.rows import CODES
 from simshuffle.records.record import Record, framed
 from simshuffle.results.console import terminal_text
 from tests.records_made import Training
@@ -115,6 +117,44 @@ def test_what_other_programs_take_is_said_and_is_no_cause():
     )
     assert [of.causes[0].name for of in (alone, beside)] == ["opens", "opens"]
     assert beside.causes[0].share == pytest.approx(alone.causes[0].share, rel=0.02)
+
+
+def test_cores_that_others_had_are_told_from_those_that_the_training_had():
+    """Five threads on two cores, that wait for one as long as they compute: what others had of the
+    cores is the part that they computed of all."""
+    own = loop_of(Training(queued=0.05, cores=2).record())
+    computed = sum(np.nansum(own.of(name, "cpu_s")) for name in ("wait", "step", "fetch"))
+    rate = computed / own.measured.sum()
+    for others, left in ((0.0, 1.0), (rate, 0.5), (3 * rate, 0.25)):
+        quiet = quieted(replace(own, others=others))
+        late = own.of("fetch", "queued_s").sum()
+        assert (own.of("fetch") - quiet.of("fetch")).sum() == pytest.approx((1 - left) * late)
+    assert quieted(own).of("fetch") == pytest.approx(own.of("fetch"))  # none is known of
+
+
+def test_who_computes_less_is_less_in_the_way():
+    """A worker that computes nothing any more: steps wait for no core, and a batch is in hand at
+    once but for the loop's own work."""
+    loop = loop_of(Training(workers=1, queued=0.0).record())
+    sums = {name: of.copy() for name, of in loop.sums.items()}
+    sums["queued_s"][CODES["step"]] = 4e-3
+    sums["cpu_s"][CODES["wait"]] = 1e-3
+    way = replace(loop.way, handover=np.full(loop.way.load.shape, 5e-3), more=2e-3)
+    loop = replace(loop, sums=sums, way=way)
+    all_of_it = loop.of("fetch", "cpu_s")
+    for part in (0.0, 0.5, 1.0):
+        less = computing_less(loop, part * all_of_it)
+        assert less.step == pytest.approx(way.step - 4e-3 * part)
+        assert less.handover == pytest.approx(1e-3 + 4e-3 * (1 - part))
+        assert less.more == pytest.approx(2e-3 * (1 - part))
+        assert less.load == pytest.approx(np.maximum(way.load - part * all_of_it, 0.0))
+
+
+def test_gradients_summed_every_fourth_batch_cost_a_quarter():
+    training = Training(ranks=2, allreduce=30e-3, optimizer=4e-3)
+    found = diagnose(training.record())
+    remedy = next(of for of in found.remedies if of.cause == "allreduce")
+    assert remedy.gain_s == pytest.approx(0.75 * (30e-3 + 4e-3), rel=0.1)
 
 
 def test_what_others_took_is_off_the_parts_of_a_fetch_as_it_is_off_the_whole():

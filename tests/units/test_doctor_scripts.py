@@ -172,15 +172,17 @@ def test_a_slow_server_gives_files_of_its_folder_alone(tmp_path):
 def diagnosis(*causes, change=None):
     """As doctor writes it."""
     named = [{"name": name, "share": share, "confidence": 1.0} for name, share in causes]
-    return {"causes": named, "remedies": [{"change": change, "share": 0.3}]}
+    helps = [{"change": None, "cause": name, "share": share} for name, share in causes]
+    helps.insert(0, {"change": change, "cause": "", "share": 0.3})
+    return {"causes": named, "remedies": helps}
 
 
-def test_what_is_predicted_is_the_argument_or_all_that_the_cause_costs():
+def test_what_is_predicted_is_of_the_argument_or_of_what_is_named_against_the_cause():
     argument, other = BY_NAME["no_workers"], BY_NAME["slow_copy"]
-    found = diagnosis(("workers", 0.5), ("copy", 0.2), change={"num_workers": 2})
+    found = diagnosis(("workers", 0.5), ("copy", 0.2), change={"loader": {"num_workers": 2}})
     assert doctor_scripts.predicted(argument, found) == 0.3
-    found = diagnosis(("workers", 0.5), ("copy", 0.2), change={"pin_memory": True})
-    assert doctor_scripts.predicted(argument, found) == 0.5
+    found = diagnosis(("workers", 0.5), ("copy", 0.2), change={"loader": {"pin_memory": True}})
+    assert doctor_scripts.predicted(argument, found) is None
     assert doctor_scripts.predicted(other, found) == 0.2
     assert doctor_scripts.predicted(other, diagnosis(("workers", 0.5))) is None
 
