@@ -4,8 +4,9 @@
 
 `doctor_scripts/causes.csv` names small trainings with one cause each, and healthy ones. Each is
 examined once; then it runs alternately as it is and with the remedy that its script knows, and says
-itself what a batch takes. Writes docs/data/doctor-scripts.csv if all of them ran; a quarter of an
-hour on two quiet cores. What a machine lacks a device for is skipped, which is said.
+itself what a batch takes. Writes docs/data/doctor-scripts.csv and docs/reference/doctor.md if all
+of them ran; a quarter of an hour on two quiet cores. What a machine lacks a device for is skipped,
+which is said.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -32,6 +33,7 @@ SCRIPTS = HERE / "doctor_scripts"
 DATA = Path(gettempdir(), "simshuffle-doctor-data")
 """Where the data of the scripts are made, and kept."""
 TABLE = HERE.parent / "docs" / "data" / "doctor-scripts.csv"
+PAGE = HERE.parent / "docs" / "reference" / "doctor.md"
 PATIENCE = 120.0
 """s that a script may take."""
 
@@ -165,6 +167,34 @@ def outcome(script: Script, steps: int, pairs: int) -> Outcome:
     return Outcome(*names, share, gain, off, plain, remedied, recorded)
 
 
+def page(found: Sequence[Outcome], remedies: Mapping[str, str], steps: int, pairs: int) -> str:
+    """The table for people; ``remedies`` by script."""
+
+    def percent(share: float | None) -> str:
+        return "" if share is None else f"{100 * share:.0f} %"
+
+    right = sum(of.found == of.cause for of in found)
+    lines = [
+        "# Trainings that wait, each for one thing",
+        "",
+        "Written by `python benchmarks/doctor_scripts.py`. What it is: [my training waits for"
+        " data](../doctor.md#how-well-it-does-it).",
+        "",
+        f"Two cores, {steps} batches a run, {pairs} pairs of runs without the remedy and with it;"
+        f" the first quarter does not count. {right} of {len(found)} are named rightly. Gains are"
+        " shares of the time of a batch.",
+        "",
+        "| script | put in | named first | confidence | remedy | a batch | predicted | measured |",
+        "|---|---|---|--:|---|--:|--:|--:|",
+    ]
+    for of in found:
+        seconds = of.recorded_s if of.batch_s is None else of.batch_s
+        words = (of.script, of.cause or "nothing", of.found or "nothing", percent(of.confidence))
+        numbers = (f"{1e3 * seconds:.3g} ms", percent(of.predicted), percent(of.measured))
+        lines.append(f"| {' | '.join((*words, remedies[of.script], *numbers))} |")
+    return "\n".join(lines) + "\n"
+
+
 def scripts() -> list[Script]:
     """All of them."""
     with (SCRIPTS / "causes.csv").open(encoding="utf-8", newline="") as file:
@@ -195,7 +225,9 @@ def main() -> None:
             writer = csv.DictWriter(file, [of.name for of in fields(Outcome)], lineterminator="\n")
             writer.writeheader()
             writer.writerows(map(asdict, found))
-        print(f"Table: {TABLE}")
+        remedies = {script.script: script.remedy for script in scripts()}
+        PAGE.write_text(page(found, remedies, options.steps, options.pairs), encoding="utf-8")
+        print(f"Tables: {TABLE} and {PAGE}")
 
 
 if __name__ == "__main__":

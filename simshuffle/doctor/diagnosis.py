@@ -170,7 +170,7 @@ def diagnose(record: Record) -> Diagnosis:
     found = _causes(tried, gains, loop, float(noisy.sum()), least)
     notes = [*record.about.get("notes", []), *loop.notes]
     if loop.made_by:
-        notes.append(f"The replay of what was recorded is {100 * abs(error):.2g} % off.")
+        notes.append(f"The replay of what was recorded is {100 * abs(error):.2f} % off.")
     if len(own) < FEW:
         notes.append(f"{len(own)} batches are few: a longer record would be surer.")
     helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from simshuffle.errors import refuse
+from simshuffle.errors import InputError, refuse
 from simshuffle.records.files import json_of, mapping, number, text, whole
 from simshuffle.records.in_turn import rows_in_turn
 from simshuffle.records.record import Record, joined
 from simshuffle.spec.arrays import Floats
+from simshuffle.spec.library import read_yaml
 
 _OUTPUT = re.compile(r"(\d{1,7})_output\.json$")
 
@@ -101,8 +101,8 @@ def _optional(path: Path) -> dict[str, Any]:
 def _config(path: Path) -> dict[str, Any]:
     """The configuration; nothing where there is none, or it is none."""
     try:
-        return mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return mapping((read_yaml(path) or [None])[0])
+    except InputError:
         return {}
 
 
