@@ -174,7 +174,7 @@ def _of_file(file: str, stored: str, again: str) -> Difference:
 def _same_order(key: Sequence[str], stored: LongTable, again: LongTable) -> bool:
     """Whether rows have the same keys, one beside the other; true where there are none."""
     return not key or all(
-        np.array_equal(*(of.astype(str).to_numpy(object) for of in (left, right)))
+        np.array_equal(left.astype(str).to_numpy(object), right.astype(str).to_numpy(object))
         for left, right in zip(stored.pieces(key), again.pieces(key), strict=False)
     )
 
