@@ -76,6 +76,10 @@ def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> li
             name, cost = "pin memory, and copy without blocking", "memory that is not swapped"
             change = _loader(pin_memory=True)
             out.append(Helps(name, without[cause], cost, change, 0.5, cause=cause))
+        elif cause == "cores" and (threads := _spare_cores(loop)) < loop.threads:
+            name = f"{threads} thread{'s' * (threads > 1)} of torch, not {loop.threads}"
+            cost, change = "slower steps, if these need them", {"torch_threads": threads}
+            out.append(Helps(name, without[cause], cost, change, 0.0, cause=cause))
         elif cause in _CURES:
             name, cost, sure = _CURES[cause]
             way = _seldom_summed(loop) if cause == "allreduce" else without[cause]
@@ -83,6 +87,11 @@ def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> li
     if found and loop.made_by:
         out += [*_more_workers(loop), *_settings(loop), *_in_memory(loop, found)]
     return out
+
+
+def _spare_cores(loop: Loop) -> int:
+    """Cores that a rank's workers leave, at least one."""
+    return max(1, (loop.cores or loop.threads) - loop.way.workers)
 
 
 def _seldom_summed(loop: Loop) -> Way:

@@ -104,6 +104,10 @@ def test_threads_that_are_more_than_the_cores_wait_for_one_another():
     found = diagnose(Training(queued=0.2, cores=1).record())
     assert found.causes[0].name == "cores"
     assert found.causes[0].share > 0.3
+    record = Training(queued=0.2, cores=6).record()
+    threads = replace(record, about={**record.about, "threads": 8})
+    changes = [of.change for of in diagnose(threads).remedies if of.cause == "cores"]
+    assert changes == [{"torch_threads": 2}]  # four workers have the other cores
 
 
 def test_what_other_programs_take_is_said_and_is_no_cause():
