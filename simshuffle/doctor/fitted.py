@@ -167,6 +167,8 @@ class Fitted:
         workload = document["workload"]
         times = workload["model"]["accelerators"]
         times[found.host.accelerator] = times.pop(self.device)
+        if self.device.startswith("cpu"):  # how its steps vary is the doing of what it shares
+            del workload["jitter"]["compute"]
         adapters = found.host.hcas * getattr(found.topology, "link_bandwidth", _ADAPTER)
         workload["allreduce"] = {
             "kind": "nccl",

@@ -81,7 +81,8 @@ class Expected:
         """What ranks wait for most, and its share of the epoch."""
         waits = {name: of for name, of in self.parts_s.items() if name not in OWN_WORK}
         name = max(waits, key=lambda each: waits[each])
-        return (name, waits[name] / self.step_s) if waits[name] > 0 else ("nothing", 0.0)
+        share = waits[name] / self.step_s
+        return (name.removeprefix("wait for "), share) if share > 0 else ("nothing", 0.0)
 
     @property
     def interval(self) -> str:
@@ -187,8 +188,7 @@ def predict(
     found = fit(record, include)
 
     def scenario(number: int) -> Scenario:
-        made = from_dict(found.on(number, machine), f"{found.name} with {number} ranks")
-        return made.with_values(overrides) if overrides else made
+        return from_dict(found.on(number, machine), f"{found.name} with {number} ranks", overrides)
 
     made = [scenario(number) for number in sorted(set(ranks))]
     options = RunOptions(scenario=made, interval=interval, timeline="ranks")
@@ -296,5 +296,8 @@ def _taken_for_granted(
             f" {key}.forward and .backward if you know better."
         )
         if found.device.startswith("cpu"):
-            out.append(f"The record is of a CPU, and {accelerator} computes faster.")
+            out.append(
+                f"The record is of a CPU: {accelerator} computes faster, and its steps are taken to"
+                " vary as the default says."
+            )
     return out

@@ -273,10 +273,10 @@ def load_scenarios(
     return [_build(each, values or {}, source=str(path), folder=path.parent) for each in documents]
 
 
-def from_dict(document: Mapping[str, Any], source: str) -> Scenario:
-    """The scenario of plain values, as `Scenario.to_dict` gives them; errors call them ``source``.
-    Raises a ScenarioError with every problem."""
-    return _build(dict(document), {}, source=source, folder=None)
+def from_dict(document: Mapping[str, Any], source: str, values: Mapping[str, Any] = {}) -> Scenario:
+    """The scenario of plain values, as `Scenario.to_dict` gives them, with other ``values`` by
+    dotted key; errors call it ``source``. Raises a ScenarioError with every problem."""
+    return _build(dict(document), values, source=source, folder=None)
 
 
 def all_runs(scenarios: Sequence[Scenario]) -> dict[str, Scenario]:

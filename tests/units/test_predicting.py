@@ -82,6 +82,22 @@ def test_a_step_that_is_known_better_is_not_assumed():
     assert not any("is taken to last as long" in note for note in found.notes)
 
 
+def test_steps_of_a_cpu_vary_on_it_alone():
+    found = fit(RECORD)
+    assert set(found.on(2)["workload"]["jitter"]) == {"compute", "read"}
+    assert set(found.on(2, "abci")["workload"]["jitter"]) == {"read"}
+
+
+def test_more_ranks_than_recorded_samples_have_a_place_in_a_larger_set():
+    """200 samples were recorded: too few for 256 ranks, if nobody says that there are more."""
+    machine, ranks = "abci", [256]
+    with pytest.raises(InputError, match="200 samples"):
+        predict(RECORD, machine, ranks, interval=False, hidden=False)
+    larger = {"workload.dataset.num_samples": 4096}
+    found = predict(RECORD, machine, ranks, larger, interval=False, hidden=False)
+    assert found.ranks[0].iterations == 2
+
+
 def test_more_ranks_than_a_machine_twice_over_are_not_guessed():
     found = predict(RECORD, "small-fat-tree", [16], interval=False, hidden=False)
     assert found.ranks[0].next_share is None
