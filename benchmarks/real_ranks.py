@@ -28,7 +28,7 @@ import numpy as np
 import slow_disk
 
 from simshuffle.doctor.predicting import predict
-from simshuffle.recorder import FOLDER, SITE
+from simshuffle.recorder import variables as told_to_record
 from simshuffle.records.collected import collected
 from simshuffle.records.record import Record
 from simshuffle.studies.validation.testbed_patterns import Shape
@@ -137,8 +137,7 @@ def trained(options: Sequence[str], places: Sequence[Place], rows: Path | None) 
     known = {**os.environ, **QUIET, "WORLD_SIZE": str(len(places)), "OMP_NUM_THREADS": "1"}
     known["MASTER_PORT"] = str(_free_port())
     if rows is not None:
-        search = filter(None, [SITE, os.environ.get("PYTHONPATH")])
-        known |= {FOLDER: str(rows), "PYTHONPATH": os.pathsep.join(search)}
+        known |= told_to_record(str(rows))
     command = [sys.executable, str(SCRIPT), *options]
     processes = [
         subprocess.Popen(

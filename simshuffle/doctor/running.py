@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from simshuffle.errors import refuse
-from simshuffle.recorder import CHANGES, FOLDER, SECONDS, SITE
+from simshuffle.recorder import FOLDER, variables
 from simshuffle.recorder.rows import SUFFIX
 from simshuffle.study.options import COMMAND_LINE
 
@@ -76,13 +75,7 @@ def run_recorded(
     Raises:
         InputError: it could not be started.
     """
-    given = {FOLDER: str(rows.absolute())}
-    if seconds is not None:
-        given[SECONDS] = str(seconds)
-    if changes:
-        given[CHANGES] = json.dumps(changes)
-    search = [SITE, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(search)}
+    environment = {**os.environ, **variables(str(rows.absolute()), changes, seconds)}
     begin = monotonic()
     with _asked() as asked:
         try:

@@ -4,6 +4,7 @@ so that it also works where simshuffle is not installed."""
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 SITE = f"{__path__[0]}/site"
@@ -14,6 +15,21 @@ CHANGES = "SIMSHUFFLE_RECORD_CHANGES"
 """Changes to make, as JSON: see `simshuffle.recorder.changes.watch_changes`."""
 SECONDS = "SIMSHUFFLE_RECORD_SECONDS"
 """After so many, from the first batch on, the training is ended in order, with exit status 0."""
+
+
+def variables(
+    folder: str, changes: Mapping[str, Any] | None = None, seconds: float | None = None
+) -> dict[str, str]:
+    """What the environment of a process says so that it is watched; as of `watch`."""
+    found = os.environ.get("PYTHONPATH")
+    out = {FOLDER: folder, "PYTHONPATH": f"{SITE}{os.pathsep}{found}" if found else SITE}
+    if seconds is not None:
+        out[SECONDS] = str(seconds)
+    if changes:
+        import json  # noqa: PLC0415 - only where it is needed
+
+        out[CHANGES] = json.dumps(changes)
+    return out
 
 
 watched: Any = None

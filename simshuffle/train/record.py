@@ -54,9 +54,7 @@ class Recording:
         self._process = simshuffle.recorder.watch(str(folder), {}, None)
         self._process.only = self._loader
         # workers that are spawned begin for themselves
-        paths = [simshuffle.recorder.SITE, os.environ.get("PYTHONPATH")]
-        told = {simshuffle.recorder.FOLDER: str(folder)}
-        told["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        told = simshuffle.recorder.variables(str(folder))
         self._environment = {name: os.environ.get(name) for name in told}
         os.environ.update(told)
         return self

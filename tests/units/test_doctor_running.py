@@ -16,6 +16,7 @@ import pytest
 
 from simshuffle.doctor import running
 from simshuffle.errors import InputError
+from simshuffle.recorder import SITE
 
 ROOT = Path(__file__).parents[2]
 BEGIN = """
@@ -102,7 +103,7 @@ def test_it_has_its_own_streams_and_environment(rows, tmp_path, capfd, monkeypat
     monkeypatch.setenv("MINE", "kept")
     text = "print(os.environ['PYTHONPATH'], os.environ['MINE']); print('told', file=sys.stderr)"
     run(text, rows)
-    assert capfd.readouterr() == (f"{running.SITE}{os.pathsep}mine kept\n", "told\n")
+    assert capfd.readouterr() == (f"{SITE}{os.pathsep}mine kept\n", "told\n")
     run(text, rows, to_stderr=True)
     assert capfd.readouterr().out == ""
 
