@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any
 
 from . import gil
-from .cores import use
+from .cores import Use, use
 from .files import Files
 from .journal import Journal
 from .meter import Budget, Task, clock, forget_thread
@@ -64,7 +64,7 @@ class Process:
         self.taking: Any = None
         self.beginning: Any = None
         self.first = 0  # when the first batch was there
-        self.used = use()  # of cores, until then
+        self.used: Use = (0, -1, 0)  # of cores, until then; of a process without batches nothing
         self.batches = 0
         self.last_batch = sys.maxsize
         self.samples = 0
