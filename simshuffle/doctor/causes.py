@@ -156,9 +156,7 @@ def _of_steps(loop: Loop) -> Iterator[Without]:
         ("allreduce", "Summing gradients over the ranks is {} of the steps."),
     ):
         if name in loop.known:
-            part = np.minimum(loop.of(name), step)
-            if name == "allreduce" and loop.way.met:
-                part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
+            part = loop.summed if name == "allreduce" else np.minimum(loop.of(name), step)
             yield Without(name, less(loop.way, step=part), told.format(_share(part, step)))
 
 

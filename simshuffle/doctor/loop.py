@@ -63,6 +63,14 @@ class Loop:
         return seen if seen.any() else ~seen
 
     @property
+    def summed(self) -> Floats:
+        """s of the steps' collectives, (B, M), without what ranks wait in them for one another."""
+        part = np.minimum(self.of("allreduce"), self.of("step"))
+        if self.way.met:
+            part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
+        return part
+
+    @property
     def made_by(self) -> bool:
         """Whether what makes the batches was recorded."""
         return "fetch" in self.known

@@ -96,10 +96,7 @@ def _spare_cores(loop: Loop) -> int:
 
 def _seldom_summed(loop: Loop) -> Way:
     """The loop that sums its gradients, and updates, every fourth batch alone."""
-    part = loop.of("allreduce")
-    if loop.way.met:  # what ranks wait for one another stays
-        part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
-    return less(loop.way, step=0.75 * (part + loop.of("optimizer")))
+    return less(loop.way, step=0.75 * (loop.summed + loop.of("optimizer")))
 
 
 def _loader(**arguments: Any) -> dict[str, Any]:
