@@ -80,17 +80,26 @@ def test_what_is_in_proportion_to_the_size_is_for_the_mean_one(arrays):
     assert costs[f"{DATASET}.decoded_size.mean"].value == 200
 
 
-def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
-    now = 0.0
+class Time:
+    """A clock on which nothing takes time but what is made to."""
 
-    def takes(seconds, action):
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def takes(self, seconds, action):
         def slow(*arguments):
-            nonlocal now
-            now += seconds
+            self.now += seconds
             return action(*arguments)
 
         return slow
 
+
+def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
+    clock = Time()
+    takes = clock.takes
     (arrays / "100.npy").unlink()
     for name, seconds in (
         ("_pickled", 2.0),
@@ -99,7 +108,7 @@ def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
         monkeypatch.setattr(measuring, name, takes(seconds, getattr(measuring, name)))
     slow = measuring.Coder(takes(5.0, bytearray), takes(3.0, bytes), len)
     monkeypatch.setattr(measuring, "ARRAYS", slow)
-    costs = by_key(arrays, lambda: now)
+    costs = by_key(arrays, clock)
     assert {key: cost.value for key, cost in costs.items() if cost.spread is not None} == {
         f"{DATASET}.decode": 5.0,
         f"{DATASET}.encode": 3.0,
@@ -236,21 +245,13 @@ def small(monkeypatch):
 def served(small, monkeypatch):
     """A file system on which a small file takes 2 s to open and read and 8 s to make, and a block
     of 1 kB takes 1 s to read; and its clock, on which nothing else takes time."""
-    now = 0.0
-
-    def takes(seconds, action):
-        def slow(*arguments):
-            nonlocal now
-            now += seconds
-            return action(*arguments)
-
-        return slow
-
+    clock = Time()
+    takes = clock.takes
     monkeypatch.setattr(storage, "READERS", (1,))
     for name, seconds in (("_read_small", 2.0), ("_read_block", 1.0)):
         monkeypatch.setattr(storage, name, takes(seconds, getattr(storage, name)))
     monkeypatch.setattr(storage.os, "fsync", takes(8.0, storage.os.fsync))
-    return lambda: now
+    return clock
 
 
 def test_rates_are_counts_over_seconds(served, tmp_path):
