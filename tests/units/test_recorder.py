@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 import simshuffle.recorder
+from simshuffle.recorder import cores
 from simshuffle.recorder import meter as meters
 from simshuffle.recorder.caching import uncached
 from simshuffle.recorder.files import Files
@@ -583,6 +584,19 @@ def script(tmp_path, folder, text, environment=None):
     )
 
 
+def test_the_cores_that_a_process_may_use_are_busy_with_all_but_waiting(monkeypatch):
+    """Of the second of two cores, in hundredths of a second: user 1, nice 2, system 4, irq 32,
+    softirq 64, what others of the host had 128; not idle 8, waiting 16, or guests, who are users,
+    too."""
+    text = b"cpu 9 9 9 9 9 9 9 9 0 0\ncpu0 7 7 7 7 7 7 7 7 0 0\ncpu1 1 2 4 8 16 32 64 128 256 512\n"
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.setattr(cores.os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(cores.os, "read", lambda *_: text)
+    assert cores.use()[1] == 231 * 10**7
+    monkeypatch.setattr(cores.os, "read", lambda *_: b"cpu 9\n")
+    assert cores.use()[1] == -1
+
+
 def test_a_script_without_torch_runs_as_it_would(tmp_path, folder):
     own = tmp_path / "own"
     own.mkdir()
@@ -630,6 +644,7 @@ def test_spawned_workers_and_an_end_in_order_when_the_time_is_over(tmp_path, fol
     record = collected(folder, {})
     assert record.about["stopped"]
     assert record.about["host"]["cores"] > 0
+    assert ("others" in record.about["host"]) == Path("/proc/stat").exists()
     spawned = record.of("fetch")[record.of("fetch")["worker"] == 0]
     assert list(spawned["batch"]) == [0, 1, 2, 3, 4]
     assert set(spawned["loader"]) == {0}
