@@ -405,7 +405,7 @@ def _trace(rng: random.Random, _: Path) -> Input:
     if isinstance(files[name], bytes) or rng.random() < 0.2:
         content[name] = changed_bytes(content[name], rng)
     if rng.random() < 0.2:
-        content[name] = gzip.compress(content[name])[: rng.choice((None, -1, -40))]
+        content[name] = gzip.compress(content[name], mtime=0)[: rng.choice((None, -1, -40))]
     return Input(content, (name.partition("/")[0],))
 
 
