@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -41,8 +42,16 @@ def batches(order: EpochOrder, readers: Readers) -> Ints64:
     return iteration(order, readers) * readers.world_size + order.rank
 
 
+class HandedOut(Protocol):
+    """Rows of samples."""
+
+    @property
+    def sample(self) -> Ints64:
+        """(n,) their numbers."""
+
+
 def companions(
-    before: EpochOrder, group_before: Ints64, after: EpochOrder, group_after: Ints64
+    before: HandedOut, group_before: Ints64, after: HandedOut, group_after: Ints64
 ) -> float:
     """Share of the pairs of samples that were in one group in an epoch and are so again in another;
     0 if there are no pairs. Groups are (n,) of each row: the rank, or `batches`. Where a sample is
