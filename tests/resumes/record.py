@@ -28,8 +28,27 @@ from simshuffle.resuming.law import Batches, Resume
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "data" / "resumes"
 LAW: TypeAdapter[Resume] = TypeAdapter(AnyResume)
-SHARDS = [[12] * 8, [7, 1, 19, 3, 30, 11, 2, 5, 16, 9], [23, 24, 25, 26], [4] * 24, [5, 9, 14, 6] * 3]
-HOSTS = [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2), (3, 1), (2, 3), (1, 6), (4, 2), (2, 4), (1, 8)]
+SHARDS = [
+    [12] * 8,
+    [7, 1, 19, 3, 30, 11, 2, 5, 16, 9],
+    [23, 24, 25, 26],
+    [4] * 24,
+    [5, 9, 14, 6] * 3,
+]
+HOSTS = [
+    (1, 1),
+    (1, 2),
+    (1, 3),
+    (1, 4),
+    (2, 1),
+    (2, 2),
+    (3, 1),
+    (2, 3),
+    (1, 6),
+    (4, 2),
+    (2, 4),
+    (1, 8),
+]
 WORKERS = [1, 2, 3, 4]
 Case = dict[str, Any]
 
@@ -159,7 +178,9 @@ def rows(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
 def batches(of: Batches, count: int) -> list[list[list[int]]]:
     """The same of a law."""
     found: list[list[list[int]]] = [[] for _ in range(count)]
-    for rank, step, sample in zip(of.rank.tolist(), of.step.tolist(), of.sample.tolist(), strict=True):
+    for rank, step, sample in zip(
+        of.rank.tolist(), of.step.tolist(), of.sample.tolist(), strict=True
+    ):
         while len(found[rank]) <= step:
             found[rank].append([])
         found[rank][step].append(sample)
