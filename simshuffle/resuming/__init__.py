@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from simshuffle.resuming.restart import Restart
+from typing import Annotated
 
-# Annotated[A | B, Field(discriminator="kind")] as soon as there are two, as `simshuffle.orders`
-AnyResume = Restart
+from pydantic import Field
+
+from simshuffle.resuming.restart import Restart
+from simshuffle.resuming.streaming import ResumedLitdata, ResumedMosaicml
+
+AnyResume = Annotated[Restart | ResumedMosaicml | ResumedLitdata, Field(discriminator="kind")]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]
