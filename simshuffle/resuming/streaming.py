@@ -190,14 +190,16 @@ class ResumedLitdata(Resume):
         if not anew.any():
             return rows
         following = self.epoch(data, crash.after, seed, epoch + 1)
-        parts = [each.where(np.flatnonzero(anew[each.rank] == new)) for each, new in
-                 ((rows, False), (following, True))]  # fmt: skip
-        join = np.concatenate
-        return Batches(
-            join([part.rank for part in parts]),
-            join([part.step for part in parts]),
-            join([part.sample for part in parts]),
+        parts = (
+            rows.where(np.flatnonzero(~anew[rows.rank])),
+            following.where(np.flatnonzero(anew[following.rank])),
         )
+        both = Batches(*map(np.concatenate, zip(*map(_columns, parts), strict=True)))
+        return both.where(np.argsort(both.rank, kind="stable"))
+
+
+def _columns(rows: Batches) -> tuple[Ints64, Ints64, Ints64]:
+    return rows.rank, rows.step, rows.sample
 
 
 def _grid(readers: Readers) -> tuple[int, int, int]:
