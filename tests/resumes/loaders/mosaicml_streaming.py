@@ -79,7 +79,7 @@ def make(run):
     if run.rank % run.ranks == 0:  # what killed ranks left; as clean_stale_shared_memory
         Path(tempfile.tempdir).mkdir(exist_ok=True)
         for stale in [*Path("/dev/shm").glob(f"{mine}*"), *Path(tempfile.tempdir).glob("0*")]:
-            stale.unlink()
+            stale.unlink(missing_ok=True)
     if run.world_size > 1:
         distributed.barrier()
     dataset = StreamingDataset(
@@ -121,7 +121,12 @@ def state(loader):
 
 
 def resume(run, states):
-    """The loader again."""
+    """The loader again; the first rank of a node loads before the others, because those who load at
+    the same time sometimes fail: one sees the shared memory of another before it has its size."""
     loader = make(run)
-    loader.load_state_dict(states[0])
+    for first in (True, False):
+        if first == (run.rank % run.ranks == 0):
+            loader.load_state_dict(states[0])
+        if run.world_size > 1:
+            distributed.barrier()
     return loader
