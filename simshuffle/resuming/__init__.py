@@ -1,11 +1,15 @@
-"""What loaders do with the state that they save, when training goes on with other ranks."""
+"""What loaders do with the states that they save, when training goes on with other ranks."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.resuming.own import Own
 from simshuffle.resuming.restart import Restart
 
-# Annotated[A | B, Field(discriminator="kind")] as soon as there are two, as `simshuffle.orders`
-AnyResume = Restart
+AnyResume = Annotated[Restart | Own, Field(discriminator="kind")]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]
