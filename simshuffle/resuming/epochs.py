@@ -257,7 +257,8 @@ def _broken_off(of: Epochs, state: EpochState, gone: Flags) -> tuple[Flags, Ints
     shards = old.next_shards()
     left = np.zeros(size, np.bool_)
     left[shards.order] = True
-    left[old.trained(shards)[: state.steps * state.batch_size]] = False
+    done = old.trained(shards)[: state.steps * state.batch_size]
+    left[done[done >= 0]] = False
     holder = state.owner
     # where the places of the ranks decide, what was sent is counted as being with its sender still
     if not of.strategy.needs_places:

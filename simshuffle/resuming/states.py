@@ -43,11 +43,10 @@ def loaded(state: Mapping[str, Any], of: Epochs) -> EpochState:
     if version not in (0, VERSION):
         remedy = "Load it with the simshuffle that saved it, and save between epochs."
         _refuse("version", f"must be {VERSION}", version, remedy)
-    # before there were versions
-    since = {"steps": 0, "batch_size": of.batch_size, "drop_last": of.drop_last} | (
-        {"world_size": int(np.max(state["owner"], initial=-1)) + 1} if "owner" in state else {}
-    )
-    given = (since if version == 0 else {}) | dict(state)
+    given = dict(state)
+    if version == 0 and "owner" in state:  # before there were versions
+        now = {"steps": 0, "batch_size": of.batch_size, "drop_last": of.drop_last}
+        given = now | {"world_size": np.asarray(state["owner"]).max(initial=-1) + 1} | given
     needed = ["owner", *_NUMBERS, *["held"] * (of.held is not None)]
     if missing := [name for name in needed if name not in given]:
         _refuse(missing[0], "must be there", ", ".join(state), _REMEDY)
