@@ -53,8 +53,10 @@ def loaded(state: Mapping[str, Any], of: Epochs) -> EpochState:
     owner, ranks, steps = np.asarray(given["owner"]), int(given["world_size"]), int(given["steps"])
     if owner.shape != (count,):
         _refuse("owner", f"must be of the {count} samples of this data set", len(owner), _REMEDY)
-    if not 0 <= int(owner.min()) <= int(owner.max()) < ranks:
-        rule = f"must be at least 1 and more than {int(owner.max())}, a rank that has a sample"
+    # where nobody owns samples it says how they lie in storage, and stays
+    most = 0 if of.strategy.redraws else int(owner.max())
+    if int(owner.min()) < 0 or most >= ranks:
+        rule = f"must be at least 1 and more than {most}, a rank that has a sample"
         _refuse("world_size", rule, ranks, _REMEDY)
     if steps < 0:
         _refuse("steps", "must be at least 0", steps, _REMEDY)
@@ -62,9 +64,9 @@ def loaded(state: Mapping[str, Any], of: Epochs) -> EpochState:
     if "left" in given:
         left = np.unpackbits(np.asarray(given["left"]), count=count).astype(np.bool_)
     under_way = steps > 0 or left is not None
-    for name, now in (("seed", of.seed), ("strategy", repr(of.strategy))):
-        if under_way and given.get(name) != now:
-            rule = f"must be {now}: the rest of an epoch follows from it"
+    for name, wanted in (("seed", of.seed), ("strategy", repr(of.strategy))):
+        if under_way and given.get(name) != wanted:
+            rule = f"must be {wanted}: the rest of an epoch follows from it"
             _refuse(name, rule, given.get(name), f"{_REMEDY} Or save it between epochs.")
     return EpochState(
         epochs_done=int(given["epochs_done"]),
