@@ -43,6 +43,8 @@ def through(strategy, size, seed, parts, save=False):
         shards = now.next_shards()
         assert np.ptp(shards.sizes) <= 1
         rows, left = now.trained(shards), len(shards.order)
+        if not strategy.redraws:
+            assert ((rows < 0) | (now.owner[rows] == np.arange(ranks))).all()
         assert len({-(-n // batch) for n in (rows >= 0).sum(axis=0).tolist()}) <= 1
         iterations = -(-len(rows) // batch)
         last = number == len(parts) - 1
