@@ -9,7 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import GlobalShuffle, LocalShuffle, PartialLocalShuffle
+from simshuffle.exchange import (
+    GlobalShuffle,
+    LoaderShuffle,
+    LocalShuffle,
+    PartialLocalShuffle,
+    empty_plan,
+)
 from simshuffle.orders.order import Readers, ShardedSet
 from simshuffle.resuming.account import account
 from simshuffle.resuming.dealing import Moved, dealt, quotas
@@ -186,15 +192,38 @@ def test_what_moves_is_counted():
 
 
 def test_what_was_sent_to_a_rank_that_is_gone_is_with_its_sender():
-    """Q = 1: in each of 12 steps two ranks swap a sample, or keep theirs. After all of them rank 1
-    is gone: what it had sent rank 0 has received, and what rank 0 had sent it has still; so only
-    what rank 1 had kept is read again."""
-    law = Own(kind="own", strategy=PARTIAL[2])
-    crash = Crash(Readers(1, 2, 1, 2), Readers(1, 1, 1, 2), 0, 6)
-    run = law.order.begun(DATA, crash.before, 3, 0)
-    swaps = int((run.next_plan(run.next_shards(), None).target[:, 0] == 1).sum())
-    assert 0 < swaps < 12
-    assert law.moved(DATA, crash, 3).read == 12 - swaps
+    """Q = 1: in each of 12 steps, two an iteration, two ranks swap a sample, or keep theirs. Then
+    rank 1 is gone: what it had sent rank 0 has received, and what rank 0 had sent it has still; so
+    only what rank 1 had not sent is read again."""
+    law, before = Own(kind="own", strategy=PARTIAL[2]), Readers(1, 2, 1, 2)
+    run = law.order.begun(DATA, before, 3, 0)
+    swap = run.next_plan(run.next_shards(), None).target[:, 0] == 1
+    assert 0 < swap.sum() < 12
+    for step in range(7):
+        crash = Crash(before, Readers(1, 1, 1, 2), 0, step)
+        assert law.moved(DATA, crash, 3).read == 12 - swap[: 2 * step].sum()
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_sample_has_been_with_its_rank_since_it_came(step):
+    order = Own(kind="own", strategy=PARTIAL[1]).order
+    run, now = order.begun(DATA, Readers(1, 4, 1, 2), 3, 2), order.run(DATA, Readers(1, 3, 1, 2), 3)
+    now.go_on(run.state(step))
+    stays = now.owner == run.owner
+    assert 0 < stays.sum() < 24
+    now.exchanged(empty_plan(3))
+    assert (now.held[stays] == run.held[stays] + 1).all()
+    assert (now.held[~stays] == (step == 0)).all()  # of a whole epoch it was there all the time
+
+
+def test_a_library_s_order_is_that_of_the_hosts_that_it_was_drawn_for():
+    order = {"kind": "mosaicml_streaming", "shuffle_algo": "py1s", "num_canonical_nodes": 2}
+    strategy = LoaderShuffle(kind="loader_shuffle", order=order, samples_per_shard=6, workers=1)
+    run, now = (Epochs(strategy, 24, ranks, 2, 3) for ranks in (4, 3))
+    run.owner, run.ranks_per_host = strategy.first_owner(24, 4, run.rng("partition")), 2
+    now.go_on(run.state(2))
+    done = run.trained(run.next_shards())[:4]
+    assert sorted(np.concatenate([np.flatnonzero(now.left), done.ravel()])) == list(range(24))
 
 
 REFUSED = {
