@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.resuming import AnyResume
 from simshuffle.spec.record import Seconds, Sourced
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ class Recovery(Sourced):
         restart: of starting all processes again, before anything is read.
         reread: whether a host that is new to the job reads its shard of the samples again, where
             the hosts keep one.
+        resume: what a loader does with the state that it saved, under `loader_shuffle`: which
+            samples are then lost, repeated and read again. By default the plan of the epoch is
+            followed as if nothing had happened to the loader.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -38,6 +42,7 @@ class Recovery(Sourced):
     detect: Seconds = 600.0
     restart: Seconds = 180.0
     reread: bool = True
+    resume: AnyResume | None = None
 
 
 def recovery_problems(scenario: Scenario) -> Iterator[Problem]:
