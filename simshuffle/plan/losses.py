@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simshuffle.errors import refuse
-from simshuffle.exchange import LoaderShuffle
 from simshuffle.plan.wiring import names_of, wiring
 from simshuffle.scenario.recovery import Recovery
 from simshuffle.scenario.scenario import Scenario
@@ -24,8 +23,7 @@ def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
 
     Raises:
         InputError: a lost host never returns and has no spare, a spare host would train on samples
-            that it does not read, ranks would change in number that may not, or the loader's
-            state is of another order than that of the run.
+            that it does not read, or ranks would change in number that may not.
     """
     recovery, exchange = scenario.recovery or Recovery(), scenario.workload.exchange
     lost = [loss for loss in scenario.lost_hosts if loss.what in hosts]
@@ -40,23 +38,8 @@ def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
         rule = "must be true where a spare host takes over samples on an SSD"
         remedy = "Set it to true, or policy: elastic."
         refuse("recovery.reread", rule, "false", remedy, scenario.name)
-    if recovery.resume is not None:
-        _check_resume(scenario)
-    elif lost and recovery.policy == "elastic" and exchange.whole_because:
+    elastic = lost and recovery.policy == "elastic" and recovery.resume is None
+    if elastic and exchange.whole_because:
         rule = f"must not be elastic where {exchange.whole_because}"
         remedy = "Set policy: spare, or recovery.resume, or take another workload.exchange."
         refuse("recovery.policy", rule, exchange.kind, remedy, scenario.name)
-
-
-def _check_resume(scenario: Scenario) -> None:
-    """See that a loader's state is of the order that the run has, or raise an InputError."""
-    recovery, exchange = scenario.recovery or Recovery(), scenario.workload.exchange
-    assert recovery.resume is not None, "the caller has seen it"  # noqa: S101
-    order = recovery.resume.order
-    if not isinstance(exchange, LoaderShuffle):
-        rule = "must be left out where no loader's order is followed"
-        remedy = f"Set workload.exchange to loader_shuffle with the order {order.kind}."
-        refuse("recovery.resume", rule, exchange.kind, remedy, scenario.name)
-    elif exchange.order != order:
-        rule = f"must resume the order of workload.exchange, {exchange.order!r}"
-        refuse("recovery.resume", rule, repr(order), "Give both the same keys.", scenario.name)

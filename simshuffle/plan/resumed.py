@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from simshuffle.exchange.loader_shuffle import stored_samples
 from simshuffle.orders.fetching import Caches
 from simshuffle.orders.order import Readers
 from simshuffle.plan.epochs import EpochPlan, Fetches, Reads
+from simshuffle.resuming.account import account
 from simshuffle.resuming.law import Batches, Crash, Refused, Resume
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
@@ -126,3 +128,46 @@ def readers_of(scenario: Scenario, owner: Ints) -> Readers:
     strategy = scenario.workload.exchange
     assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
     return strategy.readers(scenario.shards_context(owner, 1))
+
+
+POINTS = 8
+"""Moments of an epoch at which it is broken off to see what an interruption costs on average."""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """What a loader does to an epoch that is broken off at any moment, in shares of the set."""
+
+    repeated: float  # rows that come again, mean
+    lost: float  # samples that the epoch no longer has, mean
+    refused: float  # share of the moments at which the library does not go on
+
+
+def interruption(scenario: Scenario) -> Interruption | None:
+    """The mean over `POINTS` moments of the second epoch, with the ranks of a host fewer where the
+    policy is elastic; None where no law is named."""
+    recovery = scenario.recovery
+    if recovery is None or recovery.resume is None:
+        return None
+    strategy, law = scenario.workload.exchange, recovery.resume
+    assert isinstance(strategy, LoaderShuffle), "scenarios are checked"  # noqa: S101
+    count = scenario.workload.dataset.num_samples
+    owner = strategy.first_owner(count, scenario.world_size, scenario.rng("partition"))
+    context = scenario.shards_context(owner, 2)
+    before = after = strategy.readers(context)
+    if recovery.policy == "elastic" and before.nodes > 1:
+        after = replace(before, nodes=before.nodes - 1)
+    data = strategy.data(count, context.sample_nbytes)
+    whole = law.epoch(data, before, scenario.seed, 1)
+    found, refused = [], 0
+    moments = whole.steps * np.arange(1, 2 * POINTS, 2) // (2 * POINTS)
+    steps = np.unique(np.maximum(moments, 1)).tolist()
+    for step in steps:
+        resumed = law.resumed(data, Crash(before, after, 1, step), scenario.seed)
+        if isinstance(resumed, Refused):
+            refused += 1
+        else:
+            of = account(count, whole, step, resumed.rest)
+            found.append((of.repeated / count, of.lost / count))
+    repeated, lost = np.mean(found, axis=0).tolist() if found else (0.0, 0.0)
+    return Interruption(repeated, lost, refused / len(steps))

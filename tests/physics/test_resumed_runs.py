@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from simshuffle.errors import InputError
+from simshuffle.plan.resumed import interruption
 from simshuffle.sim.simulate import simulate
 from tests.physics.test_recovery import AWAY, SAVING, lengths, middle, run
 from tests.small import small
@@ -95,3 +96,14 @@ def test_a_law_of_another_order_is_refused(healthy):
         broken(0.1, resume=other)
     with pytest.raises(InputError, match="must be left out where no loader's order"):
         run(0.1, recovery={**AWAY, "resume": AGAIN})
+
+
+@pytest.mark.parametrize(("policy", "more"), [("spare", 0), ("elastic", 5)])
+def test_an_interruption_of_a_loader_without_state_repeats_half_an_epoch(policy, more):
+    recovery = {**AWAY, "policy": policy, "resume": AGAIN}
+    found = interruption(small(recovery=recovery, **OF_LOADER))
+    # 0.6, 1.9, 3.1, ... of 10 iterations are cut off; all that they had comes again, and of the
+    # padding of 7 ranks what had come before
+    mean = sum(80 * step for step in (1, 3, 4, 5, 6, 8, 9)) / 7
+    assert mean / 800 <= found.repeated <= (mean + more) / 800
+    assert (found.lost, found.refused) == (0, 0)
