@@ -3,7 +3,8 @@ training is broken off and goes on with others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,14 +18,16 @@ from simshuffle.resuming import AnyResume
 from simshuffle.resuming.law import Resume
 from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.studies.loader.cell import Shape, by_label, facts_of
-from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, store_of, with_
+from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, with_
 from simshuffle.studies.loader.resume_cell import ResumeCell
 from simshuffle.studies.loader.resume_storage import Storage, of_store
 from simshuffle.studies.loader.resume_storage import of_scenario as storage_of
 from simshuffle.studies.loader.resume_tables import RESUMES, change_of
 from simshuffle.studies.loader.resume_text import resume_chart, resume_parts, resume_verdict
+from simshuffle.studies.loader.study import store_of
 from simshuffle.study.options import COMMAND_LINE, fields_of
-from simshuffle.study.study import Meta, Outcomes, Request, Study, Tables
+from simshuffle.study.schema import REMEDY
+from simshuffle.study.study import Meta, Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions
@@ -49,6 +52,7 @@ class _Shape(TypedDict):
     epoch: _Count
     step: _One | None
     storage: str
+    rows: _One
 
 
 class _Says(TypedDict):
@@ -73,6 +77,7 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
         scenario = scenario_of(options.scenario, options.set)
         options = replace(options, scenario=scenario, set={})
     shape, afters = _readers(options)
+    epoch = options.epoch or 0
     plain = {
         "loaders": [*named],
         "shape": shape.model_dump(mode="json"),
@@ -81,18 +86,22 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
             asdict(of_store(store) if scenario is None else storage_of(scenario, after.nodes))
             for after in afters
         ],
-        "epoch": options.epoch or 0,
+        "epoch": epoch,
         "step": _step(options.resume_at, shape),
     }
-    if plain["epoch"] >= shape.epochs:
+    if epoch >= shape.epochs:
         rule, remedy = f"must be less than the {shape.epochs} of --epochs", "Epochs are from 0 on."
-        refuse("--epoch", rule, str(options.epoch), remedy, COMMAND_LINE)
+        refuse("--epoch", rule, str(epoch), remedy, COMMAND_LINE)
     return _request(plain)
 
 
 def _request(plain: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
     shape, known = Shape.model_validate(plain["shape"]), kinds_of(AnyResume)
-    named = {name: record_of("--loader", name, known) for name in plain["loaders"]}
+    of_name = {name: record_of("--loader", name, known) for name in plain["loaders"]}
+    times = Counter(law.short_name for law in of_name.values())
+    named = {
+        name if times[law.short_name] > 1 else law.short_name: law for name, law in of_name.items()
+    }
     changes = [
         (Readers(**after), Storage(**storage))
         for after, storage in zip(plain["afters"], plain["storages"], strict=True)
@@ -185,7 +194,7 @@ def _step(given: int | str | None, shape: Shape) -> int | None:
         return None
     each = shape.readers.world_size * shape.batch_size
     most = -(-shape.samples // each)
-    step = int(given) if str(given).isdecimal() else 0
+    step = int(str(given)) if str(given).isdecimal() else 0
     if not 0 < step < most:
         rule = f"must be from 1 to {most - 1}, for an epoch has {most} iterations; or {MIDDLE}"
         remedy = f"Give a smaller one, or more --samples: an iteration has {each}."
@@ -222,7 +231,15 @@ def _facts(cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables) -> M
     shape = {
         name: of for name, of in facts_of(cell.shape).items() if name in _Shape.__annotations__
     }
-    return {"says": {**shape, **about, "storage": cell.storage.name}}
+    return {"says": {**shape, **about, "storage": cell.storage.name, "rows": len(cells)}}
+
+
+def _faults(result: Result) -> Iterator[Problem]:
+    """A table that lacks rows."""
+    table, rows = result.tables["resumes"], result.meta["says"]["rows"]
+    if len(table) != rows:
+        rule = f"must have the {rows} rows that meta.json speaks of"
+        yield Problem("resumes.csv", rule, f"{len(table)} rows", REMEDY)
 
 
 STUDY: Study[Sequence[ResumeCell]] = Study(
@@ -237,5 +254,6 @@ STUDY: Study[Sequence[ResumeCell]] = Study(
     parts=lambda result: resume_parts(result.tables["resumes"], result.meta["says"]),
     facts=_facts,
     says=_Says,
+    faults=_faults,
     again=f"{__name__}:again",
 )

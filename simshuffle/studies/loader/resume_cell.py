@@ -148,7 +148,7 @@ class ResumeCell(PlainCell):
         batches = np.unique(wanted.rank * (wanted.steps + 1) + wanted.step)
         of_rank = np.bincount(batches // (wanted.steps + 1), minlength=ranks)
         workers = np.clip(of_rank, 1, self.after.workers)
-        nbytes = np.bincount(asked.rank, sizes, ranks)
+        nbytes = np.bincount(asked.rank, sizes, ranks).astype(np.float64)
         return self.storage.seconds(requests, nbytes, self.after, workers)
 
 

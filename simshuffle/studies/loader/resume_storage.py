@@ -10,7 +10,7 @@ from simshuffle.orders.order import Readers
 from simshuffle.plan.reading_bounds import cable_bandwidth
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.storage import ObjectStore
-from simshuffle.spec.arrays import Floats
+from simshuffle.spec.arrays import Floats, Ints64
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Storage:
     host_byte_s: float
 
     def seconds(
-        self, requests: Floats, nbytes: Floats, readers: Readers, workers: Floats | int = 0
+        self, requests: Floats, nbytes: Floats, readers: Readers, workers: Ints64 | None = None
     ) -> float:
         """Least time (s) until every rank has what it asks for, (M,) requests and bytes of them,
-        with so many of its ``workers`` at work; all if 0.
+        with so many of its ``workers`` at work, (M,); None for all.
 
         The slowest of the ranks, whose c = min(workers x threads, requests) connections are never
         idle, of the hosts, and of what all share: max over ranks of (requests x request_s + bytes x
@@ -41,8 +41,8 @@ class Storage:
         `simshuffle.plan.reading_bounds` for the PFS and the object store, and of
         `ObjectStore.least_seconds`, without decoding.
         """
-        busy = readers.workers if isinstance(workers, int) and not workers else workers
-        connections = np.minimum(np.multiply(busy, self.threads), np.maximum(requests, 1))
+        busy = np.full(readers.world_size, readers.workers) if workers is None else workers
+        connections = np.minimum(busy * self.threads, np.maximum(requests, 1))
         alone = (requests * self.request_s + nbytes * self.byte_s) / connections
         asked, sent = (of.reshape(readers.nodes, -1).sum(axis=1) for of in (requests, nbytes))
         limits = (

@@ -20,7 +20,6 @@ HANGS, MISFIT = "hangs", "does not fit"
 WHOLE = {
     "same": "What follows is what would have followed.",
     "permuted": "What follows are the samples that would have followed, in another order.",
-    "other": "",
 }
 RESUMES = Schema(
     {
@@ -165,7 +164,7 @@ def sentence(row: Mapping[str, Any], size: int, why: str = "") -> str:
     said = " and ".join(parts) or "nothing is lost and nothing comes again"
     said = f"The epoch begins again: {said}" if outcome == AGAIN else said[0].upper() + said[1:]
     said = f"{said}; its state says {why}." if why else f"{said}."
-    more = [said, WHOLE[row["continues"]]]
+    more = [said, WHOLE.get(row["continues"], "")]
     if row["never"]:
         more.append(f"{row['never']:,} samples are in no epoch of the run.")
     if row["skipped"] > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import Any
 
 import pandas as pd
@@ -14,9 +14,12 @@ from simshuffle.results.chart import ticks as ticks_at
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.loader.resume_tables import AGAIN, GOES_ON, RESUMES, right
 
-COUNTED = ("loader", "outcome", "lost", "repeated", "twice", "twice_whole", "never", "continues")
+COUNTED = (
+    *("loader", "outcome", "lost", "repeated", "twice", "twice_whole", "never", "skipped"),
+    "continues",
+)
 COSTS = (
-    *("loader", "skipped", "files", "requests", "nbytes", "read_s", "first_batch_s"),
+    *("loader", "files", "requests", "nbytes", "read_s", "first_batch_s"),
     *("batch_companions", "batch_companions_whole"),
 )
 LOOKS = {
@@ -25,23 +28,26 @@ LOOKS = {
 }
 ROW, MARGIN = 0.15, 0.42
 """Inches of a bar, and of a panel's axis and title."""
+LONGEST = 26
+"""Letters of a name on a line of a table."""
 
 
 def resume_parts(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str | Table]:
     """All of it but the verdict, in order."""
     nbytes = readable(says["nbytes"], Dimension.NBYTES, 3)
-    where = "the middle" if says["step"] is None else f"iteration {says['step']}"
+    where = "half of it" if says["step"] is None else f"{says['step']} iterations"
     yield (
         f"{says['samples']} samples in {says['shards']} shards, {nbytes}; workers of a rank:"
         f" {says['workers']}, batch: {says['batch_size']}, epochs: {says['epochs']}."
         f" Epoch {says['epoch']} is broken off after {where}."
     )
-    for change, of in resumes.groupby("change", sort=False):
+    names = resumes["loader"].map(lambda name: fill(name, LONGEST))
+    for change, of in resumes.assign(loader=names).groupby("change", sort=False):
         known = of[of["lost"].notna()]
         yield RESUMES.listing(of, f"{change}: what becomes of the epoch", COUNTED, names=2)
         title = f"{change}: what is read again ({says['storage']}), and mixing"
         yield RESUMES.listing(known, title, COSTS)
-        for row in of.to_dict("records"):
+        for row in resumes.loc[of.index].to_dict("records"):
             yield fill(f"{row['loader']}: {row['says']}", 100, subsequent_indent="  ")
 
 
@@ -86,9 +92,10 @@ def _panel(resumes: pd.DataFrame, change: str, size: int) -> Panel:
             look=Look(colour=GREY),
         ),
     ]
-    high = 1.4 * max(1.0, float(ends.max()))
-    axis = Axis(low=0.0, high=high, small=True, ticks=ticks_at([0, 0.25, 0.5, 0.75, 1], percent))
-    return Panel(marks, axis, in_rows([*rows["loader"]], small=True), change)
+    names = [shorten(str(name), 30, placeholder="...") for name in rows["loader"]]
+    high = 1.6 * max(1.0, float(ends.max()))
+    axis = Axis(low=0.0, high=high, small=True, ticks=ticks_at([0, 0.5, 1], percent))
+    return Panel(marks, axis, in_rows(names, small=True), change)
 
 
 def _beside(row: Mapping[Any, Any]) -> str:
