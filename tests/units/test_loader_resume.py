@@ -106,7 +106,7 @@ def test_what_is_lost_and_repeated_is_counted(capsys):
     assert (row["twice"], row["twice_whole"], row["never"], row["skipped"]) == (16, 0, 8, 8)
     assert row["says"] == (
         "The epoch begins again: 8 of 32 samples are lost and 16 come more than once; its state"
-        " says how many batches were done. 8 samples are in no epoch of the run. 8 samples are"
+        " holds how many batches were done. 8 samples are in no epoch of the run. 8 samples are"
         " read and thrown away before the first batch."
     )
 
@@ -160,7 +160,7 @@ def test_a_loader_that_goes_on_is_right_and_one_that_refuses_is_not(capsys):
     assert rows[1]["says"] == "It refuses to go on: ValueError: 4 ranks saved this state."
     assert rows[1]["lost"] is None
     assert rows[2]["continues"] == "same"
-    assert rows[2]["says"].startswith("Nothing is lost and nothing comes again; its state says")
+    assert rows[2]["says"].startswith("Nothing is lost and nothing comes again; its state holds")
 
 
 def test_the_exit_status_is_of_those_that_are_named(capsys):

@@ -15,11 +15,11 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.orders.order import Readers
 from simshuffle.resuming import AnyResume
-from simshuffle.resuming.law import Resume
 from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.studies.loader.cell import Shape, by_label, facts_of
 from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, with_
 from simshuffle.studies.loader.resume_cell import ResumeCell
+from simshuffle.studies.loader.resume_laws import defaults
 from simshuffle.studies.loader.resume_storage import Storage, of_store
 from simshuffle.studies.loader.resume_storage import of_scenario as storage_of
 from simshuffle.studies.loader.resume_tables import RESUMES, change_of
@@ -157,8 +157,13 @@ def _readers(options: LoaderOptions) -> tuple[Shape, list[Readers]]:
     if options.from_ is not None:
         own["nodes"], own["gpus"] = _ranks("--from", options.from_)
     found = of_scenario(replace(options, **own))
-    shape = shape_of(with_(found, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3))
+    readers = {"nodes": 4, "gpus": 4, "workers": 2, "batch_size": BATCH_SIZE, "epochs": 3}
+    shape = shape_of(with_(found, **readers))
     ranks = [_ranks("--to", text) for text in options.to] or [(shape.nodes, shape.gpus)]
+    if found.cache is None:  # room for what a node reads, however few there are
+        fewest = min(shape.nodes, *(nodes for nodes, _ in ranks))
+        room = shape_of(with_(replace(found, nodes=fewest), **readers)).cache_nbytes
+        shape = shape.model_copy(update={"cache_nbytes": room})
     rest = workers[1] or shape.workers, batches[1] or shape.batch_size
     afters = [Readers(*each, *rest) for each in dict.fromkeys(ranks)]
     for after in afters:
@@ -203,21 +208,6 @@ def _step(given: int | str | None, shape: Shape) -> int | None:
             remedy = "Use more --samples, or fewer ranks."
         refuse("--resume-at", rule, repr(given), remedy, COMMAND_LINE)
     return step
-
-
-def defaults(shape: Shape) -> dict[str, Resume]:
-    """The loaders that are looked at if none is named, by a short name: every kind that needs no
-    setting."""
-    found = {}
-    for kind, record in kinds_of(AnyResume).items():
-        needs = [name for name, field in record.model_fields.items() if field.is_required()]
-        if needs in ([], ["kind"]):
-            found[kind] = record(kind=kind)
-    orders = {"torch": "distributed_sampler", "local": "own:shuffle=local"}
-    for name, order in orders.items():
-        if "restart" in kinds_of(AnyResume):
-            found[f"restart {name}"] = kinds_of(AnyResume)["restart"](kind="restart", of=order)
-    return found
 
 
 def _collect(cells: Sequence[ResumeCell], outcomes: Outcomes) -> Tables:

@@ -138,7 +138,7 @@ def row_of(
     why: str = "",
 ) -> dict[str, Any]:
     """A row of `RESUMES`, for a set of ``size`` samples; what is not known is empty. ``why`` is
-    what the state says, and of a loader that refuses or does not fit the error."""
+    what the state holds, and of a loader that refuses or does not fit the error."""
     row: dict[str, Any] = dict.fromkeys(RESUMES.columns, math.nan)
     row |= {"loader": loader, "library": library, "change": change, "outcome": outcome}
     row["continues"] = ""
@@ -163,7 +163,7 @@ def sentence(row: Mapping[str, Any], size: int, why: str = "") -> str:
         parts.append(f"{twice:,}{'' if lost else f' of {size:,} samples'} come more than once{due}")
     said = " and ".join(parts) or "nothing is lost and nothing comes again"
     said = f"The epoch begins again: {said}" if outcome == AGAIN else said[0].upper() + said[1:]
-    said = f"{said}; its state says {why}." if why else f"{said}."
+    said = f"{said}; its state holds {why}." if why else f"{said}."
     more = [said, WHOLE.get(row["continues"], "")]
     if row["never"]:
         more.append(f"{row['never']:,} samples are in no epoch of the run.")

@@ -24,7 +24,7 @@ COSTS = (
 )
 LOOKS = {
     "lost": Look("lost", "#EE6677"),
-    "repeated": Look("a second time", "#CCBB44"),
+    "again": Look("more than once because of it", "#CCBB44"),
 }
 ROW, MARGIN = 0.15, 0.42
 """Inches of a bar, and of a panel's axis and title."""
@@ -59,7 +59,7 @@ def resume_verdict(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[s
         f"{len(exact)} of {len(resumes)} go on with nothing lost and nothing a second time"
         f"{f': {names}' if names else ''}."
     )
-    libraries = ", ".join(dict.fromkeys(of for of in resumes["library"] if of != "any"))
+    libraries = ", ".join(sorted(set(", ".join(resumes["library"]).split(", ")) - {"any"}))
     yield (
         f"Rests on one seed, {says['seed']}, on this set, these ranks and this iteration"
         f"{f', and on the code of {libraries}' if libraries else ''}; samples are counted, none is"
@@ -68,17 +68,18 @@ def resume_verdict(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[s
 
 
 def resume_chart(resumes: pd.DataFrame, says: Mapping[str, Any]) -> Chart:
-    """Samples of the epoch that are lost, and that come a second time, over all, a bar for each
-    loader and a panel for each change."""
+    """Samples of the epoch that are lost, and that come more than once but would not, over all, a
+    bar for each loader and a panel for each change."""
     changes = list(dict.fromkeys(resumes["change"]))
     panels = [_panel(resumes[resumes["change"] == of], of, says["samples"]) for of in changes]
     height = sum(MARGIN + ROW * len(panel.marks[1].data) for panel in panels)
-    about = "Samples of a broken epoch that are lost or come a second time."
+    about = "Samples of a broken epoch that are lost or come more than once."
     return Chart(panels, height + 0.3, LOOKS, about, share="x", x="share of the samples")
 
 
 def _panel(resumes: pd.DataFrame, change: str, size: int) -> Panel:
-    rows = resumes.assign(y=range(len(resumes)))
+    again = (resumes["twice"] - resumes["twice_whole"]).clip(lower=0)
+    rows = resumes.assign(y=range(len(resumes)), again=again)
     parts = [rows.assign(look=name, size=rows[name].fillna(0) / size) for name in LOOKS]
     pieces = stacked(pd.concat(parts), "y", "size", ("x", "x2"))
     ends = pieces.groupby("y")["x2"].max()
