@@ -20,7 +20,6 @@ HANGS, MISFIT = "hangs", "does not fit"
 WHOLE = {
     "same": "What follows is what would have followed.",
     "permuted": "What follows are the samples that would have followed, in another order.",
-    "other": "",
 }
 RESUMES = Schema(
     {
@@ -139,7 +138,7 @@ def row_of(
     why: str = "",
 ) -> dict[str, Any]:
     """A row of `RESUMES`, for a set of ``size`` samples; what is not known is empty. ``why`` is
-    what the state says, and of a loader that refuses or does not fit the error."""
+    what the state holds, and of a loader that refuses or does not fit the error."""
     row: dict[str, Any] = dict.fromkeys(RESUMES.columns, math.nan)
     row |= {"loader": loader, "library": library, "change": change, "outcome": outcome}
     row["continues"] = ""
@@ -157,18 +156,23 @@ def sentence(row: Mapping[str, Any], size: int, why: str = "") -> str:
         return f"It refuses to go on: {why.rstrip('.')}."
     if outcome == HANGS:
         return "It hangs: no batch comes any more."
-    lost, again = row["lost"], row["repeated"]
+    lost, twice, usual = row["lost"], row["twice"], row["twice_whole"]
     parts = [f"{lost:,} of {size:,} samples are lost"] * bool(lost)
-    parts += [f"{again:,} come a second time"] * bool(again)
-    said = " and ".join(parts) or "Nothing is lost and nothing comes a second time"
-    if outcome == AGAIN:
-        said = f"The epoch begins again: {said[0].lower() + said[1:]}"
-    elif again and not lost:
-        said = f"{again:,} of {size:,} samples come a second time"
-    said = f"{said}; its state says {why}." if why else f"{said}."
-    more = [said, WHOLE[row["continues"]]]
+    if twice > usual:
+        due = f", where {usual:,} would" if usual else ""
+        parts.append(f"{twice:,}{'' if lost else f' of {size:,} samples'} come more than once{due}")
+    said = " and ".join(parts) or "nothing is lost and nothing comes again"
+    said = f"The epoch begins again: {said}" if outcome == AGAIN else said[0].upper() + said[1:]
+    said = f"{said}; its state holds {why}." if why else f"{said}."
+    more = [said, WHOLE.get(row["continues"], "")]
     if row["never"]:
         more.append(f"{row['never']:,} samples are in no epoch of the run.")
     if row["skipped"] > 0:
         more.append(f"{row['skipped']:,} samples are read and thrown away before the first batch.")
     return " ".join(each for each in more if each)
+
+
+def right(row: Mapping[Any, Any]) -> bool:
+    """Whether a loader goes on with nothing lost, and nothing more than once that would not have
+    been."""
+    return row["outcome"] == GOES_ON and not row["lost"] and row["twice"] <= row["twice_whole"]
