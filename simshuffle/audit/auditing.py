@@ -97,7 +97,7 @@ def audit(script: Script, asked: Asked, tell: Callable[[float], None] | None = N
     points = _points(asked, whole[asked.before])
     others = [readers for readers in dict.fromkeys(asked.after) if readers not in whole]
     runs.total = 2 + len(others) + len(points) * (1 + len(asked.after))
-    whole |= {readers: runs.whole(readers, "--onto") for readers in others}
+    whole |= {readers: runs.whole(readers, "--to") for readers in others}
     tried = [one for point in points for one in runs.broken_off(point)]
     pairs = zip(whole[asked.before], again, strict=True)
     repeatable = all(alike(*pair) for pair in pairs) and all(

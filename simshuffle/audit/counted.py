@@ -32,6 +32,7 @@ from simshuffle.studies.loader.resume_tables import (
     change_of,
     meetings,
     outcome_of,
+    right,
     row_of,
 )
 from simshuffle.study.schema import Schema
@@ -129,7 +130,7 @@ class Counted:
     @property
     def wrong(self) -> int:
         """At how many restarts anything is lost, comes again or is refused."""
-        return sum(row["outcome"] != GOES_ON or _wrong(row) for row in _records(self.points))
+        return sum(not right(row) for row in _records(self.points))
 
     def _changes(self) -> list[Readers]:
         return list(dict.fromkeys(self.audit.asked.after))
@@ -276,11 +277,6 @@ class Counted:
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-
-
-def _wrong(row: dict[str, Any]) -> bool:
-    """Whether samples are lost, come again, or come twice that would not have."""
-    return bool(row["lost"] or row["repeated"] or row["twice"] > row["twice_whole"])
 
 
 def _medians(of: Sequence[Tried], kind: str) -> tuple[float, float]:

@@ -99,10 +99,10 @@ class Script:
     def _loaded(self, load: float) -> dict[str, str]:
         """The versions of its libraries."""
         said, script = self._answer(load), self.command.script
-        if said is None and self._process.poll() is None:
+        if said is None:
             rule, remedy = f"must be loaded within {load:g} s", "Do in make() what takes long."
             refuse(script, rule, "", remedy, COMMAND_LINE)
-        if said is None:
+        if not said:
             remedy = "Begin with a Python of version 3.8 or newer."
             rule, python = "must be an interpreter that runs Python", self.command.python
             refuse("COMMAND", rule, f"{' '.join(python)}{self._last()}", remedy, COMMAND_LINE)
@@ -125,15 +125,14 @@ class Script:
         return f", which says {lines[-1][:200]!r}" if lines else ""
 
     def _answer(self, seconds: float) -> dict[str, Any] | None:
-        """Its next line; None where none comes in so many seconds, or it has ended."""
+        """Its next line; None where none comes in so many seconds; {} if it has ended."""
         stream = self._process.stdout
         if stream is None or not select.select([stream], [], [], seconds)[0]:
             return None
-        line = stream.readline()
         try:
-            found: dict[str, Any] = json.loads(line)
+            found: dict[str, Any] = json.loads(stream.readline())
         except ValueError:
-            return None
+            return {}
         return found
 
     def job(self, run: Mapping[str, Any], seconds: float, **of: Any) -> tuple[Path, list[str]]:
@@ -151,7 +150,7 @@ class Script:
                 stream.write(f"{line}\n".encode())
                 stream.flush()
                 said = self._answer(seconds + GRACE)
-        if said is None:
+        if not said:
             rule, remedy = "ended while its ranks ran", "See that nothing kills its process."
             refuse(self.command.script, rule, self._last(), remedy, COMMAND_LINE)
         came_to: list[str] = said["ranks"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simshuffle.cli.common import (
+    FORMATS,
     AsJson,
-    To,
     check_format,
     detail,
     print_json,
@@ -23,7 +23,7 @@ from simshuffle.errors import refuse
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from simshuffle.audit.auditing import Asked
     from simshuffle.audit.counted import Counted
@@ -37,17 +37,23 @@ TRIES, SAMPLES, SHARDS = 5, 240, 8
 def _ranks(flag: str, text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", text)
     if found is None or not int(found[1]) * int(found[2]):
-        rule, remedy = "must be NODESxGPUS, both from 1 on", f"For example {flag} 2x4."
+        rule, remedy = "must be NODESxRANKS, both from 1 on", f"For example {flag} 2x4."
         refuse(flag, rule, repr(text), remedy, COMMAND_LINE)
     return int(found[1]), int(found[2])
 
 
-def _workers(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,4})(?::(\d{1,4}))?", text)
-    if found is None:
-        rule, remedy = "must be workers of a rank, or those before:after", "For example 8:6."
-        refuse("--workers", rule, repr(text), remedy, COMMAND_LINE)
-    return int(found[1]), int(found[2] or found[1])
+def _pair(flag: str, least: int) -> Callable[[str], tuple[int, int]]:
+    """What reads a number, or one before and one after."""
+
+    def read(text: str) -> tuple[int, int]:
+        found = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", text)
+        numbers = [int(of) for of in found.groups(found[1])] if found else []
+        if not numbers or min(numbers) < least:
+            rule = f"must be a number from {least} on, or one before and one after"
+            refuse(flag, rule, repr(text), f"For example {flag} 8:6.", COMMAND_LINE)
+        return numbers[0], numbers[1]
+
+    return read
 
 
 def _points(texts: list[str]) -> list[tuple[int, int]]:
@@ -74,21 +80,29 @@ Given = Annotated[
 From = Annotated[
     tuple[int, int] | None,
     Option(
-        "NODESxGPUS", "Ranks that are killed. Default: 1x2.", read=lambda of: _ranks("--from", of)
+        "NODESxRANKS", "Ranks that are killed. Default: 1x2.", read=lambda of: _ranks("--from", of)
     ),
 ]
-Onto = Annotated[
-    list[tuple[int, int]] | None,
+To = Annotated[
+    list[str] | None,
     Option(
-        "NODESxGPUS",
-        "Ranks that go on. Default: the same, and one of a node less.",
-        read=lambda of: [_ranks("--onto", each) for each in of],
+        "NODESxRANKS|FORMAT",
+        "Ranks that go on. Default: the same, and one of a node less. Or how the tables are printed"
+        " on standard output, and nothing else: latex (booktabs) or markdown.",
         many=True,
     ),
 ]
 Workers = Annotated[
     tuple[int, int] | None,
-    Option("N:N", "Workers of a rank, or those before:after. Default: 2.", read=_workers),
+    Option("N[:N]", "Workers of a rank, before and after. Default: 2.", read=_pair("--workers", 0)),
+]
+Batch = Annotated[
+    tuple[int, int] | None,
+    Option(
+        "N[:N]",
+        "Samples of a rank's batch, before and after. Default: 4.",
+        read=_pair("--batch-size", 1),
+    ),
 ]
 At = Annotated[
     list[tuple[int, int]] | None,
@@ -111,16 +125,16 @@ Tries = Annotated[
     app,
     "Results",
     "simshuffle audit -- python my_loader.py",
-    "simshuffle audit --from 2x4 --onto 1x4 --workers 8:6 -- python my_loader.py",
+    "simshuffle audit --from 2x4 --to 1x4 --workers 8:6 -- python my_loader.py",
     "simshuffle audit --at 3 --at 1:7 --json -- venv/bin/python my_loader.py --fast",
     runs=True,
 )
 def audit(
     words: Given,
     from_: From = None,
-    onto: Onto = None,
+    to: To = None,
     workers: Workers = None,
-    batch_size: Annotated[int, Option("N", "Samples of a rank's batch.", low=1)] = 4,
+    batch_size: Batch = None,
     samples: Annotated[int, Option("N", "Of the set.", low=1)] = SAMPLES,
     shards: Annotated[int | None, Option("S", "Files of the set. Default: 8.", low=1)] = None,
     samples_per_shard: Annotated[
@@ -134,7 +148,6 @@ def audit(
     out: Annotated[Path | None, Option("FOLDER", "Result folder; the default is none.")] = None,
     force: Annotated[bool, Option("", "Replace the result that is in the result folder.")] = False,
     json: AsJson = False,
-    to: To = None,
 ) -> None:
     """Say what a loader loses and repeats when it is killed.
 
@@ -147,14 +160,16 @@ def audit(
     from simshuffle.orders.order import Readers
     from simshuffle.results.folders import check_place
 
-    check_format(json, to)
+    after = [_ranks("--to", word) for word in to or () if word not in FORMATS]
+    shown = next((word for word in to or () if word in FORMATS), None)
+    check_format(json, shown)
     given = Command.of(_behind(words))
     if out is not None:
         check_place(out, replace=force, known=FILES)
-    before, (first, then) = from_ or (1, 2), workers or (2, 2)
+    ranks, (first, then), batch = from_ or (1, 2), workers or (2, 2), batch_size or (4, 4)
     asked = Asked(
-        before=Readers(*before, first, batch_size),
-        after=tuple(Readers(*of, then, batch_size) for of in onto or _onto(before)),
+        before=Readers(*ranks, first, batch[0]),
+        after=tuple(Readers(*of, then, batch[1]) for of in after or _fewer(ranks)),
         samples=_cut(samples, shards, samples_per_shard),
         epochs=epochs,
         seed=seed,
@@ -167,10 +182,10 @@ def audit(
     if json:
         print_json(found.as_json())
     else:
-        print_parts(found.parts(), to)
+        print_parts(found.parts(), shown)
     if out is not None:
         found.save(out, force=force)
-        typer.echo(f"Tables: {out}", err=json or to is not None)
+        typer.echo(f"Tables: {out}", err=json or shown is not None)
     if found.wrong:
         raise typer.Exit(1)
 
@@ -208,7 +223,7 @@ def _behind(words: Sequence[str]) -> list[str]:
     return [*words[place + 1 :]]
 
 
-def _onto(before: tuple[int, int]) -> list[tuple[int, int]]:
+def _fewer(before: tuple[int, int]) -> list[tuple[int, int]]:
     """The same ranks, and fewer: a rank less on each node, or a node less."""
     nodes, ranks = before
     fewer = (nodes, ranks - 1) if ranks > 1 else (nodes - 1, ranks)

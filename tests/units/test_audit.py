@@ -128,7 +128,7 @@ def counts(row):
 )
 def test_what_is_lost_and_repeated_is_counted(kind, onto, expected, capfd):
     bad = "lost" if expected[3] else expected[5]
-    found = audit(capfd, "--onto", onto, kind=kind, status=int(bool(bad)))
+    found = audit(capfd, "--to", onto, kind=kind, status=int(bool(bad)))
     (row,), (point,), (cost,) = found["resumes"], found["points"], found["costs"]
     assert counts(row) == expected
     assert counts(point) == expected
@@ -142,17 +142,17 @@ def test_what_is_lost_and_repeated_is_counted(kind, onto, expected, capfd):
 
 def test_a_sample_that_no_epoch_has_is_never_seen(capfd):
     # of the one epoch that there is, rank 1's second half
-    found = audit(capfd, "--onto", "1x1", "--epochs", "1", kind="share", status=1)
+    found = audit(capfd, "--to", "1x1", "--epochs", "1", kind="share", status=1)
     assert found["resumes"][0]["never"] == 6
     assert found["resumes"][0]["batch_companions"] is None
 
 
 def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
-    found = audit(capfd, "--onto", "1x2", "--onto", "2x2", kind="refuses", status=1)
+    found = audit(capfd, "--to", "1x2", "--to", "2x2", kind="refuses", status=1)
     assert [row["outcome"] for row in found["resumes"]] == ["begins again", "refuses"]
     assert "ValueError: saved by other ranks" in found["resumes"][1]["says"]
     assert found["resumes"][1]["lost"] is None
-    found = audit(capfd, "--onto", "1x1", kind="dies", status=1)
+    found = audit(capfd, "--to", "1x1", kind="dies", status=1)
     assert found["points"][0]["says"] == "exit status 3"
     # the state of one rank cannot be had
     found = audit(capfd, kind="stateless", status=1)
@@ -161,7 +161,7 @@ def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
 
 
 def test_a_loader_that_hangs_is_killed(capfd):
-    found = audit(capfd, "--onto", "1x1", "--seconds", "4", kind="hangs", status=1)
+    found = audit(capfd, "--to", "1x1", "--seconds", "4", kind="hangs", status=1)
     assert found["resumes"][0]["outcome"] == "hangs"
     assert found["costs"][0]["resumed_s"] is None
 
@@ -169,7 +169,7 @@ def test_a_loader_that_hangs_is_killed(capfd):
 def test_ranks_that_wait_for_one_that_failed_are_not_waited_for(capfd, monkeypatch):
     monkeypatch.setattr(auditing, "PATIENCE", 0.2)
     begin = time.monotonic()
-    found = audit(capfd, "--onto", "1x2", kind="waits", status=1)
+    found = audit(capfd, "--to", "1x2", kind="waits", status=1)
     assert time.monotonic() - begin < 50
     assert found["resumes"][0]["outcome"] == "refuses"
     assert found["points"][0]["says"] == "ValueError: no file"
@@ -177,7 +177,7 @@ def test_ranks_that_wait_for_one_that_failed_are_not_waited_for(capfd, monkeypat
 
 def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
     # an epoch misses 4 samples, and one that begins again 6 of the 12 that it had at least
-    found = audit(capfd, "--onto", "1x2", kind="random", status=1)
+    found = audit(capfd, "--to", "1x2", kind="random", status=1)
     assert not found["repeatable"]
     row = found["resumes"][0]
     assert (row["trained"], row["rest"], row["continues"]) == (12, 20, "")
@@ -189,7 +189,7 @@ def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
 
 
 def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
-    found = audit(capfd, options=("--try", "4", "--onto", "1x1"), kind="share", status=1)
+    found = audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)
     lost = {(of["epoch"], of["step"]): of["lost"] for of in found["points"]}
     assert len(lost) == 4
     assert all(gone == 12 - 2 * step for (_, step), gone in lost.items())
@@ -199,7 +199,7 @@ def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
     )
     assert (
         found["points"]
-        == audit(capfd, options=("--try", "4", "--onto", "1x1"), kind="share", status=1)["points"]
+        == audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)["points"]
     )
 
 
@@ -207,7 +207,7 @@ def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
 
 
 def test_the_example_errs_where_ranks_change_and_is_right_with_a_word(capfd):
-    words = ["audit", "--at", "10", "--onto", "1x2", "--onto", "1x1", "--onto", "2x2", "--json"]
+    words = ["audit", "--at", "10", "--to", "1x2", "--to", "1x1", "--to", "2x2", "--json"]
     assert main([*words, "--", sys.executable, str(EXAMPLE)]) == 1
     rows = json.loads(capfd.readouterr().out)["resumes"]
     # 80 of 240 are done: a single rank leaves out 40, four ranks leave out 40 each
@@ -352,11 +352,18 @@ BAD = {
         (["--", sys.executable, "many.py"], "numbers of samples, from 0 to 23; got 24. Say with"),
         (["--", sys.executable, "fails.py"], "--from 1x2 without a crash; got AttributeError: "),
         (["--seconds", "0.5", "--", sys.executable, "endless.py"], "got hangs. It has 0.5 s; give"),
-        (["--", sys.executable, "alone.py"], "--onto 1x1 without a crash; got ZeroDivisionError"),
+        (["--", sys.executable, "alone.py"], "--to 1x1 without a crash; got ZeroDivisionError"),
         (["--", sys.executable, "empty.py"], "--try: an epoch must have 2 steps or more, of ever"),
-        (["--from", "0x4", "--", *PYTHON], "--from: must be NODESxGPUS, both from 1 on; got '0x4'"),
-        (["--onto", "4", "--", *PYTHON], "--onto: must be NODESxGPUS, both from 1 on; got '4'"),
-        (["--workers", "8:", "--", *PYTHON], "--workers: must be workers of a rank, or those bef"),
+        (
+            ["--from", "0x4", "--", *PYTHON],
+            "--from: must be NODESxRANKS, both from 1 on; got '0x4'",
+        ),
+        (["--to", "4", "--", *PYTHON], "--to: must be NODESxRANKS, both from 1 on; got '4'"),
+        (
+            ["--workers", "8:", "--", *PYTHON],
+            "--workers: must be a number from 0 on, or one before",
+        ),
+        (["--batch-size", "2:0", "--", *PYTHON], "--batch-size: must be a number from 1 on, or o"),
         (["--at", "0", "--", *PYTHON], "--at: must be a step from 1 on, or EPOCH:STEP; got '0'"),
         (["--at", "2:1", "--", *PYTHON], "--at: must be a step of the epochs 0 to 1; got 2:1."),
         (["--at", "7", "--", *PYTHON], "--at: must be a step of the epoch, which has 6; got 7 of"),
