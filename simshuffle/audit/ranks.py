@@ -3,8 +3,9 @@ them what it is told: a line of JSON a job, answered by a line. Of the standard 
 
 The script is loaded once; each rank of a job is a process that is forked from this one. A job is
 
-- ``run``: what `make` and `resume` get as attributes of their argument: ranks, nodes, workers,
-  batch_size, seed, samples of each shard, folder, and epoch and step where it is resumed;
+- ``run``: what `make` and `resume` get as attributes of their argument, beside rank and world_size:
+  ranks of a node, nodes, workers, batch_size, seed, samples of each shard, folder, epoch and step
+  where it is broken off, and ranks_before and workers_before;
 - ``first``, ``last``: epochs to go through, both ends included;
 - ``kill_at``: the step of the last epoch at which each rank saves its state; it goes on for
   ``further`` batches and is killed; -1 to end well;
