@@ -11,6 +11,7 @@ import importlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -185,7 +186,7 @@ def _problems(field: Field, made: Options) -> Iterator[Problem]:
     option, given = field.option, getattr(made, field.name)
     low, high = option.low, option.high
     for value in given if isinstance(given, list | tuple) else [given]:
-        if value is None:
+        if value is None or (isinstance(value, str) and low is not None):
             continue
         if option.choices and value not in option.choices:
             yield refused(field, "", value)
@@ -214,7 +215,8 @@ _EXAMPLE = re.compile(r"--(?!set )([a-z-]+) ")
 
 def _argument(found: re.Match[str]) -> str:
     """What an option is called as an argument, with '=' where its value follows."""
-    return found[1].replace("-", "_") + "=" * found[0].endswith(" ")
+    name = found[1].replace("-", "_")
+    return name + "_" * iskeyword(name) + "=" * found[0].endswith(" ")
 
 
 def own_values(options: Options) -> dict[str, Any]:

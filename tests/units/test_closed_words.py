@@ -37,7 +37,7 @@ OPEN = {
         "TIME",
     ),
     *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE", "TRACE"),
-    "RECORD|-- COMMAND",
+    *("RECORD|-- COMMAND", "-- COMMAND", "NODESxRANKS", "NODESxRANKS|FORMAT", "N[:N]", "STEP"),
     *("TEXT", "HOST HOST"),
     *(
         "KEY=VALUE",
