@@ -25,7 +25,7 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 class Words:
     """Words of a closed set, which complete one that is begun, and which the help lists: ``words``,
     or those at ``place``, 'module:name', imported when they are wanted: a mapping, a sequence or a
-    function that gives one, or a union whose kinds they are."""
+    function that gives one, or a record or a union of records, whose kinds they are."""
 
     def __init__(self, *words: str, place: str = "") -> None:
         self._words, self._place = words, place
@@ -42,7 +42,8 @@ class Words:
         found = getattr(importlib.import_module(module), name)
         if isinstance(found, Collection):
             return [*found]
-        return [*(_kinds(found) if get_args(found) else found())]
+        kinds = get_args(found) or hasattr(found, "model_fields")
+        return [*(_kinds(found) if kinds else found())]
 
 
 def words(*known: str, place: str = "") -> Completion:

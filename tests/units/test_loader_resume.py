@@ -11,9 +11,13 @@ import simshuffle
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.orders.order import EpochOrder, Order, Readers, Unit
-from simshuffle.resuming.law import Refused, Resume, Resumed, dealt_in_batches
+from simshuffle.resuming import AnyResume
+from simshuffle.resuming.law import Batches, Refused, Resume, Resumed, dealt_in_batches
 from simshuffle.resuming.restart import Restart
+from simshuffle.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
+from simshuffle.studies.loader.cell import Shape
+from simshuffle.studies.loader.resume_cell import in_time
 from simshuffle.studies.loader.resume_storage import Storage, of_scenario, of_store
 from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
 from simshuffle.studies.loader.study import store_of
@@ -84,8 +88,14 @@ class Strict(Toy):
 LAWS = {"backwards": Backwards, "exact": Exact, "strict": Strict, "restart": Restart}
 
 
+@pytest.fixture
+def real():
+    """What there is without toys."""
+    return resume.defaults
+
+
 @pytest.fixture(autouse=True)
-def toys(monkeypatch, tmp_path):
+def toys(real, monkeypatch, tmp_path):
     monkeypatch.setattr(resume, "kinds_of", lambda _: LAWS)
     monkeypatch.setattr(resume, "defaults", lambda shape: {"e": Exact(), "b": Backwards()})
     monkeypatch.chdir(tmp_path)
@@ -126,13 +136,29 @@ def test_what_is_read_again_takes_as_long_as_the_store_needs(workers, seconds, c
     assert (row["read_s"], row["first_batch_s"]) == (exactly(seconds), exactly(seconds))
 
 
-def test_without_a_cache_every_worker_reads_for_itself(capsys):
-    """An epoch of 4 ranks without a cache has read 2 of each rank's shards, and would read as many
-    more; the state is exact, and the two that are left read 16 samples in 4 shards."""
-    (row,) = resumed(capsys, "--loader", "exact", "--cache", "0", "--workers", "1")
-    assert (row["requests"], row["nbytes"], row["skipped"]) == (0, 0, 0)
+@pytest.mark.parametrize(("workers", "requests"), [("1", 0), ("1:2", 4), ("2:1", 0)])
+def test_without_a_cache_every_worker_reads_for_itself(workers, requests, capsys):
+    """An epoch of 4 ranks has read 1 of each rank's 2 shards, and would read the other; or with 2
+    workers, whose batches come in turn, each of them. The two that are left have 2 shards each,
+    which each of their workers reads. Nothing is read again by a loader that reads less."""
+    (row,) = resumed(capsys, "--loader", "exact", "--cache", "0", "--workers", workers)
+    assert (row["requests"], row["nbytes"], row["skipped"]) == (requests, 400_000 * requests, 0)
     # the first batch is in one shard
     assert row["first_batch_s"] == exactly(0.104)
+
+
+def test_a_first_batch_is_one_worker_s(capsys):
+    """Its 2 samples of 100 kB come one after another, however many workers there are; all 32 are
+    read again but the 16 that were due by 4 connections, 4 for each."""
+    loader = "restart:of=distributed_sampler"
+    (row,) = resumed(capsys, "--loader", loader, "--workers", "2", status=1)
+    assert row["first_batch_s"] == exactly(2 * 0.101)
+    assert (row["requests"], row["read_s"]) == (16, exactly(4 * 0.101))
+
+
+def test_hosts_meet_the_batches_of_all_their_ranks_in_turn():
+    rows = Batches(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 0, 1]), np.arange(5))
+    assert in_time(rows).sample.tolist() == [0, 1, 3, 2, 4]
 
 
 def test_the_epoch_before_warms_caches(capsys):
@@ -173,7 +199,7 @@ def test_the_exit_status_is_of_those_that_are_named(capsys):
 
 
 def test_to_is_a_format_too(capsys):
-    assert main([*CRASH, "--to", "markdown", "--to", "1x1", "--loader", "exact"]) == 0
+    assert main([*CRASH, "--to", "markdown", "--onto", "1x1", "--loader", "exact"]) == 0
     out = capsys.readouterr().out
     assert "| loader | outcome |" in out
     assert "2x2 to 1x1" in out
@@ -214,7 +240,7 @@ def test_a_function_of_python_gives_the_same(capsys):
         progress=False,
     )
     pd.testing.assert_frame_equal(found.tables["resumes"], RESUMES.framed(rows), check_dtype=False)
-    with pytest.raises(InputError, match=r"from_: is written NODESxRANKS.* example from_=56x4\."):
+    with pytest.raises(InputError, match=r"from_: is written NODESxGPUS.* example from_=56x4\."):
         simshuffle.loader(resume_at=2, from_="2", progress=False)
 
 
@@ -224,7 +250,7 @@ def test_a_function_of_python_gives_the_same(capsys):
         (["--resume-at", "4"], "--resume-at: must be from 1 to 3, for an epoch has 4 iterations"),
         (["--resume-at", "0"], "--resume-at: must be from 1 to 3"),
         (["--resume-at", "soon"], "or middle; got 'soon'"),
-        (["--to", "0x4"], "--to: is written NODESxRANKS, both whole numbers from 1 on; got '0x4'"),
+        (["--to", "0x4"], "--to: is written NODESxGPUS, both whole numbers from 1 on; got '0x4'"),
         (["--to", "2x2x2"], "got '2x2x2'. For example --to 56x4."),
         (["--to", "64x1"], "--to: each of the 64 ranks needs a sample; got 32 samples"),
         (["--epoch", "1"], "--epoch: must be less than the 1 of --epochs; got 1"),
@@ -325,8 +351,35 @@ def test_what_a_scenario_reads_from_is_what_takes_time():
 
 
 def test_a_scenario_says_who_reads_and_from_what():
-    scenario = small(world_size=4, workload__exchange="global_shuffle:source=pfs")
-    result = simshuffle.loader(scenario, resume_at=3, loader=["exact"], progress=False)
-    says = result.meta["says"]
+    """A client has less bandwidth where there are more of them."""
+    curve = {"points": {1: "1 GB/s", 2: "0.5 GB/s"}}
+    keys = {"cluster__parallel_file_system__client_bandwidth": curve, "world_size": 4}
+    scenario = small(workload__exchange="global_shuffle:source=pfs", **keys)
+    hosts = ["1x2", "2x2", "1x2"]
+    result = simshuffle.loader(scenario, resume_at=3, to=hosts, loader=["exact"], progress=False)
+    says, asked = result.meta["says"], result.meta["asked"]
     assert (says["samples"], says["batch_size"], says["storage"]) == (800, 10, "file system")
     assert "file system" in str(result)
+    assert [of["host_byte_s"] for of in asked["storages"]] == [exactly(1e-9), exactly(2e-9)]
+
+
+def test_caches_have_room_for_what_fewer_nodes_read():
+    """A quarter more than 3.2 MB over the one node."""
+    asked = {"samples": 32, "shards": 8, "batch_size": 2, "loader": ["exact"]}
+    result = simshuffle.loader(resume_at=1, from_="2x2", to=["1x2"], progress=False, **asked)
+    assert result.meta["asked"]["shape"]["cache_nbytes"] == 4_000_000
+
+
+def test_every_registered_law_is_looked_at(real):
+    shape = Shape(
+        samples=256,
+        samples_per_shard=16,
+        shard_nbytes=1000,
+        nodes=2,
+        gpus=2,
+        workers=2,
+        batch_size=8,
+        cache_nbytes=None,
+        epochs=2,
+    )
+    assert {law.kind for law in real(shape).values()} == set(kinds_of(AnyResume))

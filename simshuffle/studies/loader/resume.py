@@ -177,7 +177,7 @@ def _ranks(flag: str, text: str) -> tuple[int, int]:
     """Nodes and ranks of each of '56x4'."""
     parts = [int(part) if part.strip().isdecimal() else 0 for part in text.split("x")]
     if len(parts) != 2 or min(parts) < 1:
-        rule = "is written NODESxRANKS, both whole numbers from 1 on"
+        rule = "is written NODESxGPUS, both whole numbers from 1 on"
         refuse(flag, rule, repr(text), f"For example {flag} 56x4.", COMMAND_LINE)
     return parts[0], parts[1]
 

@@ -22,7 +22,7 @@ def number(word: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderOptions(CellOptions):
-    """Count what data loaders fetch, or the workers they need.
+    """Count what data loaders fetch and lose, or the workers they need.
 
     How well the orders of libraries mix, or one that was recorded of yours; with --tune what
     workers and prefetch bring in a scenario, and the smallest setting that stalls nothing; with
@@ -56,6 +56,7 @@ class LoaderOptions(CellOptions):
             "STEP|middle",
             "Break an epoch off after so many iterations, and go on from the loaders' states.",
             read=number,
+            complete=words("middle"),
         ),
     ] = None
     epoch: Annotated[
@@ -63,15 +64,17 @@ class LoaderOptions(CellOptions):
     ] = None
     from_: Annotated[
         str | None,
-        Option("NODESxRANKS", "Who reads before, with --resume-at. Default: --nodes x --gpus."),
+        Option("NODESxGPUS", "Who reads before, with --resume-at. Default: --nodes x --gpus."),
     ] = None
     to: Annotated[
         tuple[str, ...],
         Option(
-            "NODESxRANKS|FORMAT",
+            "NODESxGPUS|FORMAT",
             "Who reads then, with --resume-at; the same by default. Or how the tables are printed"
             " on standard output, and nothing else: latex (booktabs) or markdown.",
             many=True,
+            flag="--to --onto",
+            complete=words("latex", "markdown"),
         ),
     ] = ()
     loader: Annotated[
