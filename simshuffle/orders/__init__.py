@@ -8,11 +8,13 @@ from pydantic import Field
 
 from simshuffle.orders.buffers import HuggingFace, RayLocal, TfData, WebDataset
 from simshuffle.orders.corgipile import Corgi2, CorgiPile
+from simshuffle.orders.hugging_face_interleave import HuggingFaceInterleave
 from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.orders.order import Order, Readers, ShardedSet
 from simshuffle.orders.samplers import DistributedSampler, Own, Synchronised
+from simshuffle.orders.torchdata_nodes import TorchdataNodes
 
 AnyOrder = Annotated[
     DistributedSampler
@@ -27,7 +29,9 @@ AnyOrder = Annotated[
     | Corgi2
     | RayLocal
     | Synchronised
-    | Own,
+    | Own
+    | HuggingFaceInterleave
+    | TorchdataNodes,
     Field(discriminator="kind"),
 ]
 """Every order, by its ``kind``."""

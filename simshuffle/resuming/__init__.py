@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.resuming.restart import Restart
 
-# Annotated[A | B, Field(discriminator="kind")] as soon as there are two, as `simshuffle.orders`
-AnyResume = Restart
+AnyResume = Annotated[Restart | InterleaveResume | NodesResume, Field(discriminator="kind")]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]
