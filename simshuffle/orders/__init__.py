@@ -12,7 +12,9 @@ from simshuffle.orders.hugging_face_interleave import HuggingFaceInterleave
 from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
+from simshuffle.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.orders.order import Order, Readers, ShardedSet
+from simshuffle.orders.ray_mix import RayMix
 from simshuffle.orders.samplers import DistributedSampler, Own, Synchronised
 from simshuffle.orders.torchdata_nodes import TorchdataNodes
 
@@ -31,7 +33,9 @@ AnyOrder = Annotated[
     | Synchronised
     | Own
     | HuggingFaceInterleave
-    | TorchdataNodes,
+    | TorchdataNodes
+    | MosaicmlStreams
+    | RayMix,
     Field(discriminator="kind"),
 ]
 """Every order, by its ``kind``."""

@@ -7,9 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.resuming.mixture import InterleaveResume, NodesResume
+from simshuffle.resuming.mosaicml_streams import StreamsResume
 from simshuffle.resuming.restart import Restart
 
-AnyResume = Annotated[Restart | InterleaveResume | NodesResume, Field(discriminator="kind")]
+AnyResume = Annotated[
+    Restart | InterleaveResume | NodesResume | StreamsResume, Field(discriminator="kind")
+]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]

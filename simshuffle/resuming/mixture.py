@@ -167,7 +167,8 @@ class NodesResume(Resume):
     rank now, and it is an error if it gives fewer. So other ranks draw the sources of those whose
     state they have, and ranks that have the same state draw alike. A sampler that is not asked for
     anything in the rest of the epoch does not go on to its next epoch, and gives in the following
-    one what it gave in this.
+    one what it gave in this. A rank that has nothing left begins its next epoch at once, and stays
+    ahead of the others (`Loader.__iter__`, `restart_on_stop_iteration`).
 
     Attributes:
         kind: its name.
@@ -202,16 +203,17 @@ class NodesResume(Resume):
         samples = []
         for rank in range(crash.after.world_size):
             found = self._went_on(data, crash, seed, rank)
-            mixed, own = found or (None, self.of.samplers(rank, crash.after))
-            for number in range(crash.epoch + 1, epoch + 1):
+            mixed, own, ahead = found or (None, self.of.samplers(rank, crash.after), 0)
+            for number in range(crash.epoch + 1 + ahead, epoch + 1 + ahead):
                 mixed = self.of.next_epoch(data, own, seed, number, crash.after.batch_size)
             samples.append(mixed.sample if mixed else joined([]))
         return dealt_in_batches(samples, crash.after.batch_size)
 
     def _went_on(
         self, data: ShardedSet, crash: Crash, seed: int, rank: int
-    ) -> tuple[Mixed, Samplers] | None:
-        """What a rank reads in the rest of the epoch, and its samplers then; None for an error."""
+    ) -> tuple[Mixed, Samplers, int] | None:
+        """What a rank reads in the rest of the epoch, its samplers then, and by how many epochs it
+        is ahead; None for an error."""
         of, batch_size = self.of, crash.before.batch_size
         old = of.samplers(rank % crash.before.world_size, crash.before)
         for number in range(crash.epoch):
@@ -238,7 +240,9 @@ class NodesResume(Resume):
             of.stop(crash.after.batch_size, crash.step),
         )
         of.move_on(data, now, rest, had, exhausted)
-        return rest, now
+        if len(rest.sample):
+            return rest, now, 0
+        return of.next_epoch(data, now, seed, crash.epoch + 1, crash.after.batch_size), now, 1
 
 
 def _size(shards: list[Ints64]) -> int:
