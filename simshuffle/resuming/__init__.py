@@ -9,9 +9,11 @@ from pydantic import Field
 from simshuffle.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.resuming.mosaicml_streams import StreamsResume
 from simshuffle.resuming.restart import Restart
+from simshuffle.resuming.streaming import ResumedLitdata, ResumedMosaicml
 
 AnyResume = Annotated[
-    Restart | InterleaveResume | NodesResume | StreamsResume, Field(discriminator="kind")
+    Restart | ResumedMosaicml | ResumedLitdata | InterleaveResume | NodesResume | StreamsResume,
+    Field(discriminator="kind"),
 ]
 """Every law, by its ``kind``."""
 
