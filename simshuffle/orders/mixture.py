@@ -33,7 +33,8 @@ class Mixture(Order):
     @property
     def shares(self) -> Floats:
         """(K,) the weights, summing to 1."""
-        return np.array(self.weights) / np.sum(self.weights)
+        shares: Floats = np.array(self.weights) / np.sum(self.weights)
+        return shares
 
     def shards(self, data: ShardedSet) -> list[Ints64]:
         """The shards of each source. Raises an InputError where they are not those of the set, or

@@ -81,7 +81,7 @@ class MosaicmlStreams(Mixture):
         """(K,) samples of an epoch of each stream."""
         sizes = np.array([data.samples[own].sum() for own in self.shards(data)])
         if self.weighing == "proportion":
-            counts = (sizes.sum() * self.shares).astype(np.int64)
+            counts: Ints64 = (sizes.sum() * self.shares).astype(np.int64)
             missing = sizes.sum() - counts.sum()
             counts[np.random.default_rng(seed).choice(len(sizes), missing, False)] += 1
             return counts
@@ -93,10 +93,7 @@ class MosaicmlStreams(Mixture):
 
     def asked(self, data: ShardedSet, seed: int) -> Floats:
         """(K,) the share of an epoch that each stream should have."""
-        if self.weighing == "proportion":
-            return self.shares
-        counts = self.chosen(data, seed)
-        return counts / counts.sum()
+        return self.proportions(self.chosen(data, seed))
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`; ``seed`` is the library's ``shuffle_seed``. Raises an InputError as
@@ -112,7 +109,9 @@ class MosaicmlStreams(Mixture):
         self._check_counts(self.chosen(data, seed))
         if self.batching_method == "random":
             units, samples = self.resampled(data, seed, epoch)
-            order = self.of.since(ShardedSet(units, 1.0 * units), readers, seed, epoch, first)
+            order = self.of.since(
+                ShardedSet(units, units.astype(np.float64)), readers, seed, epoch, first
+            )
             return replace(order, sample=samples[order.sample])
         rows = BATCHINGS[self.batching_method](self, data, readers, seed, epoch)
         left = rows[first // rows.shape[1] :].reshape(-1, readers.world_size, readers.batch_size)
@@ -157,7 +156,7 @@ class MosaicmlStreams(Mixture):
     ) -> Ints64:
         """(n, M) samples of a stream in the order in which those ``readers`` go through them."""
         units, samples = self.resampled(data, seed, epoch, stream)
-        order = of.epoch(ShardedSet(units, 1.0 * units), readers, seed, epoch)
+        order = of.epoch(ShardedSet(units, units.astype(np.float64)), readers, seed, epoch)
         rows = np.lexsort((order.position, iteration(order, readers), order.rank))
         return samples[order.sample[rows]].reshape(readers.world_size, -1).T
 
@@ -166,7 +165,7 @@ class MosaicmlStreams(Mixture):
     ) -> list[Ints64]:
         """Of each stream, `stream_rows` for others than the readers."""
         counts, found = self.chosen(data, seed), []
-        for stream, share in enumerate(self.proportions(counts)):
+        for stream, share in enumerate(self.proportions(counts).tolist()):
             portion = int(self.of.block_size(readers) * share)
             canonical = self.of.canonical_nodes(readers)
             own = self.of.model_dump() | {"num_canonical_nodes": canonical, "portion": portion}
@@ -174,10 +173,9 @@ class MosaicmlStreams(Mixture):
             found.append(self.stream_rows(data, seed, epoch, stream, of, dealt_to))
         return found
 
-    def proportions(self, counts: Ints64) -> list[float]:
-        """The share of each stream as the library reckons with it."""
-        shares: Floats = self.shares if self.weighing == "proportion" else counts / counts.sum()
-        return shares.tolist()
+    def proportions(self, counts: Ints64) -> Floats:
+        """(K,) the share of each stream as the library reckons with it."""
+        return self.shares if self.weighing == "proportion" else counts / counts.sum()
 
     def mixer(self, seed: int, epoch: int) -> np.random.Generator:
         """What batches of streams are mixed with."""
@@ -205,7 +203,7 @@ def _stratified(
 ) -> Ints64:
     """(T, G) the samples of each batch of all ranks."""
     size = readers.world_size * readers.batch_size
-    shares = np.array(of.proportions(of.chosen(data, seed)))
+    shares = of.proportions(of.chosen(data, seed))
     own = (shares * size).astype(np.int64)
     own[np.flip(np.argsort(size * shares - own))[: size - own.sum()]] += 1
     if own.min() < 1:

@@ -111,8 +111,8 @@ class InterleaveResume(Resume):
             skipped.append(joined(thrown))
         found = handed_out(streams)
         turn = (found.worker - then[found.rank % states]) % crash.after.workers
-        rest = batches_of(replace(found, worker=turn), crash.after)
-        return Resumed(rest, dealt_in_batches(skipped, crash.after.batch_size))
+        left = batches_of(replace(found, worker=turn), crash.after)
+        return Resumed(left, dealt_in_batches(skipped, crash.after.batch_size))
 
     def _went_on(
         self, data: ShardedSet, crash: Crash, seed: int, who: tuple[int, int], batches: int
