@@ -26,7 +26,8 @@ class HuggingFaceInterleave(Mixture):
     and all ranks draw the same sources at the same time. If not, every rank reads everything and
     keeps every M-th sample. Workers share the shards of their rank. From epoch 1 on the generator
     is that of the epoch alone: the seed no longer counts. A source that is exhausted begins again
-    in the same order.
+    in the same order. (2.12.0 forgot ``all_exhausted`` where the mixture was shuffled, and stopped
+    at the first: https://github.com/huggingface/datasets/issues/5812.)
 
     Of sources in memory there is one mixture for all epochs, of which a rank gets a contiguous
     part.

@@ -54,7 +54,8 @@ class MosaicmlStreams(Mixture):
         of: how streams are shuffled and dealt.
         weighing: what weights are: shares of as many samples as there are (`proportion`), passes
             of a stream (`repeat`), or samples of it (`choose`).
-        batching_method: see above.
+        batching_method: how streams come into batches: all mixed, each batch of all ranks with the
+            same of every stream, or batches of all ranks, or of a rank, of one stream.
         sampling_method: whether what is left over is picked anew in each epoch.
         sampling_granularity: samples that are picked at once from a shard.
     """
@@ -78,7 +79,7 @@ class MosaicmlStreams(Mixture):
         return f"mosaicml streams {self.batching_method}"
 
     def chosen(self, data: ShardedSet, seed: int) -> Ints64:
-        """(K,) samples of an epoch of each stream."""
+        """(K,) samples that an epoch is to have of each stream."""
         sizes = np.array([data.samples[own].sum() for own in self.shards(data)])
         if self.weighing == "proportion":
             counts: Ints64 = (sizes.sum() * self.shares).astype(np.int64)

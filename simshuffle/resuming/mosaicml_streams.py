@@ -15,11 +15,11 @@ class StreamsResume(Resume):
     streaming/base/dataset.py ``_resume``, batching/*.py).
 
     With ``random`` batches, as one stream does: the samples that all ranks had are taken off the
-    front of the order with which the run began. Otherwise the whole epoch is put into batches anew,
-    for the ranks and batches of now, and so many of all ranks together are left out as that count
-    of samples has; the count begins in the middle of one is rounded down. Streams of an epoch are
-    counted by numbers of ranks, so its batches are of other samples, unless the batch of all ranks
-    is as large as before.
+    front of the order with which the run began. Otherwise the whole epoch is put into batches anew
+    for those who read now, and as many batches of all ranks are left out as that count of samples
+    fills, rounded down. With the batch of all ranks as large as before, ``stratified`` goes on
+    where it was, and the others do if each rank's share of a stream is as before too; if not, what
+    is left out is not what was trained on.
 
     Attributes:
         kind: its name.
