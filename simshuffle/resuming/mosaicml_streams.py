@@ -17,9 +17,9 @@ class StreamsResume(Resume):
     With ``random`` batches, as one stream does: the samples that all ranks had are taken off the
     front of the order with which the run began. Otherwise the whole epoch is put into batches anew
     for those who read now, and as many batches of all ranks are left out as that count of samples
-    fills, rounded down. With the batch of all ranks as large as before, ``stratified`` goes on
-    where it was, and the others do if each rank's share of a stream is as before too; if not, what
-    is left out is not what was trained on.
+    fills, rounded down. With the batch of all ranks as large as before, ``stratified`` and
+    ``per_stream`` go on where they were; ``device_per_stream`` does with the nodes, ranks and
+    batches of before alone. Otherwise what is left out is not what was trained on.
 
     Attributes:
         kind: its name.
