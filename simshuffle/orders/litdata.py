@@ -74,7 +74,8 @@ class _LitData(Order):
             worker // readers.workers, worker % readers.workers, np.concatenate(samples)
         )
 
-    def _drops(self, readers: Readers) -> bool:
+    def drops(self, readers: Readers) -> bool:
+        """Whether what cannot be shared evenly is left out."""
         return readers.world_size > 1 if self.drop_last is None else self.drop_last
 
 
@@ -134,7 +135,7 @@ class LitdataFull(_LitData):
         batches, more = divmod(size // batch // ranks, readers.workers)
         of_rank = batch * (batches + (np.arange(readers.workers) < more))
         shares = np.tile(of_rank, ranks)
-        if not self._drops(readers):
+        if not self.drops(readers):
             shares[(ranks - 1) * readers.workers + more] += size - shares.sum()
         samples = samples_of(data, chunks)
         return [
@@ -167,7 +168,7 @@ class LitdataWindow(_LitData):
         workers = readers.world_size * readers.workers
         owner, count = _stripes(data.samples.tolist(), workers), data.samples
         kept = np.ones(len(owner), bool)
-        if self._drops(readers):
+        if self.drops(readers):
             count = _within_least(data, owner, readers)
             kept = count > 0
         pieces = []

@@ -196,12 +196,19 @@ class MosaicmlStreaming(Order):
         no samples or readers, or a seed out of range; canonical nodes and nodes of which neither is
         a multiple of the other, or which have too few samples; a block that is larger than the set,
         or of one sample with ``py1br``; a resumed run whose batches cannot be shared as before."""
+        return self.since(data, readers, seed, epoch, 0)
+
+    def since(
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, first: int
+    ) -> EpochOrder:
+        """The order of what is left of an epoch of which all ranks together have had the ``first``
+        samples; the rest is as of `epoch`."""
         check(data, readers, seed, epoch, 2**64)
         self._check_block(data)
         order = SHUFFLES[self.shuffle_algo](
             data, self.canonical_nodes(readers), self.block_size(readers), seed, epoch
         )
-        places = self._places(data.size, readers)
+        places = self._places(data.size, readers, first)
         return dealt(np.where(places < 0, -1, order[places]), readers)
 
     def _check_block(self, data: ShardedSet) -> None:
@@ -219,12 +226,13 @@ class MosaicmlStreaming(Order):
             rule = "py1br needs a block of at least 2 samples, as the library fails otherwise"
             refuse("shuffle_block_size", rule, "1", "Take a larger one", "order")
 
-    def _places(self, size: int, readers: Readers) -> Ints64:
-        """(M, n) the places in the shuffled order that each rank reads, -1 for none."""
+    def _places(self, size: int, readers: Readers, first: int) -> Ints64:
+        """(M, n) the places in the shuffled order that each rank reads after the ``first`` of all
+        ranks, -1 for none."""
         canonical, begun = self.canonical_nodes(readers), self.initial_nodes or readers.nodes
         small, large = sorted((canonical, readers.nodes))
         if self.partition_algo == "orig" or begun == readers.nodes or large % small == 0:
-            return _places(size, canonical, readers)
+            return _places(size, canonical, readers, first)
         in_iteration, ranks = readers.world_size * readers.batch_size, begun * readers.ranks
         if in_iteration % ranks:
             rule = (
@@ -234,15 +242,17 @@ class MosaicmlStreaming(Order):
             remedy = "Keep the batch of the whole world as it was"
             refuse("initial_nodes", rule, f"{ranks} ranks", remedy, "order")
         batch = in_iteration // ranks
-        before = _places(size, canonical, Readers(begun, readers.ranks, readers.workers, batch))
+        begun_with = Readers(begun, readers.ranks, readers.workers, batch)
+        before = _places(size, canonical, begun_with, first)
         in_order = before.reshape(ranks, -1, batch).transpose(1, 0, 2)
         now = in_order.reshape(-1, readers.world_size, readers.batch_size)
         return now.transpose(1, 0, 2).reshape(readers.world_size, -1)
 
 
-def _places(size: int, canonical: int, readers: Readers) -> Ints64:
+def _places(size: int, canonical: int, readers: Readers, first: int) -> Ints64:
     """The same of a run that was not resumed: canonical nodes take turns on the nodes, and ranks on
-    what a node reads. What is missing to equal shares are samples from shortly before the end."""
+    what a node reads. What is missing to equal shares are samples from shortly before the end. Of
+    the ``first``, what is no whole turn of the nodes is read again."""
     small, large = sorted((canonical, readers.nodes))
     if large % small:
         rule = (
@@ -252,7 +262,7 @@ def _places(size: int, canonical: int, readers: Readers) -> Ints64:
         remedy = f"Take {readers.nodes}"
         refuse("num_canonical_nodes", rule, str(canonical), remedy, "order")
     rows = _canonical_rows(size, canonical, max(1, readers.nodes // canonical))
-    on_node = rows.T.reshape(-1, readers.nodes).T
+    on_node = rows.T.reshape(-1, readers.nodes)[first // readers.nodes :].T
     have, ranks = on_node.shape[1], readers.ranks
     missing = -have % ranks
     if missing <= have - ranks + 1:

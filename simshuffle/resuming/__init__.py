@@ -1,4 +1,4 @@
-"""What loaders do with the states that they save, when training goes on with other ranks."""
+"""What loaders do with the state that they save, when training goes on with other ranks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from typing import Annotated
 
 from pydantic import Field
 
+from simshuffle.resuming.mixture import InterleaveResume, NodesResume
+from simshuffle.resuming.mosaicml_streams import StreamsResume
 from simshuffle.resuming.own import Own
 from simshuffle.resuming.restart import Restart
+from simshuffle.resuming.streaming import ResumedLitdata, ResumedMosaicml
 
-AnyResume = Annotated[Restart | Own, Field(discriminator="kind")]
+AnyResume = Annotated[
+    Restart
+    | Own
+    | ResumedMosaicml
+    | ResumedLitdata
+    | InterleaveResume
+    | NodesResume
+    | StreamsResume,
+    Field(discriminator="kind"),
+]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]

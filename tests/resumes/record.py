@@ -1,7 +1,8 @@
 """Runs a library in processes, kills them, goes on with others, and records what came of it.
 
 To record again: ``python -m tests.resumes.record NAME PYTHON [COUNT]``, where NAME.py in `loaders`
-has `make`, `state`, `resume`, and a literal ``SETTINGS``, a list of laws; PYTHON has the library.
+has `make`, `state`, `resume`, and a literal ``SETTINGS``, a list of laws; PYTHON has the library. If
+it has a literal ``KEPT``, that share of the cases keeps the batch of all ranks together.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import math
 import sys
 import tempfile
 from collections import Counter
@@ -58,24 +60,23 @@ def data_of(case: Case) -> ShardedSet:
 
 
 def readers_of(case: Case, name: str) -> Readers:
-    nodes, of_node, workers = case[name]
-    return Readers(nodes, of_node, workers, case["batch_size"])
+    nodes, of_node, workers, *batch_size = case[name]
+    return Readers(nodes, of_node, workers, *(batch_size or [case["batch_size"]]))
 
 
-def settings_of(name: str) -> list[dict[str, Any]]:
-    """The literal SETTINGS of a loader, which cannot be imported where its library is not."""
+def literal(name: str, of: str, default: Any = None) -> Any:
+    """A literal of a loader, which cannot be imported where its library is not."""
     tree = ast.parse((HERE / "loaders" / f"{name}.py").read_text(encoding="utf-8"))
     for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SETTINGS":
-            found: list[dict[str, Any]] = ast.literal_eval(node.value)
-            return found
-    raise ValueError(name)
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == of:
+            return ast.literal_eval(node.value)
+    return default
 
 
 def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
     """Cases that the laws allow: sets, readers before and after, and where the epoch breaks off."""
-    rng, cases, settings = np.random.default_rng(seed), [], settings_of(name)
-    tries = 0
+    rng, cases, settings = np.random.default_rng(seed), [], literal(name, "SETTINGS")
+    tries, kept = 0, literal(name, "KEPT", 0.0)
     while len(cases) < count:
         tries += 1
         if tries > 100 * count:
@@ -95,6 +96,11 @@ def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
             "seed": int(rng.choice([0, 7, 42, 9176])),
             "epoch": int(rng.integers(3)),
         }
+        if kept and rng.random() < kept:
+            hosts = math.prod(before), math.prod(after)
+            batch = math.lcm(*hosts) * int(rng.integers(1, 3))
+            case["batch_size"] = batch // hosts[0]
+            case["after"] = [*case["after"], batch // hosts[1]]
         law = LAW.validate_python(case["law"])
         try:
             whole = law.epoch(
@@ -115,15 +121,16 @@ def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
 
 def job(script: Script, case: Case, readers: str, **of: Any) -> tuple[Path, list[str]]:
     """A job's folder, and what its ranks came to."""
-    nodes, of_node, workers = case[readers]
+    read = readers_of(case, readers)
     run = {
-        "nodes": nodes,
-        "ranks": of_node,
-        "workers": workers,
+        "nodes": read.nodes,
+        "ranks": read.ranks,
+        "workers": read.workers,
+        "batch_size": read.batch_size,
         "ranks_before": case["before"][0] * case["before"][1],
         "workers_before": case["before"][2],
     }
-    same = ("law", "batch_size", "seed", "samples", "epoch", "step")
+    same = ("law", "seed", "samples", "epoch", "step")
     return script.job(run | {name: case[name] for name in same}, 30.0, **of)
 
 
@@ -152,15 +159,15 @@ def answer(script: Script, case: Case) -> dict[str, Any]:
     first, came_to = job(script, case, "before", first=0, last=case["epoch"], **more)
     if set(came_to) != {ranks.KILLED}:
         return {"failed": Counter(came_to).most_common(1)[0][0]}
-    before = mark(rows_of(first, count, case["epoch"]))
+    trained = mark(rows_of(first, count, case["epoch"]))
     epochs = {"first": case["epoch"], "last": case["epoch"] + 1}
     then, came_to = job(script, case, "after", states=str(first), saved=count, **epochs)
     wrong = [one for one in came_to if one != ranks.ENDED]
     if wrong:
-        return {"before": before, "error": wrong[0]}
+        return {"trained": trained, "error": wrong[0]}
     left = case["after"][0] * case["after"][1]
     return {
-        "before": before,
+        "trained": trained,
         "rest": rows_of(then, left, case["epoch"]),
         "later": mark(rows_of(then, left, case["epoch"] + 1)),
     }
