@@ -1,8 +1,8 @@
 """Runs a library in processes, kills them, goes on with others, and records what came of it.
 
 To record again: ``python -m tests.resumes.record NAME PYTHON [COUNT]``, where NAME.py in `loaders`
-has `make`, `state`, `resume`, and a literal ``SETTINGS``, a list of laws; PYTHON has the library. If
-it has a literal ``KEPT``, that share of the cases keeps the batch of all ranks together.
+has `make`, `state`, `resume`, and a literal ``SETTINGS``, a list of laws; PYTHON has the library.
+With a literal ``KEPT``, that share of the cases keeps the batch of all ranks together.
 """
 
 from __future__ import annotations
