@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from simshuffle.resuming.restart import Restart
+from typing import Annotated
 
-# Annotated[A | B, Field(discriminator="kind")] as soon as there are two, as `simshuffle.orders`
-AnyResume = Restart
+from pydantic import Field
+
+from simshuffle.resuming.restart import Restart
+from simshuffle.resuming.samplers import Lightning, StatefulDataLoader, TorchFtLoader
+from simshuffle.resuming.skipping import SkipFirstBatches, TransformersTrainer
+
+AnyResume = Annotated[
+    Restart
+    | StatefulDataLoader
+    | TorchFtLoader
+    | SkipFirstBatches
+    | TransformersTrainer
+    | Lightning,
+    Field(discriminator="kind"),
+]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]
