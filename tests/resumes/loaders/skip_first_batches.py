@@ -1,11 +1,15 @@
 """A loader that accelerate has prepared, and skip_first_batches in the epoch that goes on."""
 
-import datasets  # noqa: F401 - accelerate would import both in each rank
-import torchdata.stateful_dataloader  # noqa: F401
+import contextlib
+
 from accelerate import Accelerator, skip_first_batches
 from accelerate.data_loader import prepare_data_loader
 from alone import alone, workers
 from torch.utils.data import DataLoader
+
+with contextlib.suppress(ImportError):  # accelerate would import them in each rank
+    import datasets  # noqa: F401
+    import torchdata.stateful_dataloader  # noqa: F401
 
 SETTINGS = [
     {"kind": "skip_first_batches"},
