@@ -10,11 +10,18 @@ from simshuffle.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.resuming.mosaicml_streams import StreamsResume
 from simshuffle.resuming.own import Own
 from simshuffle.resuming.restart import Restart
+from simshuffle.resuming.samplers import Lightning, StatefulDataLoader, TorchFtLoader
+from simshuffle.resuming.skipping import SkipFirstBatches, TransformersTrainer
 from simshuffle.resuming.streaming import ResumedLitdata, ResumedMosaicml
 
 AnyResume = Annotated[
-    Restart
-    | Own
+    Own
+    | Restart
+    | StatefulDataLoader
+    | TorchFtLoader
+    | Lightning
+    | SkipFirstBatches
+    | TransformersTrainer
     | ResumedMosaicml
     | ResumedLitdata
     | InterleaveResume
