@@ -31,6 +31,7 @@ RESUMES = Schema(
             " trained on again), 'refuses', 'hangs', or 'does not fit' these shards and ranks",
             *(GOES_ON, AGAIN, REFUSES, HANGS, MISFIT),
         ),
+        "says": text("what becomes of the epoch, in a sentence or three"),
         "trained": maybe_count("rows of the epoch before the state was saved"),
         "rest": maybe_count("rows of the epoch after it"),
         "lost": maybe_count("samples that the epoch would have had, and has not"),
@@ -67,7 +68,6 @@ RESUMES = Schema(
         "batch_companions_whole": maybe_share(
             "the same if it had not been broken off", head="together\nunbroken"
         ),
-        "says": text("all that in a sentence or three"),
     },
     key=("loader", "change"),
 )
