@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.resuming.buffers import WebDatasetRestart
+from simshuffle.resuming.hugging_face import HuggingFaceState
 from simshuffle.resuming.restart import Restart
 
-# Annotated[A | B, Field(discriminator="kind")] as soon as there are two, as `simshuffle.orders`
-AnyResume = Restart
+AnyResume = Annotated[Restart | HuggingFaceState | WebDatasetRestart, Field(discriminator="kind")]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]
