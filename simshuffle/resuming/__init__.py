@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from simshuffle.resuming.buffers import WebDatasetRestart
+from simshuffle.resuming.hugging_face import HuggingFaceState
 from simshuffle.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.resuming.mosaicml_streams import StreamsResume
 from simshuffle.resuming.own import Own
@@ -17,16 +19,18 @@ from simshuffle.resuming.streaming import ResumedLitdata, ResumedMosaicml
 AnyResume = Annotated[
     Own
     | Restart
+    | Lightning
     | StatefulDataLoader
     | TorchFtLoader
-    | Lightning
     | SkipFirstBatches
     | TransformersTrainer
-    | ResumedMosaicml
     | ResumedLitdata
+    | ResumedMosaicml
     | InterleaveResume
     | NodesResume
-    | StreamsResume,
+    | StreamsResume
+    | WebDatasetRestart
+    | HuggingFaceState,
     Field(discriminator="kind"),
 ]
 """Every law, by its ``kind``."""
