@@ -22,7 +22,7 @@ def said(case):
     seed, epoch = case["seed"], case["epoch"]
     crash = Crash(before, after, epoch, case["step"])
     whole = law.epoch(data, before, seed, epoch).first(case["step"])
-    found = {"before": record.mark(record.batches(whole, before.world_size))}
+    found = {"trained": record.mark(record.batches(whole, before.world_size))}
     resumed = law.resumed(data, crash, seed)
     if isinstance(resumed, Refused):
         return found | {"error": resumed.says}

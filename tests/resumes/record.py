@@ -200,15 +200,15 @@ def answer(audited: Audited, case: Case) -> dict[str, Any]:
     first, came_to = audited.job(case, "before", first=0, last=case["epoch"], **more)
     if set(came_to) != {ranks.KILLED}:
         return {"failed": Counter(came_to).most_common(1)[0][0]}
-    before = mark(rows(first, count, case["epoch"]))
+    trained = mark(rows(first, count, case["epoch"]))
     epochs = {"first": case["epoch"], "last": case["epoch"] + 1}
     then, came_to = audited.job(case, "after", states=str(first), saved=count, **epochs)
     wrong = [one for one in came_to if one != ranks.ENDED]
     if wrong:
-        return {"before": before, "error": wrong[0]}
+        return {"trained": trained, "error": wrong[0]}
     left = case["after"][0] * case["after"][1]
     return {
-        "before": before,
+        "trained": trained,
         "rest": rows(then, left, case["epoch"]),
         "later": mark(rows(then, left, case["epoch"] + 1)),
     }
