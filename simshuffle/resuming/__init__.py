@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
+from simshuffle.resuming.energon import Energon
+from simshuffle.resuming.language import Levanter, Megatron, RayTrain
 from simshuffle.resuming.restart import Restart
 
-# Annotated[A | B, Field(discriminator="kind")] as soon as there are two, as `simshuffle.orders`
-AnyResume = Restart
+AnyResume = Annotated[
+    Restart | Megatron | Energon | Levanter | RayTrain, Field(discriminator="kind")
+]
 """Every law, by its ``kind``."""
 
 __all__ = ["AnyResume"]
