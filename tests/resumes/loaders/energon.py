@@ -96,7 +96,7 @@ def make(run):
 
 
 def state(texts):
-    time.sleep(0.5)  # a step of training: workers read ahead, until they wait
+    time.sleep(3)  # steps of training: all workers begin, and read ahead until they wait
     return texts.loader.save_state_rank()
 
 
