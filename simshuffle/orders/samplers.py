@@ -18,10 +18,15 @@ from simshuffle.spec.rng import stream
 _MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
 
 
-def _permutation(size: int, seed: int) -> Ints64:
+def randperm(size: int, seed: int) -> Ints64:
+    """What ``torch.randperm`` gives on a CPU after ``manual_seed``."""
+    return permuted(size, np.random.RandomState(seed % 2**32))
+
+
+def permuted(size: int, twister: np.random.RandomState) -> Ints64:
     """What ``torch.randperm`` gives on a CPU: each place in turn is swapped with one of those from
     it on, by a number of 32 bits of the Mersenne Twister."""
-    drawn = np.random.RandomState(seed % 2**32).randint(0, 2**32, max(size - 1, 0), np.uint32)
+    drawn = twister.randint(0, 2**32, max(size - 1, 0), np.uint32)
     places = np.arange(size - 1)
     chosen = places + drawn % (size - places)
     samples = list(range(size))
@@ -62,7 +67,7 @@ class DistributedSampler(Order):
             rule = f"each of {ranks} ranks must get a sample; PyTorch gives none of them any"
             remedy = "Set it to false, or take fewer ranks"
             refuse("drop_last", rule, f"{data.size} samples", remedy, "order")
-        samples = _permutation(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
+        samples = randperm(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
         share = data.size // ranks if self.drop_last else -(-data.size // ranks)
         return dealt(np.resize(samples, (share, ranks)).T, readers)
 

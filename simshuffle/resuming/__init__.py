@@ -7,7 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from simshuffle.resuming.buffers import WebDatasetRestart
+from simshuffle.resuming.energon import Energon
 from simshuffle.resuming.hugging_face import HuggingFaceState
+from simshuffle.resuming.language import Levanter, Megatron, RayTrain
 from simshuffle.resuming.mixture import InterleaveResume, NodesResume
 from simshuffle.resuming.mosaicml_streams import StreamsResume
 from simshuffle.resuming.own import Own
@@ -30,7 +32,11 @@ AnyResume = Annotated[
     | NodesResume
     | StreamsResume
     | WebDatasetRestart
-    | HuggingFaceState,
+    | HuggingFaceState
+    | Energon
+    | Levanter
+    | Megatron
+    | RayTrain,
     Field(discriminator="kind"),
 ]
 """Every law, by its ``kind``."""
