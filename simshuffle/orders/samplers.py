@@ -132,7 +132,7 @@ class Accelerate(Order):
         if data.size >= _MOST or (self.drop_last and data.size < batch):
             rule = f"from {batch if self.drop_last else 1} to {_MOST} samples"
             refuse("data.samples", rule, str(data.size), "Take another set", "order")
-        samples = _permutation(data.size, seed + epoch)[skipped:]
+        samples = randperm(data.size, seed + epoch)[skipped:]
         rounds, left = divmod(len(samples), batch)
         if self.drop_last or not left:
             samples = samples[: rounds * batch]
