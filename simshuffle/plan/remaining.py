@@ -99,16 +99,6 @@ def owners(exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags) ->
     return after, np.asarray(lost[after])
 
 
-def dealt_out(owner: Ints, lost: Flags) -> Ints:
-    """(N,) owners, numbered among the ranks that are not ``lost``, (M,), who get the samples of
-    the others in turn."""
-    number = np.cumsum(~lost) - 1
-    out = number[owner].astype(owner.dtype)
-    free = np.flatnonzero(lost[owner])
-    out[free] = np.arange(len(free)) % int((~lost).sum())
-    return out
-
-
 def _slots(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
     """From each rank's samples those from one place to another, (M,)."""
     low = np.minimum(begin, shards.sizes)

@@ -27,6 +27,7 @@ from simshuffle.plan.epochs import Began, EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.losses import check_losses, spare_hosts
 from simshuffle.plan.resumed import ResumedLoader, readers_of
 from simshuffle.results.timeline import Timeline
+from simshuffle.resuming.dealing import dealt
 from simshuffle.resuming.law import Refused
 from simshuffle.scenario.recovery import Recovery
 from simshuffle.scenario.scenario import Scenario
@@ -245,17 +246,20 @@ class Job:
         own = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
         of_epoch = self._exchange, self._owner, parts.reached  # files that were sent are there
         owner, missing = remaining.owners(*of_epoch, gone & own)
-        dealt = self._recovery.reread or not own
+        taken = self._recovery.reread or not own
         read = self._nbytes * missing
-        if not dealt:
+        if not taken:
             self._nbytes, owner, read = self._nbytes[~missing], owner[~missing], 0.0 * read
-        self._owner = remaining.dealt_out(owner, gone)
+        left = int((~gone).sum())
+        held = np.where(gone[owner], -1, (np.cumsum(~gone) - 1)[owner]).astype(np.int32)
+        # each keeps what it has, as far as all are even: as the scheduler for real ranks deals
+        rng = self.scenario.rng("recovery", parts.epoch, left)
+        self._owner = dealt(held, np.zeros(len(held), np.bool_), left, rng)
         size = workload.local_batch_size
         self._undone = [
-            replace(of, plan=remaining.with_fewer(of.plan, ~gone, size, dealt=dealt))
+            replace(of, plan=remaining.with_fewer(of.plan, ~gone, size, dealt=taken))
             for of in self._undone
         ]
-        left = int((~gone).sum())
         self._exchange = empty_plan(left)
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
         smaller = workload.model_copy(update={"dataset": dataset})
@@ -263,5 +267,5 @@ class Job:
         began = Began(parts.epoch + 1, self._owner)
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
         evenly = np.full(left, float(read.sum()) / left)
-        everyone = np.full(left, own and dealt)
+        everyone = np.full(left, own and taken)
         return Machine(self.scenario).read_again(evenly, everyone)
