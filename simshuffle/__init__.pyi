@@ -142,6 +142,11 @@ def loader(
     tune: bool = False,
     prefetch_factor: Sequence[int] = ...,
     threads: Sequence[int] = ...,
+    resume_at: int | str | None = None,
+    epoch: int | None = None,
+    from_: str | None = None,
+    to: Sequence[str] = ...,
+    loader: Sequence[str] = ...,
     check: str | Path | None = None,
     order: Sequence[str] = ...,
     dataset: str | None = None,
@@ -151,8 +156,8 @@ def loader(
     shard_size: str | None = None,
     nodes: int | None = None,
     gpus: int | None = None,
-    workers: int | None = None,
-    batch_size: int | None = None,
+    workers: int | str | None = None,
+    batch_size: int | str | None = None,
     cache: str | None = None,
     epochs: int | None = None,
     seed: int = 0,
@@ -168,10 +173,12 @@ def loader(
     scheduler: str | None = None,
     progress: bool = True,
 ) -> Result:
-    """Count what data loaders fetch, or the workers they need.
+    """Count what data loaders fetch and lose, or the workers they need.
 
     How well the orders of libraries mix, or one that was recorded of yours; with --tune what
-    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing.
+    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing; with
+    --resume-at what loaders lose, repeat and mix that are killed within an epoch and go on with
+    other ranks or workers: the exit status is 1 where one that is named does.
 
     Args:
         scenario: A scenario file, or a name below scenarios/: samples, nodes, ranks, workers
@@ -179,6 +186,13 @@ def loader(
         tune: Say how many workers and how much prefetch the scenario needs.
         prefetch_factor: Batches ahead for each worker, with --tune. Default: 1, 2, 4.
         threads: Threads of a worker, with --tune. Default: the scenario's.
+        resume_at: Break an epoch off after so many iterations, and go on from the loaders'
+            states.
+        epoch: The epoch that is broken off, from 0. Default: 0.
+        from_: Who reads before, with --resume-at. Default: --nodes x --gpus.
+        to: Who reads then, with --resume-at; the same by default. Or how the tables are printed
+            on standard output, and nothing else: latex (booktabs) or markdown.
+        loader: A loader that has a state, with --resume-at. Default: all.
         check: Look at this recorded order instead: CSV or Parquet with the columns epoch, rank,
             worker, position and sample.
         order: An order. Default: all.
@@ -189,8 +203,9 @@ def loader(
         shard_size: Bytes of a file, such as '64 MB'. Default: of samples of 100 kB.
         nodes: Default: 4; of a file: 1.
         gpus: Ranks of a node. Default: 4; as in a file.
-        workers: Workers of a rank. Default: 2; as in a file; with --tune all.
-        batch_size: Samples of a rank's batch. Default: 16.
+        workers: Workers of a rank, with --resume-at before and after. Default: 2; as in a file;
+            with --tune all.
+        batch_size: Samples of a rank's batch, with --resume-at before and after. Default: 16.
         cache: What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for
             no cache. Default: 1.25 times what it reads in an epoch.
         epochs: Default: 3; as in a file.

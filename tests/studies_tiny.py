@@ -12,7 +12,7 @@ from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import study as congestion
 from simshuffle.studies.congestion.verb import CongestionOptions
 from simshuffle.studies.filtering import study as filtering
-from simshuffle.studies.loader import policies, policy_cases, request, tuning
+from simshuffle.studies.loader import policies, policy_cases, request, resume, tuning
 from simshuffle.studies.loader import study as loader
 from simshuffle.studies.loader.verb import LoaderOptions
 from simshuffle.studies.mechanisms import ablation, hiding
@@ -140,6 +140,17 @@ def _tuning(place: Path) -> tuple[Study[Any], Request[Any]]:
     return tuning.STUDY, tuning.request(options)
 
 
+def _resume(place: Path) -> tuple[Study[Any], Request[Any]]:
+    """With one that the shape does not allow."""
+    shape = {"samples": 64, "shards": 8, "batch_size": 2, "epochs": 2, "workers": "2:1"}
+    names = ("restart:of=distributed_sampler", "restart:of=webdataset,of.buffer_size=4")
+    misfit = "restart:of=mosaicml_streaming,of.num_canonical_nodes=3"
+    options = LoaderOptions(
+        resume_at="middle", from_="2x2", to=("1x3", "2x4"), loader=(*names, misfit), **shape
+    )
+    return resume.STUDY, resume.request(options)
+
+
 def _sizes(place: Path) -> tuple[Study[Any], Request[Any]]:
     exchange = "partial_local_shuffle:exchange_fraction=0.3"
     return sizes.STUDY, sizes.request(small(**SIZE, workload__exchange=exchange))
@@ -254,6 +265,7 @@ TINY: dict[str, Tiny] = {
     "policies": _policies,
     "loader": _loader,
     "tuning": _tuning,
+    "resume": _resume,
     "congestion": _congestion,
     "month": _month,
     "sizes": _sizes,

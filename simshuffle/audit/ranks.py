@@ -3,27 +3,31 @@ them what it is told: a line of JSON a job, answered by a line. Of the standard 
 
 The script is loaded once; each rank of a job is a process that is forked from this one. A job is
 
-- ``run``: what `make` and `resume` get as attributes of their argument: ranks, nodes, workers,
-  batch_size, seed, samples of each shard, folder, and epoch and step where it is resumed;
+- ``run``: what `make` and `resume` get as attributes of their argument, beside rank and world_size:
+  ranks of a node, nodes, workers, batch_size, seed, samples of each shard, folder, epoch and step
+  where it is broken off, and ranks_before and workers_before;
 - ``first``, ``last``: epochs to go through, both ends included;
 - ``kill_at``: the step of the last epoch at which each rank saves its state; it goes on for
   ``further`` batches and is killed; -1 to end well;
 - ``states``: the folder with the states to resume from, of ``saved`` ranks; '' to begin;
 - ``out``: a folder, where rank r writes `r.jsonl`, a line ``[epoch, step, samples]`` a batch, and
   `r.state`;
-- ``seconds``: after which ranks that have not ended are killed.
+- ``seconds``: after which ranks that have not ended are killed; ``patience``: the same, after one
+  of them has failed, for which the others may wait in vain; as long by default.
 
+Ranks write `r.times`, too: s that `make` or `resume` took, and until the first batch was there.
 The answer has what each rank came to: 'ended', 'killed' (by itself, as told), 'hangs', or its
-error.
+error. Where standard input ends, whatever the reason, all ranks are killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import pickle
-import runpy
+import select
 import signal
 import socket
 import sys
@@ -31,10 +35,21 @@ import time
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, TextIO
 
 ENDED, KILLED, HANGS = "ended", "killed", "hangs"
+FUNCTIONS = ("make", "state", "resume")
+LIBRARIES = (
+    *("torch", "torchdata", "webdataset", "litdata", "streaming", "datasets", "accelerate"),
+    *("lightning", "transformers", "ray", "torchft", "grain", "energon", "tensorflow", "dali"),
+)
+"""Whose versions are told if the script has loaded them."""
 _LONGEST = 400
 """Characters of an error that are told."""
+
+
+class BatchError(TypeError):
+    """A batch that is not made of numbers."""
 
 
 def main() -> None:
@@ -44,18 +59,34 @@ def main() -> None:
     jobs = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = sys.argv[1:]
-    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     try:
-        script = runpy.run_path(sys.argv[0], run_name="simshuffle_audit")
-        missing = [name for name in ("make", "state", "resume") if not callable(script.get(name))]
-        said = {"ready": not missing, "missing": missing}
+        script = _loaded(Path(sys.argv[0]).resolve())
+        missing = [name for name in FUNCTIONS if not callable(script.get(name))]
+        known = {name: getattr(sys.modules.get(name), "__version__", "") for name in LIBRARIES}
+        versions = {name: str(version) for name, version in known.items() if version}
+        said = {"ready": not missing, "missing": missing, "versions": versions}
     except BaseException as error:  # noqa: BLE001 - a script may raise anything, and it is told
-        said = {"ready": False, "error": _said(error)}
+        traceback.print_exc()
+        said = {"ready": False, "missing": [], "error": _said(error)}
     _answer(answers, said)
     if not said["ready"]:
         return
     for line in jobs:
-        _answer(answers, _done(json.loads(line), script))
+        _answer(answers, _done(json.loads(line), script, jobs))
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    """The names of the script, which is a module, so that what it pickles can be found again."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [str(path.parent), *(each for each in sys.path if Path(each).resolve() != here)]
+    name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "audited"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return vars(module)
 
 
 def _answer(answers, of) -> None:  # type: ignore[no-untyped-def]
@@ -63,8 +94,8 @@ def _answer(answers, of) -> None:  # type: ignore[no-untyped-def]
     answers.flush()
 
 
-def _done(job, script):  # type: ignore[no-untyped-def]
-    """The answer to a job: its ranks, forked, and waited for."""
+def _done(job: dict[str, Any], script: dict[str, Any], jobs: TextIO) -> dict[str, Any]:
+    """The answer to a job: its ranks, forked, and waited for; until ``jobs`` ends."""
     world_size = job["run"]["nodes"] * job["run"]["ranks"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -74,15 +105,21 @@ def _done(job, script):  # type: ignore[no-untyped-def]
         child = os.fork()
         if child == 0:
             _rank(job, script, rank, port)
+        with contextlib.suppress(OSError):  # it has done so itself, and may have gone
+            os.setpgid(child, child)
         running[child] = rank
     came_to, deadline = [HANGS] * world_size, time.monotonic() + job["seconds"]
     while running and time.monotonic() < deadline:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child == 0:
-            time.sleep(0.002)
+            if select.select([jobs], [], [], 0.002)[0]:
+                break
         elif child in running:
-            came_to[running.pop(child)] = _came_to(status)
+            came = came_to[running.pop(child)] = _came_to(status)
             _kill_group(child)
+            if came not in {ENDED, KILLED}:
+                patience = job.get("patience", job["seconds"])
+                deadline = min(deadline, time.monotonic() + patience)
     for child in running:
         _kill_group(child)
         os.waitpid(child, 0)
@@ -144,7 +181,7 @@ def _environment(job, rank, port) -> None:  # type: ignore[no-untyped-def]
 
 def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
     """Go through the epochs of a job, and write what this rank trains on."""
-    asked = job["run"]
+    asked, begin = job["run"], time.monotonic()
     run = SimpleNamespace(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
     if job["states"]:
         files = [Path(job["states"]) / f"{other}.state" for other in range(job["saved"])]
@@ -152,12 +189,16 @@ def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
         loader = script["resume"](run, states)
     else:
         loader = script["make"](run)
-    state_at, out = job["kill_at"], Path(job["out"])
+    made, state_at, out = time.monotonic(), job["kill_at"], Path(job["out"])
+    times = {"made": made - begin}
     for epoch in range(job["first"], job["last"] + 1):
         if hasattr(loader, "set_epoch"):
             loader.set_epoch(epoch)
         dies = state_at >= 0 and epoch == job["last"]
         for step, batch in enumerate(loader, 1):
+            if "first" not in times:
+                times["first"] = time.monotonic() - begin
+                (out / f"{rank}.times").write_text(json.dumps(times), encoding="utf-8")
             if not (dies and step > state_at):
                 rows.write(json.dumps([epoch, step - 1, _numbers(batch)]) + "\n")
             if dies and step == state_at:
@@ -171,10 +212,15 @@ def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
 
 
 def _numbers(batch) -> list[int]:  # type: ignore[no-untyped-def]
-    """The samples of a batch, whatever it is made of."""
-    if hasattr(batch, "tolist"):
-        batch = batch.tolist()
-    return [int(number) for number in batch]
+    """The samples of a batch, whatever it is made of. Raises a BatchError if it has others."""
+    listed = batch.tolist() if hasattr(batch, "tolist") else batch
+    try:
+        numbers = [int(number) for number in listed]
+        if isinstance(listed, str | bytes | dict) or numbers != [*listed]:
+            raise ValueError
+    except (TypeError, ValueError):
+        raise BatchError(repr(batch)[:100]) from None
+    return numbers
 
 
 def _said(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from simshuffle.cli import (
+    audit,
     blame,
     check,
     derived,
@@ -41,7 +42,7 @@ GROUPS = {
 }
 """Groups of verbs that few need, and what their help says."""
 BY_HAND = {
-    "": (new, check, results, blame, doctor),
+    "": (new, check, results, audit, blame, doctor),
     "study": (study,),
     "machine": (machine, machine_import),
 }

@@ -114,12 +114,13 @@ Set = Annotated[Mapping[str, Any] | None, SET]
 AsJson = Annotated[
     bool, Option("", "Print the tables as JSON on standard output, and nothing else.")
 ]
+FORMATS = ("latex", "markdown")
 To = Annotated[
     str | None,
     Option(
         "FORMAT",
         "latex (booktabs) or markdown: print the tables so on standard output, and nothing else.",
-        choices=("latex", "markdown"),
+        choices=FORMATS,
     ),
 ]
 Force = Annotated[bool, Option("", "Replace the files that are there.")]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from simshuffle.cli.common import (
+    FORMATS,
     AsJson,
     To,
     check_format,
@@ -33,8 +34,12 @@ BAD_INPUT = 2
 def add(app: typer.Typer, verb: Verb[Any]) -> None:
     """Add the verb of a study to those of ``app``, or of one of its groups."""
     fields = fields_of(verb.options)
+    own = {field.name for field in fields}
 
-    def perform(json: bool, to: str | None, **given: Any) -> None:
+    def perform(json: bool, to: Any, **given: Any) -> None:
+        if "to" in own:  # words of its own beside those of the format
+            given["to"] = [word for word in to or () if word not in FORMATS]
+            to = next((word for word in to or () if word in FORMATS), None)
         check_format(json, to)
         values = {}
         for field in fields:
@@ -44,7 +49,8 @@ def add(app: typer.Typer, verb: Verb[Any]) -> None:
         _carry_out(verb, values, json=json, to=to)
 
     # all that is wrong with the options of a study is said together, by `filled`
-    options = [*map(option_of, fields), keyword("json", AsJson, False), keyword("to", To, None)]
+    options = [*map(option_of, fields), keyword("json", AsJson, False)]
+    options += [] if "to" in own else [keyword("to", To, None)]
     text = inspect.getdoc(verb.options) or ""
     command(app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options)(perform)
 
@@ -66,6 +72,9 @@ def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str |
     if problem := verb.refused(result):
         complain(str(problem))
         raise typer.Exit(BAD_INPUT)
+    if wrong := verb.failed(result, options):
+        complain(wrong)
+        raise typer.Exit(1)
 
 
 @contextmanager

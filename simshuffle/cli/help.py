@@ -159,11 +159,21 @@ def _labelled(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if parameter.name in {"install_completion", "show_completion"}:
             parameter.hidden = True
+        if parameter.name == "help":
+            parameter.callback = _show_help
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
         elif parameter.is_flag:
             parameter.metavar = ""
     return parameters
+
+
+def _show_help(ctx: Any, _: Any, wanted: bool) -> None:
+    """Print the help, without the empty line that follows what rich has printed."""
+    if wanted and not ctx.resilient_parsing:
+        if text := ctx.get_help():
+            typer.echo(text)
+        ctx.exit()
 
 
 class _Verb(TyperCommand):

@@ -8,11 +8,15 @@ from pydantic import Field
 
 from simshuffle.orders.buffers import HuggingFace, RayLocal, TfData, WebDataset
 from simshuffle.orders.corgipile import Corgi2, CorgiPile
+from simshuffle.orders.hugging_face_interleave import HuggingFaceInterleave
 from simshuffle.orders.levanter import Levanter
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
+from simshuffle.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.orders.order import Order, Readers, ShardedSet
+from simshuffle.orders.ray_mix import RayMix
 from simshuffle.orders.samplers import DistributedSampler, Own, Synchronised
+from simshuffle.orders.torchdata_nodes import TorchdataNodes
 
 AnyOrder = Annotated[
     DistributedSampler
@@ -27,7 +31,11 @@ AnyOrder = Annotated[
     | Corgi2
     | RayLocal
     | Synchronised
-    | Own,
+    | Own
+    | HuggingFaceInterleave
+    | TorchdataNodes
+    | MosaicmlStreams
+    | RayMix,
     Field(discriminator="kind"),
 ]
 """Every order, by its ``kind``."""

@@ -236,19 +236,16 @@ class HuggingFace(Order):
             "datasets warns of too many workers, and stops those without shards",
         )
         need_smaller("buffer_size", self.buffer_size, data)
-        order = _shard_order(len(data.samples), seed, epoch)
         read = partial(self._read, data, readers, seed, epoch)
+        every = range(readers.workers)
         if whole:
-            by_worker = [read(order, worker) for worker in range(readers.workers)]
+            by_worker = [read(0, worker) for worker in every]
             streams = [
                 [stream[rank :: readers.world_size] for stream in by_worker]
                 for rank in range(readers.world_size)
             ]
         else:
-            streams = [
-                [read(order[rank :: readers.world_size], w) for w in range(readers.workers)]
-                for rank in range(readers.world_size)
-            ]
+            streams = [[read(rank, w) for w in every] for rank in range(readers.world_size)]
         return handed_out(
             (rank, worker, stream)
             for rank, of_rank in enumerate(streams)
@@ -256,33 +253,55 @@ class HuggingFace(Order):
         )
 
     def _read(
-        self,
-        data: ShardedSet,
-        readers: Readers,
-        seed: int,
-        epoch: int,
-        shards: list[int],
-        worker: int,
+        self, data: ShardedSet, readers: Readers, seed: int, epoch: int, rank: int, worker: int
     ) -> Ints64:
-        """What comes out of the buffer of a worker of the rank that reads those shards."""
+        """What comes out of the buffer of a worker."""
+        shards = self.shards(data, readers, seed, epoch, rank)[worker :: readers.workers]
+        runs = [samples_of(data, run) for run in self.runs(shards)]
+        samples, turn = in_turn(runs, self.piece)
+        ends = np.cumsum(np.unique(turn, return_counts=True)[1])
+        rng = self.generator(readers, seed, epoch, worker)
+        return joined(halves(samples, ends, self.buffer_size, rng))
+
+    @staticmethod
+    def shards(data: ShardedSet, readers: Readers, seed: int, epoch: int, rank: int) -> list[int]:
+        """The shards that a rank reads, in the order in which they are dealt to its workers."""
+        order = _shard_order(len(data.samples), seed, epoch)
+        even = len(order) % readers.world_size == 0
+        return order[rank :: readers.world_size] if even else order
+
+    @staticmethod
+    def generator(readers: Readers, seed: int, epoch: int, worker: int) -> np.random.Generator:
+        """What the buffer of a worker draws from."""
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
         if epoch:
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - epoch)
         if readers.workers > 1:
             rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
-        samples, ends = self._pieces(data, shards[worker :: readers.workers])
-        return _halves(samples, ends, self.buffer_size, rng)
+        return rng
 
-    def _pieces(self, data: ShardedSet, shards: list[int]) -> tuple[Ints64, Ints64]:
-        """The samples of those shards as they come to the buffer, runs of shards in turn, and where
-        each piece ends that comes at once."""
+    def runs(self, shards: list[int]) -> list[list[int]]:
+        """The shards of a worker, as runs that are read in turn."""
         count = min(len(shards), self.max_buffer_input_shards)
-        runs = [samples_of(data, run) for run in np.array_split(shards, count)]
-        size = max(1, self.buffer_size // self.max_buffer_input_shards) if self.formatted else 1
-        turn = joined([np.arange(len(run)) // size * count + at for at, run in enumerate(runs)])
-        order = np.argsort(turn, kind="stable")
-        return joined(runs)[order], np.cumsum(np.unique(turn, return_counts=True)[1])
+        return [run.tolist() for run in np.array_split(np.array(shards, np.int64), count)]
+
+    @property
+    def piece(self) -> int:
+        """Samples of a run that come to the buffer at once."""
+        each = self.buffer_size // self.max_buffer_input_shards
+        return max(1, each) if self.formatted else 1
+
+
+def in_turn(runs: list[Ints64], size: int, first: int = 0) -> tuple[Ints64, Ints64]:
+    """The samples of those runs, a piece of each in turn from run ``first`` on, and (n,) the turn
+    of each sample: that of piece k of a run, counted from ``first``, is k R plus its number."""
+    count = len(runs)
+    turn = joined(
+        [np.arange(len(run)) // size * count + (at - first) % count for at, run in enumerate(runs)]
+    )
+    order = np.argsort(turn, kind="stable")
+    return joined(runs)[order], turn[order]
 
 
 def _shard_order(count: int, seed: int, epoch: int) -> list[int]:
@@ -295,9 +314,10 @@ def _shard_order(count: int, seed: int, epoch: int) -> list[int]:
     return [order[place] for place in again]
 
 
-def _halves(samples: Ints64, ends: Ints64, size: int, rng: np.random.Generator) -> Ints64:
+def halves(samples: Ints64, ends: Ints64, size: int, rng: np.random.Generator) -> list[Ints64]:
     """What comes out of a buffer that takes pieces with those ends, is shuffled once it is full,
-    and then keeps one half."""
+    and then keeps one half; what comes out at once is an array, the last of them what was left
+    (perhaps nothing)."""
     held = samples[:0]
     taken = 0
     out = []
@@ -306,7 +326,7 @@ def _halves(samples: Ints64, ends: Ints64, size: int, rng: np.random.Generator) 
         taken = ends[piece]
         out.append(held[: len(held) - size // 2])
         held = held[len(held) - size // 2 :]
-    return joined([*out, rng.permutation(joined([held, samples[taken:]]))])
+    return [*out, rng.permutation(joined([held, samples[taken:]]))]
 
 
 class RayLocal(Order):

@@ -3,9 +3,11 @@ exchange, and synchronised shuffle."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from simshuffle.errors import refuse
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
@@ -16,10 +18,15 @@ from simshuffle.spec.rng import stream
 _MOST = (2**32 - 1) // 20  # from here on torch draws numbers of 64 bits, in another order
 
 
-def _permutation(size: int, seed: int) -> Ints64:
+def randperm(size: int, seed: int) -> Ints64:
+    """What ``torch.randperm`` gives on a CPU after ``manual_seed``."""
+    return permuted(size, np.random.RandomState(seed % 2**32))
+
+
+def permuted(size: int, twister: np.random.RandomState) -> Ints64:
     """What ``torch.randperm`` gives on a CPU: each place in turn is swapped with one of those from
     it on, by a number of 32 bits of the Mersenne Twister."""
-    drawn = np.random.RandomState(seed % 2**32).randint(0, 2**32, max(size - 1, 0), np.uint32)
+    drawn = twister.randint(0, 2**32, max(size - 1, 0), np.uint32)
     places = np.arange(size - 1)
     chosen = places + drawn % (size - places)
     samples = list(range(size))
@@ -60,9 +67,94 @@ class DistributedSampler(Order):
             rule = f"each of {ranks} ranks must get a sample; PyTorch gives none of them any"
             remedy = "Set it to false, or take fewer ranks"
             refuse("drop_last", rule, f"{data.size} samples", remedy, "order")
-        samples = _permutation(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
+        samples = randperm(data.size, seed + epoch) if self.shuffle else np.arange(data.size)
         share = data.size // ranks if self.drop_last else -(-data.size // ranks)
         return dealt(np.resize(samples, (share, ranks)).T, readers)
+
+
+class TorchFt(DistributedSampler):
+    """``torchft.data.DistributedSampler`` (torchft 0.2.0, torchft/data.py): the same for as many
+    replica groups as there may be. A node is a group; the samples of groups that are not there are
+    nobody's.
+
+    Attributes:
+        kind: its name.
+        replica_groups: the most groups that there may be.
+    """
+
+    kind: Literal["torchft"]  # type: ignore[assignment]
+    replica_groups: int = Field(ge=1)
+
+    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        """See `DistributedSampler`. Raises an InputError also for more nodes than groups."""
+        if readers.nodes > self.replica_groups:
+            rule = f"must not exceed the {self.replica_groups} replica groups"
+            refuse("readers.nodes", rule, str(readers.nodes), "Allow more groups", "order")
+        order = super().epoch(data, replace(readers, nodes=self.replica_groups), seed, epoch)
+        there = order.rank < readers.world_size
+        return EpochOrder(
+            order.rank[there], order.worker[there], order.position[there], order.sample[there]
+        )
+
+
+class Accelerate(Order):
+    """A shuffled ``DataLoader`` that ``accelerate.prepare`` has made one of each rank (accelerate
+    1.15.0, accelerate/data_loader.py: ``SeedableRandomSampler``, ``BatchSamplerShard``,
+    ``DataLoaderDispatcher``; ``use_seedable_sampler=True``). The permutation is that of
+    `DistributedSampler`, but batch k goes to rank k mod ranks. ``split_batches``, where a batch is
+    cut into one of each rank, deals out the same.
+
+    Attributes:
+        kind: its name.
+        even_batches: whether samples that cannot be shared evenly are completed by the first ones.
+        drop_last: whether they are left out.
+        dispatch: whether rank 0 reads for all, which completes the last batch alone, by the first
+            sample of each rank: 'no', or 'batches' or 'split', without or with ``split_batches``.
+    """
+
+    kind: Literal["accelerate"]
+    unit: ClassVar[Unit] = "sample"
+    even_batches: bool = True
+    drop_last: bool = False
+    dispatch: Literal["no", "batches", "split"] = "no"
+
+    def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
+        """The order of an epoch, as after ``set_epoch(epoch)``. Raises an InputError as of
+        `DistributedSampler`."""
+        return self.after(0, data, readers, seed, epoch)
+
+    def after(
+        self, skipped: int, data: ShardedSet, readers: Readers, seed: int, epoch: int
+    ) -> EpochOrder:
+        """The order of what is left of the permutation after so many samples."""
+        check(data, readers, seed, epoch, 2**64)
+        ranks, batch = readers.world_size, readers.world_size * readers.batch_size
+        if data.size >= _MOST or (self.drop_last and data.size < batch):
+            rule = f"from {batch if self.drop_last else 1} to {_MOST} samples"
+            refuse("data.samples", rule, str(data.size), "Take another set", "order")
+        samples = randperm(data.size, seed + epoch)[skipped:]
+        rounds, left = divmod(len(samples), batch)
+        if self.drop_last or not left:
+            samples = samples[: rounds * batch]
+        elif self.dispatch != "no":
+            rounds += 1
+            last = samples[(rounds - 1) * batch :]
+            share = -(-left // ranks)
+            if left % ranks:
+                last = np.concatenate([last, samples[: min(ranks, batch)]])
+            padded = np.full((ranks, readers.batch_size), -1)
+            padded[:, :share] = np.pad(
+                last, (0, max(share * ranks - len(last), 0)), constant_values=-1
+            )[: share * ranks].reshape(ranks, share)
+            samples = np.concatenate([samples[: (rounds - 1) * batch], padded.ravel()])
+        else:
+            rounds += 1
+            even = self.even_batches and ranks > 1
+            more = np.resize(samples, rounds * batch) if even else np.full(rounds * batch, -1)
+            more[: len(samples)] = samples
+            samples = more
+        dealt_out = samples.reshape(rounds, ranks, readers.batch_size).transpose(1, 0, 2)
+        return dealt(dealt_out.reshape(ranks, -1), readers)
 
 
 class Own(Order):

@@ -38,7 +38,8 @@ def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
         rule = "must be true where a spare host takes over samples on an SSD"
         remedy = "Set it to true, or policy: elastic."
         refuse("recovery.reread", rule, "false", remedy, scenario.name)
-    if lost and recovery.policy == "elastic" and exchange.whole_because:
+    elastic = lost and recovery.policy == "elastic" and recovery.resume is None
+    if elastic and exchange.whole_because:
         rule = f"must not be elastic where {exchange.whole_because}"
-        remedy = "Set policy: spare, or take another workload.exchange."
+        remedy = "Set policy: spare, or recovery.resume, or take another workload.exchange."
         refuse("recovery.policy", rule, exchange.kind, remedy, scenario.name)

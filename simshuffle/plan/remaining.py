@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simshuffle.exchange import ExchangePlan, empty_plan
+from simshuffle.exchange import ExchangePlan, Shards, empty_plan
 from simshuffle.plan.epochs import EpochPlan, Reads
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
@@ -19,11 +19,17 @@ def since(plan: EpochPlan, first: int) -> EpochPlan:
     steps = plan.exchange.iteration >= first
     return replace(
         plan,
+        shards=_slots(plan.shards, plan.training.samples[:first].sum(axis=0), plan.shards.sizes),
         exchange=_steps(plan.exchange, steps, first),
         training=_rows(plan.training, slice(first, None)),
         inference=None,
         sent_from_cache=plan.sent_from_cache[steps],
     )
+
+
+def trained(plan: EpochPlan, iterations: int) -> Ints:
+    """The samples of the first so many iterations, by rank."""
+    return _slots(plan.shards, 0, plan.training.samples[:iterations].sum(axis=0)).order
 
 
 def until(plan: EpochPlan, iterations: int, loaded: Ints64) -> EpochPlan:
@@ -67,7 +73,11 @@ def with_fewer(plan: EpochPlan, left: Flags, batch_size: int, *, dealt: bool) ->
         own = _appended(own, _even(samples, world_size, batch_size), mean)
     nothing = empty_plan(world_size)
     return replace(
-        plan, exchange=nothing, training=own, sent_from_cache=np.zeros(nothing.sample.shape, bool)
+        plan,
+        shards=Shards(plan.shards.order[:0], np.zeros(world_size + 1, np.int64)),  # not followed
+        exchange=nothing,
+        training=own,
+        sent_from_cache=np.zeros(nothing.sample.shape, bool),
     )
 
 
@@ -89,14 +99,18 @@ def owners(exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags) ->
     return after, np.asarray(lost[after])
 
 
-def dealt_out(owner: Ints, lost: Flags) -> Ints:
-    """(N,) owners, numbered among the ranks that are not ``lost``, (M,), who get the samples of
-    the others in turn."""
-    number = np.cumsum(~lost) - 1
-    out = number[owner].astype(owner.dtype)
-    free = np.flatnonzero(lost[owner])
-    out[free] = np.arange(len(free)) % int((~lost).sum())
-    return out
+def _slots(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
+    """From each rank's samples those from one place to another, (M,)."""
+    low = np.minimum(begin, shards.sizes)
+    high = np.minimum(end, shards.sizes)
+    rank = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
+    place = np.arange(len(shards.order)) - shards.start[:-1][rank]
+    kept = (place >= low[rank]) & (place < high[rank])
+    return Shards(
+        shards.order[kept],
+        np.concatenate([[0], np.cumsum(high - low)]),
+        worker=None if shards.worker is None else shards.worker[kept],
+    )
 
 
 def _steps(plan: ExchangePlan, steps: Flags, first: int) -> ExchangePlan:

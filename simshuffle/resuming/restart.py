@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import field_validator
 
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, ShardedSet
 from simshuffle.resuming.law import Crash, Resume, Resumed
+from simshuffle.spec.library import by_kind
 
 
 class Restart(Resume):
@@ -21,6 +24,12 @@ class Restart(Resume):
     library: ClassVar[str] = "any"
     saves: ClassVar[str] = "the number of the epoch"
     of: AnyOrder
+
+    @field_validator("of", mode="before")
+    @classmethod
+    def _named(cls, of: Any) -> Any:
+        """An order by its kind alone."""
+        return by_kind(of) if isinstance(of, str) else of
 
     @property
     def short_name(self) -> str:

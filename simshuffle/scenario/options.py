@@ -210,10 +210,10 @@ def scenarios_of(
 
 
 def kinds_of(union: Any) -> dict[str, Any]:
-    """The class of each kind of an annotated union."""
+    """The class of each kind of an annotated union, or of a single record."""
     return {
         kind: record
-        for record in get_args(get_args(union)[0])
+        for record in (get_args(get_args(union)[0]) if get_args(union) else (union,))
         for kind in get_args(record.model_fields["kind"].annotation)
     }
 

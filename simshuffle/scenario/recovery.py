@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
+from simshuffle.exchange import LoaderShuffle
+from simshuffle.resuming import AnyResume
 from simshuffle.spec.record import Seconds, Sourced
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ class Recovery(Sourced):
         restart: of starting all processes again, before anything is read.
         reread: whether a host that is new to the job reads its shard of the samples again, where
             the hosts keep one.
+        resume: what a loader does with the state that it saved, under `loader_shuffle`: which
+            samples are then lost, repeated and read again. By default the plan of the epoch is
+            followed as if nothing had happened to the loader.
     """
 
     default_sources: ClassVar[dict[str, str]] = {
@@ -38,11 +43,23 @@ class Recovery(Sourced):
     detect: Seconds = 600.0
     restart: Seconds = 180.0
     reread: bool = True
+    resume: AnyResume | None = None
 
 
 def recovery_problems(scenario: Scenario) -> Iterator[Problem]:
-    """More spare hosts than the machine has, and recorded failures that cannot be read."""
+    """More spare hosts than the machine has, recorded failures that cannot be read, and a loader's
+    state that is not of the order that the run has."""
     recovery, failures = scenario.recovery, scenario.failures
+    exchange = scenario.workload.exchange
+    if recovery is not None and (law := recovery.resume) is not None:
+        path, order = "recovery.resume", law.order
+        if not isinstance(exchange, LoaderShuffle):
+            rule = "must be left out where no loader's order is followed"
+            remedy = f"Set workload.exchange to loader_shuffle with the order {order.kind}."
+            yield Problem(path, rule, exchange.kind, remedy)
+        elif exchange.order != order:
+            rule = f"must resume the order of workload.exchange: {exchange.order!r}"
+            yield Problem(path, rule, repr(order), "Give both the same keys.")
     if recovery is not None and recovery.spares:
         free = scenario.cluster.num_hosts - scenario.hosts
         if recovery.spares > free:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from simshuffle.plan import remaining
 from simshuffle.plan.epochs import EpochPlan
 from simshuffle.results.timeline import HIDDEN, PHASES, Timeline, WindowRow
 from simshuffle.scenario.scenario import Scenario
@@ -42,6 +43,8 @@ class Loss:
     reread_s: float = 0.0
     reread_nbytes: float = 0.0  # bytes of these samples
     waited_s: float = 0.0  # s more until the host is repaired, where no spare was left
+    loader: str = ""  # which law of a loader decides what is read on; '' without one
+    refused: str = ""  # the error with which that loader ends the job; '' if it does not
 
 
 class EpochParts:
@@ -51,6 +54,11 @@ class EpochParts:
 
     def __init__(self, run: str, epoch: int, world_size: int, scenario: Scenario) -> None:
         self.epoch, self.kept, self.reached = epoch, 0, 0
+        recovery = scenario.recovery
+        # (N,) whether the epoch has seen each sample, where a loader decides which come
+        self._had: Flags | None = None
+        if recovery is not None and recovery.resume is not None:
+            self._had = np.zeros(scenario.workload.dataset.num_samples, np.bool_)
         self._run, self._samples = run, scenario.workload.dataset.num_samples
         # of the ranks that go on their numbers as the epoch began
         self._ranks = np.arange(world_size)
@@ -70,7 +78,7 @@ class EpochParts:
         if not again and first == 0:
             self._planned = max(self._planned, int(samples.sum()))
         kept = simulated.done if simulated.over else max(simulated.saved, 0)
-        seen = 0 if again else int(samples[:kept].sum())
+        seen = 0 if again else self._newly_seen(plan, kept)
         twice = int(samples[: simulated.done].sum()) - seen
         rows: list[Rows] = []
         if not again:
@@ -86,6 +94,14 @@ class EpochParts:
             self._redone = (float((simulated.end - ends).mean()), twice)
         self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
         self._seen, self._twice = self._seen + seen, self._twice + twice
+
+    def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
+        """Samples that the epoch sees in the first ``kept`` iterations of a plan."""
+        if self._had is None:
+            return int(plan.training.samples[:kept].sum())
+        before = int(self._had.sum())
+        self._had[remaining.trained(plan, kept)] = True
+        return int(self._had.sum()) - before
 
     def lose(self, loss: Loss, gone: Flags, resumed: float) -> None:
         """Add a loss, after which training goes on at ``resumed`` (s) without the ranks that are

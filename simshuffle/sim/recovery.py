@@ -12,21 +12,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
+from simshuffle.errors import refuse
 from simshuffle.exchange import ExchangePlan, empty_plan
+from simshuffle.orders.order import Readers
 from simshuffle.plan import remaining
 from simshuffle.plan.checkpoint_bounds import restore_seconds
 from simshuffle.plan.effort import Thinning
 from simshuffle.plan.epochs import Began, EpochPlan, plan_epochs, sample_nbytes
 from simshuffle.plan.losses import check_losses, spare_hosts
+from simshuffle.plan.resumed import ResumedLoader, readers_of
 from simshuffle.results.timeline import Timeline
+from simshuffle.resuming.dealing import dealt
+from simshuffle.resuming.law import Refused
 from simshuffle.scenario.recovery import Recovery
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.losses import EpochParts, Loss
-from simshuffle.sim.machine import Machine, SimulatedEpoch, Staged, reporter
+from simshuffle.sim.machine import NOTHING, Machine, SimulatedEpoch, Staged, reporter
 from simshuffle.spec.arrays import Flags
 
 Progress = Callable[[float], None]
@@ -92,6 +98,10 @@ class Job:
         # from the last checkpoint on, or else from the beginning
         self._undone: list[Stretch] = []
         self._saved = False
+        # the first partition, which says where samples lie, and the state that a loader went on
+        # with last: who read then, and its epoch and iterations
+        self._first = self._owner, scenario.world_size
+        self._state: tuple[Readers, int, int] | None = None
 
     def epoch(self, parts: EpochParts) -> None:
         """Do the next epoch, and after every loss what it has undone."""
@@ -139,15 +149,25 @@ class Job:
             self.stopped = True
             parts.lose(told, gone, at)
             return
-        wait = 0.0
+        wait, resume = 0.0, recovery.resume
+        if resume is not None:
+            told = replace(told, loader=resume.short_name)
+        readers = None if resume is None else self._state_readers()
         if recovery.policy == "elastic":
             del self._hosts[place]
-            read = self._shrink(parts, gone)
+            read = NOTHING if readers else self._shrink(parts, gone)
         elif self._spares:
             self._hosts[place] = self._spares.pop(0)
-            read = self._replaced(gone)
+            read = NOTHING if readers else self._replaced(gone)
         else:
-            read, wait = self._replaced(gone), loss.lasts or 0.0
+            read, wait = NOTHING if readers else self._replaced(gone), loss.lasts or 0.0
+        if readers is not None:
+            fewer = int(gone.sum()) * (recovery.policy == "elastic")
+            refused = self._resumed(parts, readers, old.world_size - fewer)
+            if refused:
+                self.stopped = True
+                parts.lose(replace(told, refused=refused), gone, at)
+                return
         restore = restore_seconds(self.scenario) if self._saved else 0.0
         spent = recovery.detect + recovery.restart + restore + read.seconds
         told = replace(
@@ -163,6 +183,48 @@ class Job:
         resumed = at + spent + told.waited_s
         parts.lose(told, gone & (recovery.policy == "elastic"), resumed)
         self._machine = Machine(self.scenario, None, self._struck, resumed)
+
+    @property
+    def _saved_at(self) -> tuple[int, int]:
+        """The epoch of the last state and the iterations of it that were done; the next epoch and 0
+        if all of them were."""
+        for stretch in self._undone:
+            if stretch.plan.iterations:
+                return stretch.plan.epoch, stretch.first
+        return self._undone[-1].plan.epoch + 1, 0
+
+    def _state_readers(self) -> Readers:
+        """Who read when the last state was saved. Raises an InputError if the epoch of the state
+        has already gone on from another one."""
+        epoch, step = self._saved_at
+        if self._state is None or self._state[1] != epoch:
+            return readers_of(self.scenario, self._owner)
+        if self._state[2] != step:
+            rule = "knows of one state in an epoch; a loader went on from two in this one"
+            found = f"epoch {epoch}, after iterations {self._state[2]} and {step}"
+            remedy = "Let hosts be lost in different epochs, or leave it out."
+            refuse("recovery.resume", rule, found, remedy, self.scenario.name)
+        return self._state[0]
+
+    def _resumed(self, parts: EpochParts, readers: Readers, ranks: int) -> str:
+        """Let a loader go on, on so many ranks, with the last state, which was saved when
+        ``readers`` read. Returns its error if it does not."""
+        assert self._recovery.resume is not None, "the caller has seen it"  # noqa: S101
+        epoch, step = self._saved_at
+        self.scenario = self._placed({"world_size": ranks})
+        self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
+        law = self._recovery.resume
+        loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
+        rest = loader.rest()
+        if isinstance(rest, Refused):
+            return rest.says
+        self._state = readers, epoch, step
+        left = [rest] if rest.iterations else []
+        self._plans = chain(left, loader.later(epoch + 1))
+        again = islice(self._plans, parts.epoch - epoch + len(left))
+        self._undone = [Stretch(plan, step * (plan.epoch == epoch)) for plan in again]
+        self._exchange = empty_plan(ranks)
+        return ""
 
     def _placed(self, update: dict[str, Any]) -> Scenario:
         """The scenario on the hosts that there are now, with other values."""
@@ -184,17 +246,20 @@ class Job:
         own = workload.source in {"ssd", "memory"} and not workload.exchange.redraws
         of_epoch = self._exchange, self._owner, parts.reached  # files that were sent are there
         owner, missing = remaining.owners(*of_epoch, gone & own)
-        dealt = self._recovery.reread or not own
+        taken = self._recovery.reread or not own
         read = self._nbytes * missing
-        if not dealt:
+        if not taken:
             self._nbytes, owner, read = self._nbytes[~missing], owner[~missing], 0.0 * read
-        self._owner = remaining.dealt_out(owner, gone)
+        left = int((~gone).sum())
+        held = np.where(gone[owner], -1, (np.cumsum(~gone) - 1)[owner]).astype(np.int32)
+        # each keeps what it has, as far as all are even: as the scheduler for real ranks deals
+        rng = self.scenario.rng("recovery", parts.epoch, left)
+        self._owner = dealt(held, np.zeros(len(held), np.bool_), left, rng)
         size = workload.local_batch_size
         self._undone = [
-            replace(of, plan=remaining.with_fewer(of.plan, ~gone, size, dealt=dealt))
+            replace(of, plan=remaining.with_fewer(of.plan, ~gone, size, dealt=taken))
             for of in self._undone
         ]
-        left = int((~gone).sum())
         self._exchange = empty_plan(left)
         dataset = workload.dataset.model_copy(update={"num_samples": len(self._nbytes)})
         smaller = workload.model_copy(update={"dataset": dataset})
@@ -202,5 +267,5 @@ class Job:
         began = Began(parts.epoch + 1, self._owner)
         self._plans = plan_epochs(self.scenario, self._nbytes, began)
         evenly = np.full(left, float(read.sum()) / left)
-        everyone = np.full(left, own and dealt)
+        everyone = np.full(left, own and taken)
         return Machine(self.scenario).read_again(evenly, everyone)

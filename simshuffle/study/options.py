@@ -11,6 +11,7 @@ import importlib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -24,7 +25,7 @@ OptionsT = TypeVar("OptionsT", bound="Options")
 class Words:
     """Words of a closed set, which complete one that is begun, and which the help lists: ``words``,
     or those at ``place``, 'module:name', imported when they are wanted: a mapping, a sequence or a
-    function that gives one, or a union whose kinds they are."""
+    function that gives one, or a record or a union of records, whose kinds they are."""
 
     def __init__(self, *words: str, place: str = "") -> None:
         self._words, self._place = words, place
@@ -41,7 +42,8 @@ class Words:
         found = getattr(importlib.import_module(module), name)
         if isinstance(found, Collection):
             return [*found]
-        return [*(_kinds(found) if get_args(found) else found())]
+        kinds = get_args(found) or hasattr(found, "model_fields")
+        return [*(_kinds(found) if kinds else found())]
 
 
 def words(*known: str, place: str = "") -> Completion:
@@ -185,7 +187,7 @@ def _problems(field: Field, made: Options) -> Iterator[Problem]:
     option, given = field.option, getattr(made, field.name)
     low, high = option.low, option.high
     for value in given if isinstance(given, list | tuple) else [given]:
-        if value is None:
+        if value is None or (isinstance(value, str) and low is not None):
             continue
         if option.choices and value not in option.choices:
             yield refused(field, "", value)
@@ -214,7 +216,8 @@ _EXAMPLE = re.compile(r"--(?!set )([a-z-]+) ")
 
 def _argument(found: re.Match[str]) -> str:
     """What an option is called as an argument, with '=' where its value follows."""
-    return found[1].replace("-", "_") + "=" * found[0].endswith(" ")
+    name = found[1].replace("-", "_")
+    return name + "_" * iskeyword(name) + "=" * found[0].endswith(" ")
 
 
 def own_values(options: Options) -> dict[str, Any]:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 PLUGINS = "simshuffle.studies"
 APART = {"testbed": "Install it: pip install ./plugins/testbed in a checkout of simshuffle."}
 """How to get a plugin of simshuffle's, by the last word of its verb, its function and its kind."""
-REMEDIES = {**APART, "doctor": "It is a recorded training: simshuffle doctor FOLDER shows it."}
+REMEDIES = {
+    **APART,
+    "doctor": "It is a recorded training: simshuffle doctor FOLDER shows it.",
+    "audit": "It is an audit of a loader: its tables are CSV files.",
+}
 """What to do about a kind of folder that no study writes."""
 
 

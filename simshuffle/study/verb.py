@@ -45,6 +45,9 @@ class Verb(Generic[OptionsT]):
     after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()
     # what makes a result no answer: it is printed, and the exit status is 2
     refused: Callable[[Result], Problem | None] = lambda result: None
+    # what is wrong with what was asked about, '' if nothing is: it is printed, and the exit status
+    # is 1, for scripts
+    failed: Callable[[Result, OptionsT], str] = lambda result, options: ""
 
     @property
     def word(self) -> str:

@@ -25,9 +25,10 @@ from simshuffle.exchange import (
     Strategy,
     initial_owner,
 )
+from simshuffle.resuming.epochs import epoch_samples
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import ordinary
-from simshuffle.train.iterations import Shuffled, epoch_samples
+from simshuffle.train.iterations import Shuffled
 from simshuffle.train.loss import Loss, contrast_of, cross_entropy
 from simshuffle.train.network import inference_losses, ranked_network, refreshing_losses
 from simshuffle.train.samples import Augmentation, Source

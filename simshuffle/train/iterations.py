@@ -6,23 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simshuffle.errors import refuse
-from simshuffle.exchange import (
-    EpochContext,
-    ExchangePlan,
-    Places,
-    Shards,
-    ShardsContext,
-    Strategy,
-)
+from simshuffle.exchange import Places, Shards, Strategy
 from simshuffle.exchange.recording import RecordedPlans
-from simshuffle.spec.arrays import Floats, Ints
-from simshuffle.spec.rng import stream
+from simshuffle.resuming.epochs import Epochs, batch_sizes, epoch_samples, samples_per_rank
+from simshuffle.spec.arrays import Ints
 from simshuffle.train.training import Training
 
 
-class Shuffled:
-    """Who has which sample, epoch after epoch.
+class Shuffled(Epochs):
+    """Who has which sample in a training, epoch after epoch: `Epochs`.
 
     Args:
         strategy: which rank trains on what, and what is exchanged.
@@ -33,18 +25,9 @@ class Shuffled:
         places: where the ranks are, for strategies with partners of the same host, leaf switch or
             rack.
 
-    Attributes:
-        num_samples: N.
-        batch_sizes: of the iterations of an epoch.
-        owner: the rank of each sample before the next epoch, (N,); to be set before the first.
-        held: epochs that each sample has been with it by then, (N,); None where nobody asks.
-        epochs_done: epochs.
-
     Raises:
         InputError: as of `local_batches`.
     """
-
-    owner: Ints
 
     def __init__(
         self,
@@ -55,59 +38,17 @@ class Shuffled:
         seed: int,
         places: Places | None,
     ) -> None:
-        self.strategy, self.training, self.world_size = strategy, training, world_size
-        self.num_samples, self.seed, self.places = num_samples, seed, places
-        self.batch_sizes = local_batches(num_samples, world_size, training)
-        self.held = strategy.first_held(num_samples)
-        self.epochs_done = 0
-
-    def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """The random stream of that name, as `simshuffle.train.run.Run.rng`."""
-        return stream(self.seed, name, *numbers)
+        b, drop_last = training.local_batch_size, training.drop_last
+        super().__init__(
+            strategy, num_samples, world_size, b, seed, drop_last=drop_last, places=places
+        )
+        self.training = training
 
     def learning_rate(self, epoch: int, iteration: int) -> float:
         """The learning rate of an iteration (from 0) of an epoch (from 1): that of its middle, so
         that neither a warm-up begins nor a decay ends with 0."""
         progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
         return self.training.learning_rate_at(progress, self.world_size)
-
-    def shards_context(self) -> ShardsContext:
-        """What decides who trains on what in the coming epoch."""
-        epoch = self.epochs_done + 1
-        return ShardsContext(
-            self.owner,
-            self.world_size,
-            epoch,
-            self.rng("shuffle", epoch),
-            self.seed,
-            self.training.local_batch_size,
-            ranks_per_host=None if self.places is None else self.places.ranks_per_host,
-        )
-
-    def next_shards(self) -> Shards:
-        """Who trains on what in the coming epoch."""
-        return self.strategy.epoch_shards(self.shards_context())
-
-    def next_plan(self, shards: Shards, importance: Floats | None) -> ExchangePlan:
-        """What is exchanged after the coming epoch."""
-        epoch = self.epochs_done + 1
-        return self.strategy.plan(
-            EpochContext(
-                shards,
-                batch_size=self.training.local_batch_size,
-                iterations=len(self.batch_sizes),
-                epoch=epoch,
-                rng=self.rng("exchange", epoch),
-                importance=importance,
-                places=self.places,
-                held=self.held,
-            )
-        )
-
-    def exchanged(self, plan: ExchangePlan) -> None:
-        """The epoch is done, and samples are where its ``plan`` says."""
-        self.owner, self.held = plan.apply(self.owner), plan.held_after(self.held)
-        self.epochs_done += 1
 
 
 def planned(
@@ -131,26 +72,10 @@ def planned(
     return RecordedPlans(first, plans)
 
 
-def samples_per_rank(num_samples: int, world_size: int, *, drop_last: bool) -> int:
-    """n, the samples of a rank in an epoch: N/M, rounded down if ``drop_last``, else up."""
-    return num_samples // world_size if drop_last else -(-num_samples // world_size)
-
-
 def local_batches(num_samples: int, world_size: int, training: Training) -> list[int]:
-    """Local batch size of each of the I iterations of an epoch: b, but the last may be smaller
-    (unless ``drop_last``). Raises InputError if a rank has no sample, or none fills a batch."""
-    if world_size > num_samples:
-        rule = f"must not be more than the {num_samples} samples of the data set"
-        refuse("world_size", rule, str(world_size), "Use fewer ranks or more data.", "training")
-    n = samples_per_rank(num_samples, world_size, drop_last=training.drop_last)
-    b = training.local_batch_size
-    whole, rest = divmod(n, b)
-    sizes = [b] * whole + ([rest] if rest and not training.drop_last else [])
-    if not sizes:
-        rule = f"with drop_last, must not be more than the {n} samples that a rank has"
-        remedy = "Use a smaller one, or drop_last: false."
-        refuse("training.local_batch_size", rule, str(b), remedy, "training")
-    return sizes
+    """Local batch size of each of the iterations of an epoch: as `batch_sizes`."""
+    b, drop_last = training.local_batch_size, training.drop_last
+    return batch_sizes(num_samples, world_size, b, drop_last=drop_last)
 
 
 def large_batch_warning(num_samples: int, world_size: int, training: Training) -> str:
@@ -164,14 +89,6 @@ def large_batch_warning(num_samples: int, world_size: int, training: Training) -
         f" ({num_samples} samples, {world_size} ranks): every epoch is one iteration with local"
         f" batches of {n}. Use a smaller one, or fewer ranks."
     )
-
-
-def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
-    """Who trains on what, in order: (n, M) sample numbers. Smaller shards repeat their first
-    ones."""
-    n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
-    place = np.arange(n)[:, None] % np.maximum(shards.sizes, 1)[None, :]
-    return np.asarray(shards.order[shards.start[:-1][None, :] + place])
 
 
 def pass_batches(shards: Shards, sizes: Sequence[int]) -> list[Ints]:

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import Shards
+from simshuffle.resuming.epochs import epoch_samples
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.train.batch_norm import (
     RankRows,
@@ -22,7 +23,7 @@ from simshuffle.train.batch_norm import (
     batch_norm_layers,
     set_statistics_momentum,
 )
-from simshuffle.train.iterations import epoch_samples, local_batches, pass_batches
+from simshuffle.train.iterations import local_batches, pass_batches
 from simshuffle.train.loss import FAULTS, Contrast, Loss, cross_entropy, try_loss
 from simshuffle.train.samples import Source
 from simshuffle.train.training import BatchNorm, Training

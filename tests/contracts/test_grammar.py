@@ -37,6 +37,7 @@ FIRST = {
     "CASE": "a file with flows",
     "TRACE": "a table of operations of a training job",
     "RECORD|-- COMMAND": "a record of a training, or the command that is recorded",
+    "-- COMMAND": "the command that is run",
     "FOLDER": "a folder of the file system that is measured",
     "KIND": "what a figure shows",
     "[scenario|study|topology|VERB]": "whose schema",

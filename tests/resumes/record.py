@@ -11,7 +11,6 @@ import ast
 import hashlib
 import json
 import math
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -22,6 +21,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from simshuffle.audit import ranks
+from simshuffle.audit.script import Command, Script, rows_of
 from simshuffle.errors import InputError
 from simshuffle.orders.order import Readers, ShardedSet
 from simshuffle.resuming import AnyResume
@@ -119,66 +119,19 @@ def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
     return cases
 
 
-class Audited:
-    """A loader's script in the interpreter of its library, to be asked case by case."""
-
-    def __init__(self, python: str, script: Path, folder: Path) -> None:
-        self._folder, self._number = folder, 0
-        (folder / "of_loader").mkdir()
-        self._process = subprocess.Popen(  # noqa: S603 - as asked
-            [python, ranks.__file__, str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=(folder / "log").open("w"),
-            text=True,
-        )
-        ready = self._answer()
-        if not ready["ready"]:
-            raise RuntimeError(str(ready) + (folder / "log").read_text()[-2000:])
-
-    def _answer(self) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())  # type: ignore[union-attr]
-        return answer
-
-    def close(self) -> None:
-        """End it."""
-        self._process.stdin.close()  # type: ignore[union-attr]
-        self._process.wait()
-
-    def job(self, case: Case, readers: str, **of: Any) -> tuple[Path, list[str]]:
-        """A job's folder, and what its ranks came to."""
-        self._number += 1
-        out = self._folder / str(self._number)
-        out.mkdir()
-        read = readers_of(case, readers)
-        run = {
-            "law": case["law"],
-            "nodes": read.nodes,
-            "ranks": read.ranks,
-            "workers": read.workers,
-            "batch_size": read.batch_size,
-            "seed": case["seed"],
-            "samples": case["samples"],
-            "folder": str(self._folder / "of_loader"),
-            "epoch": case["epoch"],
-            "step": case["step"],
-            "ranks_before": case["before"][0] * case["before"][1],
-            "workers_before": case["before"][2],
-        }
-        given = {"run": run, "states": "", "saved": 0, "further": 0, "kill_at": -1, **of}
-        line = json.dumps({**given, "out": str(out), "seconds": 30})
-        self._process.stdin.write(line + "\n")  # type: ignore[union-attr]
-        self._process.stdin.flush()  # type: ignore[union-attr]
-        return out, self._answer()["ranks"]
-
-
-def rows(out: Path, count: int, epoch: int) -> list[list[list[int]]]:
-    """Of each rank the batches of an epoch."""
-    found = []
-    for rank in range(count):
-        lines = (out / f"{rank}.jsonl").read_text(encoding="utf-8").splitlines()
-        found.append([line[2] for line in map(json.loads, lines) if line[0] == epoch])
-    return found
+def job(script: Script, case: Case, readers: str, **of: Any) -> tuple[Path, list[str]]:
+    """A job's folder, and what its ranks came to."""
+    read = readers_of(case, readers)
+    run = {
+        "nodes": read.nodes,
+        "ranks": read.ranks,
+        "workers": read.workers,
+        "batch_size": read.batch_size,
+        "ranks_before": case["before"][0] * case["before"][1],
+        "workers_before": case["before"][2],
+    }
+    same = ("law", "seed", "samples", "epoch", "step")
+    return script.job(run | {name: case[name] for name in same}, 30.0, **of)
 
 
 def batches(of: Batches, count: int) -> list[list[list[int]]]:
@@ -198,25 +151,25 @@ def mark(of: list[list[list[int]]]) -> str:
     return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16]
 
 
-def answer(audited: Audited, case: Case) -> dict[str, Any]:
+def answer(script: Script, case: Case) -> dict[str, Any]:
     """What the library does: marks of what came before and of the epoch after, and what is trained
     on in the rest of the epoch; or its error."""
     count = case["before"][0] * case["before"][1]
     more = {"kill_at": case["step"], "further": case["further"]}
-    first, came_to = audited.job(case, "before", first=0, last=case["epoch"], **more)
+    first, came_to = job(script, case, "before", first=0, last=case["epoch"], **more)
     if set(came_to) != {ranks.KILLED}:
         return {"failed": Counter(came_to).most_common(1)[0][0]}
-    trained = mark(rows(first, count, case["epoch"]))
+    trained = mark(rows_of(first, count, case["epoch"]))
     epochs = {"first": case["epoch"], "last": case["epoch"] + 1}
-    then, came_to = audited.job(case, "after", states=str(first), saved=count, **epochs)
+    then, came_to = job(script, case, "after", states=str(first), saved=count, **epochs)
     wrong = [one for one in came_to if one != ranks.ENDED]
     if wrong:
         return {"trained": trained, "error": wrong[0]}
     left = case["after"][0] * case["after"][1]
     return {
         "trained": trained,
-        "rest": rows(then, left, case["epoch"]),
-        "later": mark(rows(then, left, case["epoch"] + 1)),
+        "rest": rows_of(then, left, case["epoch"]),
+        "later": mark(rows_of(then, left, case["epoch"] + 1)),
     }
 
 
@@ -224,11 +177,11 @@ def main(name: str, python: str, count: int) -> None:
     """Record a library, and say how many cases came to what."""
     asked, came = [], Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
-        audited = Audited(python, HERE / "loaders" / f"{name}.py", Path(folder))
-        for case in drawn(name, count):
-            asked.append(case | answer(audited, case))
-            came[next(key for key in ("failed", "error", "rest") if key in asked[-1])] += 1
-        audited.close()
+        command = Command((python,), str(HERE / "loaders" / f"{name}.py"))
+        with Script(command, Path(folder)) as script:
+            for case in drawn(name, count):
+                asked.append(case | answer(script, case))
+                came[next(key for key in ("failed", "error", "rest") if key in asked[-1])] += 1
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in asked)
     (RECORDED / f"{name}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     sys.stdout.write(f"{name}: {dict(came)}\n")

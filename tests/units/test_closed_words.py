@@ -37,8 +37,9 @@ OPEN = {
         "TIME",
     ),
     *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE", "TRACE"),
-    "RECORD|-- COMMAND",
+    *("RECORD|-- COMMAND", "-- COMMAND", "NODESxRANKS", "NODESxRANKS|FORMAT", "N[:N]", "STEP"),
     *("TEXT", "HOST HOST"),
+    *("E", "NODESxGPUS", "N[:N]"),
     *(
         "KEY=VALUE",
         "KEY.PATH=VALUE",
@@ -133,6 +134,8 @@ def test_declared_choices_are_among_those_that_are_listed(verb):
     ("verb", "option", "some"),
     [
         ("loader", "order", {"webdataset", "litdata_full", "own"}),
+        ("loader", "loader", {"restart"}),
+        ("loader", "to", {"latex", "markdown"}),
         ("study congestion", "pattern", set(PATTERNS)),
         ("study congestion", "routing", {"d_mod_k", "ecmp", "adaptive"}),
         ("machine show", "pattern", {"all_to_all", "half_shift"}),

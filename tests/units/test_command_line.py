@@ -24,7 +24,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 GROUPS = {
     "Describe": ["new", "check", "list"],
     "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
-    "Results": ["compare", "blame", "doctor", "export", "figure", "report"],
+    "Results": ["compare", "audit", "blame", "doctor", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
 BELOW = {
@@ -208,10 +208,10 @@ OUT = {
 
 def test_every_verb_that_computes_is_asked_for_its_out():
     with_out = {verb for verb in VERBS if any(p.name == "out" for p in command_of(verb).params)}
-    # these make no result folder, and doctor has words behind --: tests of theirs say what may be
-    # at --out
+    # these make no result folder, and two have words behind --: tests of theirs say what may be at
+    # --out
     assert with_out == OUT.keys() | {
-        "doctor",
+        *("audit", "doctor"),
         *("study schema", "report", "figure", "export", "results plot"),
         *("machine import", "machine export", "machine show"),
     }

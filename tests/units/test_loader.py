@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.orders.mixture import Mixture
 from simshuffle.orders.order import COLUMNS, Readers, ShardedSet
 from simshuffle.studies.loader import request
 from simshuffle.studies.loader.cell import Shape
@@ -257,6 +258,7 @@ def test_every_registered_order_is_looked_at():
         cache_nbytes=None,
         epochs=2,
     )
-    assert {order.kind for order in request.defaults(shape).values()} == set(
-        request.kinds_of(request.AnyOrder)
-    )
+    known = request.kinds_of(request.AnyOrder)
+    assert {order.kind for order in request.defaults(shape).values()} == {
+        kind for kind, order in known.items() if not issubclass(order, Mixture)
+    }

@@ -45,6 +45,7 @@ ALTERED = {
     "policies": ("policies.csv", "total_s"),
     "loader": ("loaders.csv", "shards"),
     "tuning": ("settings.csv", "samples_per_s"),
+    "resume": ("resumes.csv", "first_batch_s"),
     "sizes": ("quantiles.csv", "median"),
     "month": ("periods.csv", "goodput"),
     "planning": ("strategies.csv", "epoch_s"),

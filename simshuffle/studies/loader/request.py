@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 """By default: samples, shards, bytes of a sample, and samples of a batch."""
-NOT_OF_SHAPE = {"check", "order", "scenario", "set", "tune", "prefetch_factor", "threads"}
+NOT_OF_SHAPE = {
+    *("check", "order", "scenario", "set", "tune", "prefetch_factor", "threads"),
+    *("resume_at", "epoch", "from_", "to", "loader"),
+}
 """Options beside the shape, or that decide it."""
 ROOM = 1.25
 """A node keeps so many times what it reads in an epoch, by default: where it were just that, a
@@ -52,10 +55,27 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
         return of_file(options.check, options.check.stem, options)
     known = kinds_of(AnyOrder)
     named = {name: record_of("--order", name, known) for name in options.order}
-    shape = _shape(_with(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3))
+    shape = shape_of(with_(options, nodes=4, gpus=4, workers=2, batch_size=BATCH_SIZE, epochs=3))
     orders = named or defaults(shape)
     cells = [LoaderCell(name, shape, order) for name, order in orders.items()]
     return Request("orders", cells, {}, _kept(options, list(options.order), None))
+
+
+def check_whole(options: LoaderOptions) -> None:
+    """See that no option needs --resume-at, or raise InputError with all that do."""
+    needing = {"--epoch": options.epoch, "--from": options.from_}
+    needing |= {"--to": ", ".join(options.to), "--loader": ", ".join(options.loader)}
+    problems = [
+        Problem(flag, "must be with --resume-at", str(given), "Add --resume-at middle.")
+        for flag, given in needing.items()
+        if given not in {None, ""}
+    ]
+    for flag, given in {"--workers": options.workers, "--batch-size": options.batch_size}.items():
+        if isinstance(given, str):
+            rule, remedy = "must be a whole number", "Two as in 8:6 need --resume-at."
+            problems.append(Problem(flag, rule, repr(given), remedy))
+    if problems:
+        raise InputError(problems, COMMAND_LINE)
 
 
 def _kept(options: LoaderOptions, orders: list[str], order_file: str | None) -> dict[str, Any]:
@@ -75,8 +95,8 @@ def of_file(path: Path, name: str, options: LoaderOptions) -> Request[list[Loade
     nodes = options.nodes or 1
     ranks, epochs = found.ranks // nodes, len(found.epochs)
     own = {"workers": found.workers, "epochs": epochs, "batch_size": BATCH_SIZE}
-    whole = _with(options, nodes=nodes, gpus=ranks, **own)
-    shape = _shape(whole, found.samples)
+    whole = with_(options, nodes=nodes, gpus=ranks, **own)
+    shape = shape_of(whole, found.samples)
     stands = order_file.digest(path)
     cell = LoaderCell(name, shape, FileOrder(path, stands, unit, options.block))
     kept = f"{stands}{path.suffix}"
@@ -104,13 +124,13 @@ def _check_fits(path: Path, found: order_file.RecordedOrder, options: LoaderOpti
         raise InputError(problems, COMMAND_LINE)
 
 
-def _with(options: LoaderOptions, **readers: Any) -> LoaderOptions:
+def with_(options: LoaderOptions, **readers: Any) -> LoaderOptions:
     """The options with these values where they leave them out."""
     left_out = {name: of for name, of in readers.items() if getattr(options, name) is None}
     return replace(options, **left_out)
 
 
-def _shape(options: LoaderOptions, least: int = 0) -> Shape:
+def shape_of(options: LoaderOptions, least: int = 0) -> Shape:
     """The shape, whose readers are all named; a recorded order speaks of ``least`` samples."""
     if options.shards is not None and options.samples_per_shard is not None:
         rule, remedy = "cannot be combined with --samples-per-shard", "Leave one out."
@@ -216,7 +236,7 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
         shards = options.shards or SHARDS
         each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
         own["shard_size"] = f"{round(each * dataset.stored.mean)} B"
-    return _with(replace(options, scenario=None, set={}), **own)
+    return with_(replace(options, scenario=None, set={}), **own)
 
 
 def defaults(shape: Shape) -> dict[str, Order]:

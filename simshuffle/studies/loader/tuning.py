@@ -204,7 +204,7 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     if problems:
         raise InputError(problems, COMMAND_LINE)
     scenario = scenario_of(options.scenario, options.set)
-    workers = [] if options.workers is None else [options.workers]
+    workers = [] if options.workers is None else [int(options.workers)]
     factors, threads = list(options.prefetch_factor), list(options.threads)
     return _request(scenario, {"workers": workers, "factors": factors, "threads": threads})
 

@@ -12,15 +12,22 @@ from simshuffle.study.options import Argument, CellOptions, Option, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
-    from simshuffle.study.study import Request, Study
+    from simshuffle.study.study import Request, Result, Study
+
+
+def number(word: str) -> int | str:
+    """A whole number, or the word if it is none."""
+    return int(word) if word.isdecimal() else word
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderOptions(CellOptions):
-    """Count what data loaders fetch, or the workers they need.
+    """Count what data loaders fetch and lose, or the workers they need.
 
     How well the orders of libraries mix, or one that was recorded of yours; with --tune what
-    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing."""
+    workers and prefetch bring in a scenario, and the smallest setting that stalls nothing; with
+    --resume-at what loaders lose, repeat and mix that are killed within an epoch and go on with
+    other ranks or workers: the exit status is 1 where one that is named does."""
 
     scenario: Annotated[
         Any,
@@ -42,6 +49,42 @@ class LoaderOptions(CellOptions):
     threads: Annotated[
         tuple[int, ...],
         Option("T", "Threads of a worker, with --tune. Default: the scenario's.", many=True),
+    ] = ()
+    resume_at: Annotated[
+        int | str | None,
+        Option(
+            "STEP|middle",
+            "Break an epoch off after so many iterations, and go on from the loaders' states.",
+            read=number,
+            complete=words("middle"),
+        ),
+    ] = None
+    epoch: Annotated[
+        int | None, Option("E", "The epoch that is broken off, from 0. Default: 0.", low=0)
+    ] = None
+    from_: Annotated[
+        str | None,
+        Option("NODESxGPUS", "Who reads before, with --resume-at. Default: --nodes x --gpus."),
+    ] = None
+    to: Annotated[
+        tuple[str, ...],
+        Option(
+            "NODESxGPUS|FORMAT",
+            "Who reads then, with --resume-at; the same by default. Or how the tables are printed"
+            " on standard output, and nothing else: latex (booktabs) or markdown.",
+            many=True,
+            flag="--to --onto",
+            complete=words("latex", "markdown"),
+        ),
+    ] = ()
+    loader: Annotated[
+        tuple[str, ...],
+        Option(
+            "KIND[:KEY=VALUE,...]",
+            "A loader that has a state, with --resume-at. Default: all.",
+            many=True,
+            complete=words(place="simshuffle.resuming:AnyResume"),
+        ),
     ] = ()
     set: Set = field(default_factory=dict)
     check: Annotated[
@@ -85,11 +128,23 @@ class LoaderOptions(CellOptions):
         int | None, Option("N", "Ranks of a node. Default: 4; as in a file.", low=1)
     ] = None
     workers: Annotated[
-        int | None,
-        Option("N", "Workers of a rank. Default: 2; as in a file; with --tune all.", low=1),
+        int | str | None,
+        Option(
+            "N[:N]",
+            "Workers of a rank, with --resume-at before and after. Default: 2; as in a file; with"
+            " --tune all.",
+            read=number,
+            low=1,
+        ),
     ] = None
     batch_size: Annotated[
-        int | None, Option("N", "Samples of a rank's batch. Default: 16.", low=1)
+        int | str | None,
+        Option(
+            "N[:N]",
+            "Samples of a rank's batch, with --resume-at before and after. Default: 16.",
+            read=number,
+            low=1,
+        ),
     ] = None
     cache: Annotated[
         str | None,
@@ -123,11 +178,25 @@ class LoaderOptions(CellOptions):
 
 def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
     """Those orders, or the one of a file, on that shape; or all settings of a scenario."""
-    from simshuffle.studies.loader import request, study, tuning  # noqa: PLC0415 - what computes
+    from simshuffle.studies.loader import request, resume, study, tuning  # noqa: PLC0415 - as above
 
+    if options.resume_at is not None:
+        return resume.STUDY, resume.request(options)
+    request.check_whole(options)
     if options.tune:
         return tuning.STUDY, tuning.request(options)
     return study.STUDY, request.request(options)
+
+
+def _failed(result: Result, options: LoaderOptions) -> str:
+    """Loaders that were named and lose, repeat or refuse."""
+    from simshuffle.studies.loader.resume_tables import right  # noqa: PLC0415 - as above
+
+    if not options.loader:
+        return ""
+    rows = result.tables["resumes"].to_dict("records")
+    wrong = dict.fromkeys(row["loader"] for row in rows if not right(row))
+    return f"Not as if nothing had happened: {', '.join(wrong)}." if wrong else ""
 
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
@@ -189,15 +258,18 @@ VERBS = (
             "simshuffle loader",
             "simshuffle loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
             "simshuffle loader quickstart --tune",
+            "simshuffle loader --resume-at middle --from 4x4 --to 3x4 --workers 4:2",
             "simshuffle loader --check results/order.csv --nodes 2 --cache none",
         ),
         kinds={
             "loader": "simshuffle.studies.loader.study",
             "tuning": "simshuffle.studies.loader.tuning",
+            "resume": "simshuffle.studies.loader.resume",
         },
         function="loader",
         noun="loader",
         done="counted",
+        failed=_failed,
     ),
     Verb(
         "study policies",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from simshuffle.plan.checkpoint_bounds import (
     stall_seconds,
 )
 from simshuffle.plan.holding import reread_seconds
+from simshuffle.plan.resumed import interruption
 from simshuffle.reliability.daly import daly, share, young
 from simshuffle.reliability.faults import Faults
 from simshuffle.reliability.goodput import (
@@ -237,9 +238,18 @@ class Month:
             "reread_s": of.reread_s,
             "first_s": self._epoch["staging_s"] + self._epoch["first_s"],
             "steady_s": self._epoch["steady_s"],
+            **self._data(),
             "reads_share": self._epoch["reads_s"] / self._epoch["steady_s"],
             "simulated": self._epoch["epochs"],
         }
+
+    def _data(self) -> dict[str, Any]:
+        """What an interruption does to the epoch, where a loader's law says it."""
+        found = interruption(self._scenario)
+        law = self._recovery.resume
+        if found is None or law is None:
+            return {"loader": "", **dict.fromkeys(("repeated", "lost", "refused"))}
+        return {"loader": law.short_name, **asdict(found)}
 
 
 def _by_cause(courses: Sequence[Course], saves: Saves) -> list[dict[str, Any]]:

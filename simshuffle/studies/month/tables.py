@@ -99,6 +99,15 @@ INPUTS = Schema(
         "restart_s": amount("s to start all processes"),
         "restore_s": amount("s to read the last checkpoint", head="restore", look=in_words),
         "reread_s": amount("s for a new host to read its shard", head="shard again", look=in_words),
+        "loader": text("the law by which the loader resumes (`recovery.resume`); empty without"),
+        "repeated": share(
+            "of the data set that comes again after an interruption, mean; empty without",
+            empty=True,
+        ),
+        "lost": share("of the data set that its epoch never has, mean; empty without", empty=True),
+        "refused": share(
+            "of the moments at which the loader does not go on; empty without", empty=True
+        ),
         "first_s": amount("s of the first epoch and the staging before it"),
         "steady_s": amount("s of the epoch that repeats", head="epoch", look=in_words),
         "reads_share": share(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import pandas as pd
 
 from simshuffle.studies.month.tables import (
     CAUSES,
@@ -44,6 +46,21 @@ def verdict(result: Result) -> Iterator[str]:
         f"Rests on {own['seed'].nunique()} drawn months, {epoch} simulated until it repeated"
         f" (epoch {of['simulated']:.0f}), and closed forms of what a save ({save}), a restore"
         f" ({restore}) and a restart ({restart}) take."
+    )
+    if of["loader"]:
+        yield _data(of, own)
+
+
+def _data(of: Mapping[Any, Any], days: pd.DataFrame) -> str:
+    """What interruptions do to what is learnt from."""
+    times = days["interruptions"].mean()
+    if of["refused"] == 1:
+        return f"{of['loader']} goes on after no interruption: the days above need another loader."
+    again, lost = times * of["repeated"], times * of["lost"]
+    return (
+        f"Data: at an interruption {of['loader']} repeats {of['repeated']:.1%} of the data set and"
+        f" loses {of['lost']:.1%} of the epoch, in the mean: {again:.3g} of the"
+        f" {days['epochs'].mean():.4g} epochs of a month come again, {lost:.3g} are never seen."
     )
 
 

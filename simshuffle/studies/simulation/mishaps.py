@@ -95,14 +95,16 @@ def _lost(loss: Mapping[str, Any]) -> str:
     at, redone = (readable(loss[name], Dimension.SECONDS, 3) for name in ("at_s", "redone_s"))
     where = f"Lost {loss['host']} at {at}, in epoch {loss['epoch']}"
     if loss["ranks"] == 0:
-        return f"{where}, where the job ended."
+        why = f": {loss['loader']} does not go on, {loss['refused']}" if loss.get("refused") else ""
+        return f"{where}, where the job ended{why}."
     spent = [
         f"{readable(loss[name], Dimension.SECONDS, 3)} {does}"
         for name, does in AWAY.items()
         if loss[name]
     ]
     parts = ", ".join([f"{redone} of work is done again", *spent])
-    return f"{where}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']})."
+    by = f"; what they read is by {loss['loader']}" if loss.get("loader") else ""
+    return f"{where}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']}){by}."
 
 
 def killed(about: Mapping[str, Any]) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
+from simshuffle.resuming.epochs import Epochs, EpochState
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Spec
+from simshuffle.train.distributed.dataset import ShardSampler
 from simshuffle.train.distributed.transport import TRANSPORTS
 from simshuffle.train.emulate import records_of
 from simshuffle.train.training import Training
@@ -59,7 +60,7 @@ def read_weights(weights: ArrayLike, num_samples: int) -> Floats:
 
 
 def loader_warning(
-    loader: DataLoader[Any], sampler: Sampler[int], batch_size: int, drop_last: bool
+    loader: DataLoader[Any], sampler: ShardSampler, batch_size: int, drop_last: bool
 ) -> str:
     """In what ``loader`` differs from its scheduler, which then counts other iterations; '' if in
     nothing. Raises InputError if it does not give what is scheduled."""
@@ -90,17 +91,23 @@ def check_epoch(epoch: int, epochs_done: int, *, under_way: bool) -> None:
         refuse("epoch", rule, str(epoch), remedy, "scheduler")
 
 
-def check_state(state: Mapping[str, Any], num_samples: int, world_size: int, *, held: bool) -> None:
-    """See that ``state`` is the checkpoint of a run on so many samples and ranks, which says how
-    long samples were ``held`` where the strategy asks, or raise InputError."""
-    owner, remedy = np.asarray(state["owner"]), "Use the checkpoint of this run."
-    if owner.shape != (num_samples,) or int(owner.max()) >= world_size:
-        shown = f"{len(owner)} samples, {int(owner.max()) + 1} ranks"
-        rule = "must be of the same samples and ranks"
-        refuse("state", rule, shown, remedy, "scheduler")
-    if held and "held" not in state:
-        rule = "must say how long each rank has had its samples"
-        refuse("state", rule, ", ".join(state), remedy, "scheduler")
+def steps_done(steps: int | None, counted: int, sampler: ShardSampler) -> int:
+    """How many iterations were done since the epoch was scheduled: those that are given, or else
+    were counted; or raise InputError where samples were taken, and nothing was counted."""
+    if steps is None and not counted and sampler.place > sampler.begin:
+        rule = "are not known: neither epoch() was used nor communicate() called"
+        refuse("steps", rule, "None", "Give state_dict(steps) those that are done.", "scheduler")
+    return counted if steps is None else steps
+
+
+def check_rest(state: EpochState, now: Epochs, *, weighted: bool) -> None:
+    """See that the rest of an epoch is drawn by weights for those alone who began it, or raise
+    InputError."""
+    was, are = ((of.world_size, of.batch_size) for of in (state, now))
+    if weighted and state.steps and was != are:
+        rule = f"must be {are[0]} with batches of {are[1]}: what is drawn by weights has no rest"
+        remedy = "Go on with as many, or save between epochs."
+        refuse("state.world_size", rule, f"{was[0]} with {was[1]}", remedy, "scheduler")
 
 
 def need(call: str, *, epoch: bool, under_way: bool) -> None:
@@ -114,7 +121,8 @@ def need(call: str, *, epoch: bool, under_way: bool) -> None:
 
 
 def count_warning(begun: int, iterations: int, batch_size: int) -> str:
-    """What is wrong with an exchange that was begun so often in an epoch; '' if nothing is."""
+    """What is wrong with an exchange that was begun so often in so many iterations; '' if nothing
+    is."""
     if begun in {0, iterations}:
         return ""
     return (

@@ -21,9 +21,10 @@ from simshuffle.train.distributed.transport import (
 
 
 class EpochExchange:
-    """Carries a plan out, iteration by iteration: ``begun`` of them so far. Nothing is removed
-    before all ranks have said that all has arrived. What goes wrong with this rank's own storage is
-    noted and told at the end, so that no other rank waits for messages in vain."""
+    """Carries a plan out, iteration by iteration from ``first`` on: ``begun`` of them so far. What
+    was received before is read from the source again. Nothing is removed before all ranks have said
+    that all has arrived. What goes wrong with this rank's own storage is noted and told at the end,
+    so that no other rank waits for messages in vain."""
 
     def __init__(
         self,
@@ -33,14 +34,16 @@ class EpochExchange:
         schedule: MessageSchedule,
         transport: Transport,
         iterations: int,
+        first: int = 0,
     ) -> None:
         self.dataset, self.manifest, self.plan = dataset, manifest, plan
         self.schedule, self.transport = schedule, transport
         self.ranks = dataset.ranks
-        self.iterations, self.next, self.begun = iterations, 0, 0
+        self.iterations, self.next, self.begun = iterations, first, 0
         self._under_way: list[Pair] = []
         self._received: list[int] = []
         self._problems: list[str] = []
+        self._read_again(first)
 
     def begin(self) -> Pair:
         """Begin the messages of the next iteration; nothing if there is none."""
@@ -110,6 +113,17 @@ class EpochExchange:
             )
             raise ExchangeError(f"{found}\n{rest}")
         collectively(self.ranks, self._remove_sent)
+
+    def _read_again(self, first: int) -> None:
+        to_me = self.plan.moving & (self.plan.target == self.ranks.rank)
+        for sample in self.plan.sample[to_me & (self.plan.iteration < first)[:, None]]:
+            try:
+                content = self.dataset.read(int(sample))
+                content = self.dataset.to_payload(content, self.schedule.payload)
+            except (OSError, SimshuffleError) as error:
+                self._problems.append(f"sample {sample} could not be read: {reason_of(error)}")
+            else:
+                self._keep(int(sample), content)
 
     def _remove_sent(self) -> None:
         rank = self.ranks.rank

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, Sampler
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange import Shards
+from simshuffle.resuming.states import VERSION
 from simshuffle.spec.arrays import Floats, Ints, Ints64
 from simshuffle.spec.record import Spec
 from simshuffle.spec.rng import stream
@@ -180,23 +181,74 @@ class ShardDataset(Dataset[Any]):
 
 class ShardSampler(Sampler[int]):
     """Sample numbers, in the ``order`` (n,) in which this rank trains on them, which the scheduler
-    sets for every epoch. Its length is always the same on all ranks: N/M, rounded up, or down with
-    ``drop_last``; a smaller shard repeats its first samples, as torch's DistributedSampler does."""
+    sets for every epoch. Its length is the same on all ranks: N/M, rounded up, or down with
+    ``drop_last``; a smaller shard repeats its first samples, as torch's DistributedSampler does.
+    Where the rest of an epoch was dealt anew it differs by one at most, and batches are as many.
+
+    It has a state of its own, as torchdata's ``StatefulDataLoader`` asks: how far it is in the
+    order. Of a loader that reads ahead that is more than what was trained on.
+
+    Attributes:
+        order: (n,) of the epoch, or of what was left of it when it was dealt.
+        begin: the place in it where this run of the sampler began.
+        place: the place in it of the next sample.
+    """
 
     def __init__(self, length: int) -> None:
-        self._length = length
+        self._length, self._next, self._started = length, 0, False
+        self.begin, self.place = 0, 0
         self.order: Ints = np.zeros(0, np.int64)
 
+    def start(self, order: Ints, begin: int) -> None:
+        """Give ``order`` from that place on."""
+        self.order, self._started = order, True
+        self._next = self.begin = self.place = begin
+
     def __len__(self) -> int:
-        """Samples of an epoch."""
-        return self._length
+        """Samples of an epoch, or of what is left of it."""
+        return len(self.order) - self._next if self._started else self._length
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, or raise InputError where no epoch is scheduled."""
-        if len(self.order) != self._length:
+        order = self._known()
+        self.begin = self.place = self._next
+
+        def rest() -> Iterator[int]:
+            for sample in order[self.begin :].tolist():
+                self.place += 1
+                yield sample
+
+        return rest()
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far it is, and a mark of its order."""
+        return {"version": VERSION, "order": mark(self._known()), "place": self.place}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there, after the same epoch, or rest of one, was scheduled for as many ranks.
+        Raises InputError if it is of another version or order."""
+        wanted = {"version": VERSION, "order": mark(self._known())}
+        for name, value in wanted.items():
+            if state.get(name) != value:
+                rule = f"must be {value}, of what this rank trains on now"
+                remedy = "Load the scheduler's state instead, and make the loader anew."
+                refuse(f"state.{name}", rule, str(state.get(name)), remedy, "sampler")
+        self._next = int(state["place"])
+        self.begin = self.place = self._next
+
+    def _known(self) -> Ints:
+        if not self._started:
             remedy = "Call scheduler.scheduling(epoch) first."
             refuse("sampler", "has no order yet", "", remedy, "scheduler")
-        return iter(self.order.tolist())
+        return self.order
+
+
+def mark(*arrays: Ints) -> str:
+    """A number that stands for the arrays."""
+    found = 0
+    for array in arrays:
+        found = zlib.crc32(np.ascontiguousarray(array, np.int64).tobytes(), found)
+    return f"{found:08x}"
 
 
 def drawn(shards: Shards, count: int, weights: Floats, rng: np.random.Generator) -> Ints:

@@ -144,7 +144,7 @@ class TrainedLosses:
         self._known = 0
 
     def begin(self, samples: Ints) -> None:
-        """A new epoch, in which rank r trains on column r of ``samples`` (n, M)."""
+        """A new epoch, in which rank r trains on column r of ``samples`` (n, M), -1 being none."""
         self._samples, self._mine, self._known = samples, np.zeros(len(samples)), 0
 
     def record(self, losses: Floats) -> None:
@@ -161,7 +161,8 @@ class TrainedLosses:
         """Bring the losses of the epoch into the table, on all ranks; False if a rank lacks
         some."""
         parts = ranks.gather(self._mine[: self._known])
-        complete = all(len(part) == len(self._mine) for part in parts)
+        wanted = (self._samples >= 0).sum(axis=0)
+        complete = all(len(part) == n for part, n in zip(parts, wanted, strict=True))
         for rank, part in enumerate(parts):
             # of a sample that was repeated, the later loss stays
             self.table[self._samples[: len(part), rank]] = part

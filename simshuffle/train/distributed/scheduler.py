@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch.utils.data import DataLoader
 
 from simshuffle.errors import SimshuffleWarning
 from simshuffle.exchange import ExchangePlan, MessageSchedule, Places, Shards, Strategy
-from simshuffle.spec.arrays import Floats, Ints
+from simshuffle.resuming.states import loaded, saved
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.rng import stream
 from simshuffle.train.distributed import calls
 from simshuffle.train.distributed.carrying import EpochExchange, check_shards
@@ -25,6 +25,7 @@ from simshuffle.train.distributed.dataset import (
     ShardSampler,
     check_sharded,
     drawn,
+    mark,
 )
 from simshuffle.train.distributed.group import alike
 from simshuffle.train.distributed.measuring import (
@@ -33,7 +34,7 @@ from simshuffle.train.distributed.measuring import (
     shared_importance,
 )
 from simshuffle.train.distributed.transport import Pair, Request, TransportName, transport_named
-from simshuffle.train.iterations import Shuffled, epoch_samples, large_batch_warning, pass_batches
+from simshuffle.train.iterations import Shuffled, large_batch_warning, pass_batches
 from simshuffle.train.loss import Loss, check_losses, cross_entropy
 
 _SAME = {
@@ -64,7 +65,7 @@ class Scheduler(Shuffled):
     Attributes:
         batch_size, drop_last: as given.
         sampler: of the DataLoader.
-        batch_sizes, owner, held, epochs_done: as of `Shuffled`.
+        batch_sizes, owner, held, epochs_done, left, steps_done: as of `Epochs`.
         shards, plan: of the epoch that was scheduled last; None before.
         importance: (N,) nats that the plan was made with; None without.
 
@@ -89,7 +90,6 @@ class Scheduler(Shuffled):
         check_sharded(dataset)
         chosen = calls.read_arguments(fraction, strategy, batch_size, drop_last, transport)
         self.dataset, self.ranks = dataset, dataset.ranks
-        self.batch_size, self.drop_last = batch_size, drop_last
         given = {
             "samples": len(dataset),
             "seed": dataset.seed,
@@ -98,7 +98,7 @@ class Scheduler(Shuffled):
             "batch_size": batch_size,
             "strategy": repr(chosen.strategy),
             "drop_last": drop_last,
-            "weights": "none" if weights is None else _mark(np.asarray(weights, float).view(int)),
+            "weights": "none" if weights is None else mark(np.asarray(weights, float).view(int)),
         }
         alike(self.ranks, {name: str(value) for name, value in given.items()}, _SAME)
         count, world_size = len(dataset), self.ranks.world_size
@@ -106,7 +106,7 @@ class Scheduler(Shuffled):
         self._transport_name, self._warned = transport, False
         self._tell(large_batch_warning(count, world_size, chosen.training))
         self.owner = dataset.owner()
-        alike(self.ranks, {"partition": _mark(self.owner)}, _SAME)
+        alike(self.ranks, {"partition": mark(self.owner)}, _SAME)
         self.sampler = ShardSampler(sum(self.batch_sizes) if drop_last else -(-count // world_size))
         self.shards: Shards | None = None
         self.plan: ExchangePlan | None = None
@@ -115,7 +115,7 @@ class Scheduler(Shuffled):
         self.losses = TrainedLosses(count, world_size)
         self._measured: Floats | None = None
         self._exchange: EpochExchange | None = None
-        self._scheduled = False
+        self._scheduled, self._handed, self._communicated = False, 0, 0
         self._stage()
 
     # ------------------------------------------------------------------------------------- an epoch
@@ -126,7 +126,8 @@ class Scheduler(Shuffled):
 
         After each batch it waits for the samples of the iteration before and begins to exchange
         those of this one; with the last batch the epoch ends. After a ``break`` it is still under
-        way: call `clean_local_storage`, on all ranks.
+        way: call `clean_local_storage`, on all ranks. Of an epoch that was broken off before a
+        checkpoint, the rest.
 
         Args:
             epoch: the one after the last.
@@ -149,7 +150,8 @@ class Scheduler(Shuffled):
         overlap = schedule is not None and schedule.overlap
         self.scheduling(epoch)
         pending: Pair = ([], [])
-        for batch in loader:
+        for number, batch in enumerate(loader, 1):
+            self._handed = number
             yield batch
             self.synchronize(*pending)
             pending = self.communicate()
@@ -160,8 +162,8 @@ class Scheduler(Shuffled):
         self.clean_local_storage()
 
     def scheduling(self, epoch: int) -> None:
-        """Plan the epoch (from 1): what this rank trains on, which ``sampler`` then yields, and
-        what it will send and receive.
+        """Plan the epoch (from 1), or the rest of it: what this rank trains on, which ``sampler``
+        then yields, and what it will send and receive.
 
         Raises:
             InputError: it is not the epoch after the last one; or the strategy needs an importance
@@ -169,23 +171,26 @@ class Scheduler(Shuffled):
             ExchangeError: the ranks have planned differently.
         """
         calls.check_epoch(epoch, self.epochs_done, under_way=self._scheduled)
-        self.importance = self._shared_importance(epoch)
+        if self.steps_done or self.left is not None:  # it was saved with the plan
+            self._measured = None
+        else:
+            self.importance = self._shared_importance(epoch)
         self.shards = self.next_shards()
         self.plan = self.next_plan(self.shards, self.importance)
-        mark = _mark(self.shards.order, self.plan.sample, self.plan.target)
-        alike(self.ranks, {"plan": mark}, _SAME)
-        samples = epoch_samples(self.shards, drop_last=self.drop_last)
+        planned = mark(self.shards.order, self.plan.sample, self.plan.target)
+        alike(self.ranks, {"plan": planned}, _SAME)
+        samples, begin = self.trained(self.shards), self.steps_done * self.batch_size
         if self._weights is not None:
             rng = stream(self.dataset.seed, "weights", epoch)
             samples = drawn(self.shards, len(samples), self._weights, rng)
-        self.sampler.order = samples[: len(self.sampler), self.ranks.rank]
-        self.losses.begin(samples)
+        mine = samples[:, self.ranks.rank]
+        self.sampler.start(mine[mine >= 0], begin)
+        self.losses.begin(samples[begin:])
         if self._manifest is not None:
             iterations = len(self.batch_sizes)
-            self._exchange = EpochExchange(
-                self.dataset, self._manifest, self.plan, self._schedule, self._transport, iterations
-            )
-        self._scheduled = True
+            how = self.plan, self._schedule, self._transport, iterations, self.steps_done
+            self._exchange = EpochExchange(self.dataset, self._manifest, *how)
+        self._scheduled, self._handed, self._communicated = True, 0, 0
 
     def communicate(self) -> Pair:
         """Begin to exchange the samples of the next iteration, without waiting: (requests of sends,
@@ -198,6 +203,7 @@ class Scheduler(Shuffled):
             ExchangeError: a peer is gone.
         """
         self._need("communicate", epoch=True)
+        self._communicated += 1
         return ([], []) if self._exchange is None else self._exchange.begin()
 
     def synchronize(
@@ -236,7 +242,7 @@ class Scheduler(Shuffled):
         if self._exchange is not None:
             exchange, self._exchange = self._exchange, None
             self._scheduled = False
-            iterations = len(self.batch_sizes)
+            iterations = -(-len(self.sampler) // self.batch_size)
             warning = calls.count_warning(exchange.begun, iterations, self.batch_size)
             exchange.finish_all()
             exchange.settle()
@@ -314,26 +320,47 @@ class Scheduler(Shuffled):
         if self._manifest is not None:
             check_shards(self.dataset, self.owner, self._manifest, self._schedule.payload)
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on after the last epoch: the same on all ranks, for
-        torch.save. Not collective."""
-        self._need("state_dict", epoch=False)
-        arrays = {"owner": self.owner, "losses": self.losses.table, "held": self.held}
+    def state_dict(self, steps: int | None = None) -> dict[str, Any]:
+        """What a checkpoint needs to go on from here, between epochs or in the middle of one, by
+        any number of ranks: the same on all ranks, for torch.save. Not collective.
+
+        Args:
+            steps: iterations of this epoch that are done since it was scheduled. By default the
+                batches that `epoch` handed out, with the one in hand, or else the calls of
+                `communicate`.
+
+        Raises:
+            InputError: neither was counted, though samples were taken.
+        """
+        done = self.steps_done
+        if self._scheduled:
+            counted = max(self._handed, self._communicated)
+            done = self.sampler.begin // self.batch_size
+            done += calls.steps_done(steps, counted, self.sampler)
+        importance = self.importance if done else None
+        state = saved(self.state(done, importance), self) | {"losses": self.losses.table}
         return {
-            "epochs_done": self.epochs_done,
-            **{name: torch.from_numpy(np.array(a)) for name, a in arrays.items() if a is not None},
+            name: torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+            for name, value in state.items()
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint: every rank stages the samples that it had then, from the source.
+        """Go on from a checkpoint of any number of ranks, of any rank: every rank stages its
+        samples from the source. What is left of an epoch that was under way comes with
+        ``scheduling(epochs_done + 1)``: the same batches by as many ranks; by others each sample
+        that was left, once, and few change their rank (`Epochs.go_on`). Losses that were recorded
+        in that epoch before the checkpoint are not in it.
 
         Raises:
-            InputError: it is of another number of samples or ranks, or of another strategy.
+            InputError: it is of another number of samples, another version, or, in the middle of
+                an epoch, another strategy or seed, or other ranks where samples are drawn by
+                weights.
             ExchangeError: a rank could not read or store a sample.
         """
-        calls.check_state(state, len(self.owner), self.ranks.world_size, held=self.held is not None)
-        self.owner, self.epochs_done = np.asarray(state["owner"]), int(state["epochs_done"])
-        self.held = None if self.held is None else np.asarray(state["held"])
+        found = loaded(state, self)
+        calls.check_rest(found, self, weighted=self._weights is not None)
+        self.go_on(found)
+        self.importance = found.importance
         self.losses = TrainedLosses(len(self.owner), self.ranks.world_size)
         self.losses.table[:] = np.asarray(state["losses"])
         self._exchange, self._scheduled = None, False
@@ -367,11 +394,3 @@ class Scheduler(Shuffled):
     @property
     def _schedule(self) -> MessageSchedule:
         return self.strategy.exchange_schedule or MessageSchedule()
-
-
-def _mark(*arrays: Ints) -> str:
-    """A number that stands for the arrays."""
-    mark = 0
-    for array in arrays:
-        mark = zlib.crc32(np.ascontiguousarray(array, np.int64).tobytes(), mark)
-    return f"{mark:08x}"

@@ -1,0 +1,296 @@
+"""What an audit counted: its tables, its verdict, its result folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.audit.auditing import Audit, Tried
+from simshuffle.audit.ranks import HANGS as NO_BATCH
+from simshuffle.orders.order import Readers
+from simshuffle.results.columns import Column, amount, count, text
+from simshuffle.results.folders import write_folder
+from simshuffle.resuming.account import Account, account
+from simshuffle.resuming.law import Batches
+from simshuffle.studies.loader.resume_tables import (
+    AGAIN,
+    GOES_ON,
+    HANGS,
+    REFUSES,
+    RESUMES,
+    Meetings,
+    change_of,
+    meetings,
+    outcome_of,
+    right,
+    row_of,
+)
+from simshuffle.study.schema import Schema
+from simshuffle.study.study import versions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+KIND = "audit"
+"""Of a result folder."""
+_COUNTS = ("trained", "rest", "lost", "repeated", "twice", "twice_whole", "never", "continues")
+POINTS = Schema(
+    {
+        "change": RESUMES.columns["change"],
+        "epoch": count("in which the loader was killed, from 0"),
+        "step": count("of that epoch after which its state was saved", 1),
+        "further": count("batches that it went on before it was killed"),
+        "outcome": RESUMES.columns["outcome"],
+        **{name: RESUMES.columns[name] for name in _COUNTS},
+        "says": text("the error of a loader that does not go on; else empty"),
+    },
+    key=("change", "epoch", "step", "further"),
+)
+_SECONDS = ".3f"
+COSTS = Schema(
+    {
+        "change": RESUMES.columns["change"],
+        "state_nbytes": count(
+            "bytes of the saved state of the rank with most, pickled; the largest of all points",
+            empty=True,
+            head="state of\na rank",
+            look="bytes",
+        ),
+        "made_s": amount(
+            "s of make(run), of the slowest rank; the median of all points",
+            empty=True,
+            head="s to\nmake",
+            look=_SECONDS,
+        ),
+        "made_first_s": amount(
+            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
+        ),
+        "resumed_s": amount(
+            "s of resume(run, states)", empty=True, head="s to\nresume", look=_SECONDS
+        ),
+        "resumed_first_s": amount(
+            "the same, with the first batch", empty=True, head="s to 1st\nbatch", look=_SECONDS
+        ),
+    },
+    key=("change",),
+)
+SCHEMAS = {"resumes": RESUMES, "points": POINTS, "costs": COSTS}
+FILES = tuple(f"{name}.csv" for name in SCHEMAS)
+SHOWN = ["change", "outcome", "trained", "rest", "lost", "repeated", "twice", "never", "continues"]
+_POINT = ["change", "epoch", "step", "outcome", "rest", "lost", "repeated", "twice", "never"]
+_BAD = [GOES_ON, AGAIN, REFUSES, HANGS]
+"""Outcomes, the worst one last."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What became of the samples."""
+
+    audit: Audit
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """`POINTS`: a row for each change and point."""
+        rows = []
+        for tried in self.audit.tried:
+            point = asdict(tried.point)
+            found = self._account(tried)
+            counts = dict.fromkeys(_COUNTS, math.nan) | {"continues": ""}
+            counts |= {} if found is None else asdict(found)
+            outcome = {"outcome": self._outcome(tried), "says": tried.error} | self._unknown()
+            rows.append({"change": self._change(tried.after)} | point | counts | outcome)
+        return POINTS.framed(rows)
+
+    @cached_property
+    def resumes(self) -> pd.DataFrame:
+        """`RESUMES`: a row for each change, of its worst point."""
+        return RESUMES.framed([self._worst(self._of(readers)) for readers in self._changes()])
+
+    @cached_property
+    def costs(self) -> pd.DataFrame:
+        """`COSTS`: a row for each change."""
+        rows = []
+        for readers in self._changes():
+            tried = self._of(readers)
+            known = [one.state_nbytes for one in tried if one.state_nbytes]
+            times = (*(of for kind in ("started", "resumed") for of in _medians(tried, kind)),)
+            rows.append((self._change(readers), max(known, default=math.nan), *times))
+        return COSTS.framed(rows)
+
+    @property
+    def wrong(self) -> int:
+        """At how many restarts anything is lost, comes again or is refused."""
+        return sum(not right(row) for row in _records(self.points))
+
+    def _changes(self) -> list[Readers]:
+        return list(dict.fromkeys(self.audit.asked.after))
+
+    def _change(self, after: Readers) -> str:
+        return change_of(self.audit.asked.before, after)
+
+    def _of(self, after: Readers) -> list[Tried]:
+        return [one for one in self.audit.tried if one.after == after]
+
+    def _outcome(self, tried: Tried) -> str:
+        if tried.error:
+            return HANGS if tried.error == NO_BATCH else REFUSES
+        return outcome_of(tried.before_rows[-1], tried.after_rows[0])
+
+    def _account(self, tried: Tried) -> Account | None:
+        """None of a loader that does not go on. One that is never the same is counted against all
+        samples that its uninterrupted epoch has at least."""
+        if tried.error:
+            return None
+        epoch, size = tried.point.epoch, self.audit.asked.size
+        whole, before = self.audit.whole[self.audit.asked.before][epoch], tried.before_rows[-1]
+        rest, others = tried.after_rows[0], [*tried.before_rows[:-1], *tried.after_rows[1:]]
+        if self.audit.repeatable:
+            return account(size, whole, tried.point.step, rest, others)
+        left = np.setdiff1d(np.arange(size), before.sample)
+        last = np.full(len(left), tried.point.step)
+        parts = ((before.rank, 0 * left), (before.step, last), (before.sample, left))
+        full = Batches(*map(np.concatenate, parts))
+        found = account(size, full, tried.point.step, rest, others)
+        spared = size - len(np.unique(whole.sample))
+        planned = int((np.bincount(whole.sample) > 1).sum())
+        lost = max(found.lost - spared, 0)
+        return replace(found, lost=lost, twice_whole=planned, continues="other")
+
+    def _unknown(self) -> dict[str, str]:
+        """What nobody can say of a loader that is never the same."""
+        return {} if self.audit.repeatable else {"continues": ""}
+
+    def _meetings(self, tried: Tried) -> Meetings | None:
+        """None where no epoch follows."""
+        epochs = self.audit.whole[self.audit.asked.before][tried.point.epoch :]
+        if tried.error or len(epochs) < 2:
+            return None
+        return meetings(tried.before_rows[-1], *tried.after_rows[:2], *epochs[:2])
+
+    def _badness(self, one: Tried) -> tuple[int, int]:
+        found = self._account(one)
+        counts = 0 if found is None else found.lost + found.repeated + found.twice
+        return _BAD.index(self._outcome(one)), counts
+
+    def _worst(self, of: Sequence[Tried]) -> dict[str, Any]:
+        """The row of `RESUMES` of the worst of points."""
+        worst = max(of, key=self._badness)
+        known = ", ".join(f"{name} {of}" for name, of in self.audit.versions.items())
+        row = row_of(
+            self.audit.name,
+            known,
+            self._change(worst.after),
+            self._outcome(worst),
+            self.audit.asked.size,
+            account=self._account(worst),
+            mixing=self._meetings(worst),
+            why=worst.error,
+        )
+        firsts = _medians(of, "resumed")[1]
+        said = {"first_batch_s": firsts, "says": f"{row['says']} {self._where(worst, of)}"}
+        return row | said | self._unknown()
+
+    def _where(self, worst: Tried, of: Sequence[Tried]) -> str:
+        if len(of) > 1 and len({self._badness(one) for one in of}) == 1:
+            return f"(At all {len(of)} points.)"
+        more = f", the worst of {len(of)} points" if len(of) > 1 else ""
+        return f"(Step {worst.point.step} of epoch {worst.point.epoch}{more}.)"
+
+    def verdict(self) -> str:
+        """What is found, and what it rests on."""
+        asked, points = self.audit.asked, len({one.point for one in self.audit.tried})
+        of = f"{points} point{'s' * (points > 1)}, {asked.size:,} samples, seed {asked.seed}"
+        known = [f"{name} {version}" for name, version in self.audit.versions.items()]
+        base = ", ".join([of, *known])
+        wrong, all_ = self.wrong, len(self.points)
+        found = f"loses, repeats or refuses at {wrong} of {all_} restarts" * bool(wrong)
+        return f"{self.audit.name} {found or 'loses, repeats and refuses nothing'} ({base})."
+
+    def notes(self) -> list[str]:
+        """What has to be known of the numbers."""
+        if self.audit.repeatable:
+            return []
+        return [
+            "The loader is not repeatable: with the same seed two uninterrupted runs differ. Lost"
+            " is what an epoch, with its rest, misses of all samples, beyond what an uninterrupted"
+            " one misses; whether it goes on as it would have cannot be said."
+        ]
+
+    def parts(self) -> Iterator[str | Table]:
+        """What a terminal shows."""
+        yield self.verdict()
+        yield from self.notes()
+        yield RESUMES.listing(self.resumes, "Worst restart", SHOWN, 2)
+        yield from (f"{row['change']}: {row['says']}" for row in _records(self.resumes))
+        yield POINTS.listing(self.points, "Restarts", _POINT)
+        yield COSTS.listing(self.costs, "States, and seconds", list(COSTS.columns))
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """All tables by name."""
+        return {"resumes": self.resumes, "points": self.points, "costs": self.costs}
+
+    def as_json(self) -> dict[str, Any]:
+        """All as plain values."""
+        records = {
+            name: [
+                {key: _plain(value, SCHEMAS[name].columns[key]) for key, value in row.items()}
+                for row in _records(table)
+            ]
+            for name, table in self.tables().items()
+        }
+        about = {"verdict": self.verdict(), "repeatable": self.audit.repeatable}
+        return about | {"wrong": self.wrong, "versions": {**self.audit.versions}} | records
+
+    def save(self, folder: Path, *, force: bool) -> Path:
+        """Write the result folder, whole or not at all; returns it. ``force`` replaces a result
+        that is there. Raises an InputError as of `simshuffle.results.folders.check_place`."""
+        return write_folder(folder, self._fill, replace=force, known=FILES)
+
+    def _fill(self, folder: Path) -> None:
+        for name, table in self.tables().items():
+            SCHEMAS[name].write(table, folder / name)
+        content = b"".join((folder / name).read_bytes() for name in FILES)
+        known = versions(("numpy", "pandas"))
+        meta = {
+            "kind": KIND,
+            "fingerprint": hashlib.sha256(content).hexdigest()[:12],
+            "command": [*self.audit.words],
+            "repeatable": self.audit.repeatable,
+            "asked": asdict(self.audit.asked),
+            "versions": known | {**self.audit.versions},
+        }
+        about = {f"{name}.csv": schema.meanings for name, schema in SCHEMAS.items()}
+        for name, values in (("meta.json", meta), ("columns.json", about)):
+            text = json.dumps(values, indent=1, allow_nan=False)
+            (folder / name).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _medians(of: Sequence[Tried], kind: str) -> tuple[float, float]:
+    """Of what points took, of those that have it: to make or resume, and to the first batch."""
+    times = [getattr(one, kind) for one in of]
+    made = [each.made_s for each in times if each.made_s is not None]
+    first = [each.first_batch_s for each in times if each.first_batch_s is not None]
+    return (
+        statistics.median(made) if made else math.nan,
+        statistics.median(first) if first else math.nan,
+    )
+
+
+def _plain(value: Any, column: Column) -> Any:
+    if pd.isna(value):
+        return None
+    return int(value) if column.kind == "count" else value

@@ -1,0 +1,61 @@
+"""MosaicML Streaming with several streams: a count of samples."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from simshuffle.errors import InputError
+from simshuffle.orders.mosaicml_streams import MosaicmlStreams
+from simshuffle.orders.order import ShardedSet
+from simshuffle.resuming.law import Crash, Refused, Resume, Resumed, batches_of
+
+
+class StreamsResume(Resume):
+    """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
+    streaming/base/dataset.py ``_resume``, batching/*.py).
+
+    With ``random`` batches, as one stream does: the samples that all ranks had are taken off the
+    front of the order with which the run began. Otherwise the whole epoch is put into batches anew
+    for those who read now, and as many batches of all ranks are left out as that count of samples
+    fills, rounded down. With the batch of all ranks as large as before, ``stratified`` and
+    ``per_stream`` go on where they were; ``device_per_stream`` does with the nodes, ranks and
+    batches of before alone. Otherwise what is left out is not what was trained on.
+
+    Attributes:
+        kind: its name.
+        of: the order.
+    """
+
+    kind: Literal["mosaicml_streams"]
+    library: ClassVar[str] = "mosaicml-streaming 0.13.0"
+    saves: ClassVar[str] = "epoch, samples of all ranks, canonical nodes, nodes at first"
+    of: MosaicmlStreams = MosaicmlStreams(kind="mosaicml_streams")
+
+    @property
+    def short_name(self) -> str:
+        """That of the order."""
+        return self.of.short_name
+
+    @property
+    def order(self) -> MosaicmlStreams:
+        """As given."""
+        return self.of
+
+    def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
+        """See `Resume`."""
+        before, after = crash.before, crash.after
+        whole = self.epoch(data, before, seed, crash.epoch).first(crash.step)
+        had = int((whole.rank == 0).sum()) * before.world_size
+        size, ranks = int(self.of.chosen(data, seed).sum()), after.world_size
+        if self.of.batching_method == "random" and had > size + ranks - size % ranks:
+            return Refused(f"ValueError: Resuming further into the dataset ({had})")
+        begun = self.of.of.model_copy(update={"initial_nodes": before.nodes})
+        now = self.of.model_copy(update={"of": begun})
+        try:
+            rest = now.since(data, after, seed, crash.epoch, had)
+        except InputError as error:
+            path = error.problems[0].path
+            return Refused(
+                "ValueError: A global batch" if path == "initial_nodes" else "ValueError"
+            )
+        return Resumed(batches_of(rest, after))

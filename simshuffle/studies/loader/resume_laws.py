@@ -1,0 +1,63 @@
+"""The loaders that are broken off if none is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simshuffle.resuming import AnyResume
+from simshuffle.resuming.law import Resume
+from simshuffle.scenario.options import kinds_of
+from simshuffle.studies.loader import request
+from simshuffle.studies.loader.cell import Shape
+
+
+def defaults(shape: Shape) -> dict[str, Resume]:
+    """Every kind with its usual settings, and where one matters with others too, by a short name;
+    buffers and blocks are as of `simshuffle.studies.loader.request.defaults`."""
+    orders, known = request.defaults(shape), kinds_of(AnyResume)
+    of_worker = max(shape.samples // (shape.readers.world_size * shape.workers), 1)
+    wanted: dict[str, dict[str, Any]] = {
+        **{
+            f"own {name}": {"kind": "own", "strategy": {"kind": f"{kind}_shuffle", **values}}
+            for name, kind, values in (
+                ("local", "local", {}),
+                ("partial", "partial_local", {"exchange_fraction": 0.3}),
+                ("global", "global", {}),
+            )
+        },
+        "torch, no state": {"kind": "restart", "of": orders["distributed_sampler"]},
+        "torchdata": {"kind": "stateful_dataloader"},
+        "torchdata, own sampler": {"kind": "stateful_dataloader", "stateful_sampler": True},
+        "torchft": {"kind": "torchft", "replica_groups": shape.nodes},
+        "accelerate": {"kind": "skip_first_batches"},
+        "transformers": {"kind": "transformers_trainer"},
+        "transformers, not skipping": {"kind": "transformers_trainer", "ignore_data_skip": True},
+        **{
+            f"mosaicml {name}": {"kind": "mosaicml_streaming", "of": orders[f"mosaicml {name}"]}
+            for name in ("py1e", "py1s", "naive")
+        },
+        "litdata full": {"kind": "litdata", "of": orders["litdata full, kept"]},
+        "litdata window": {"kind": "litdata", "of": orders["litdata window"]},
+        "webdataset": {"kind": "webdataset", "of": orders["webdataset"]},
+        "webdataset, resampled": {
+            "kind": "webdataset",
+            "of": {"kind": "webdataset_resampled", "samples": of_worker},
+        },
+        "hugging_face": {"kind": "hugging_face", "of": orders["hugging_face"]},
+        "torchtitan": {
+            "kind": "hugging_face",
+            "of": orders["hugging_face"],
+            "through": "torchtitan",
+        },
+        "interleaved": {
+            "kind": "hugging_face_interleave",
+            "of": {"kind": "hugging_face_interleave"},
+        },
+        "torchdata nodes": {"kind": "torchdata_nodes", "of": {"kind": "torchdata_nodes"}},
+        "megatron": {"kind": "megatron"},
+        "megatron cyclic": {"kind": "megatron", "dataloader_type": "cyclic"},
+    }
+    there = {name: of for name, of in wanted.items() if of["kind"] in known}
+    more = known.keys() - {of["kind"] for of in there.values()}
+    there |= {kind: {"kind": kind} for kind in known if kind in more}
+    return {name: known[of["kind"]].model_validate(of) for name, of in there.items()}

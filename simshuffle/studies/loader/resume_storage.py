@@ -1,0 +1,91 @@
+"""How long it takes at least to read what a loader reads again, by the storage's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simshuffle.orders.order import Readers
+from simshuffle.plan.reading_bounds import cable_bandwidth
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.storage import ObjectStore
+from simshuffle.spec.arrays import Floats, Ints64
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What a request and a byte take, in s, wherever they may have to wait; 0 where they do not."""
+
+    name: str
+    threads: int  # requests that a worker has in flight
+    # of a connection, which has one request at a time
+    request_s: float
+    byte_s: float
+    # of all hosts together
+    shared_request_s: float
+    shared_byte_s: float
+    # of a host
+    host_request_s: float
+    host_byte_s: float
+
+    def seconds(
+        self, requests: Floats, nbytes: Floats, readers: Readers, workers: Ints64 | None = None
+    ) -> float:
+        """Least time (s) until every rank has what it asks for, (M,) requests and bytes of them,
+        with so many of its ``workers`` at work, (M,); None for all.
+
+        The slowest of the ranks, whose c = min(workers x threads, requests) connections are never
+        idle, of the hosts, and of what all share: max over ranks of (requests x request_s + bytes x
+        byte_s) / c, and of requests x request_s and bytes x byte_s of the others. It is the law of
+        `simshuffle.plan.reading_bounds` for the PFS and the object store, and of
+        `ObjectStore.least_seconds`, without decoding.
+        """
+        busy = np.full(readers.world_size, readers.workers) if workers is None else workers
+        connections = np.minimum(busy * self.threads, np.maximum(requests, 1))
+        alone = (requests * self.request_s + nbytes * self.byte_s) / connections
+        asked, sent = (of.reshape(readers.nodes, -1).sum(axis=1) for of in (requests, nbytes))
+        limits = (
+            alone.max(),
+            requests.sum() * self.shared_request_s,
+            nbytes.sum() * self.shared_byte_s,
+            asked.max() * self.host_request_s,
+            sent.max() * self.host_byte_s,
+        )
+        return float(max(limits))
+
+    def evenly(self, requests: float, nbytes: float, readers: Readers) -> float:
+        """The same where all ranks ask for equal parts of all requests and bytes."""
+        each = np.full(readers.world_size, 1 / readers.world_size)
+        return self.seconds(requests * each, nbytes * each, readers)
+
+
+def of_store(store: ObjectStore, threads: int = 1) -> Storage:
+    """An object store: every worker has so many connections."""
+    shared, host = store.bandwidths
+    each = 1 / store.connection_bandwidth
+    rate = 1 / store.answer_rate
+    waits = store.waiting_seconds
+    return Storage("object store", threads, waits, each, rate, 1 / shared, 0.0, 1 / host)
+
+
+def of_scenario(scenario: Scenario, hosts: int) -> Storage:
+    """What the samples of a scenario are read from by so many hosts, without a cache tier: the
+    parallel file system, whose clients share their cables; the object store; or the SSD of each
+    host. Where samples are staged in memory, what they are staged from."""
+    workload, cluster = scenario.workload, scenario.cluster
+    threads = workload.loader.threads
+    source = workload.source if workload.source != "memory" else workload.staging.source
+    if source == "object_store":
+        return of_store(cluster.store, threads)
+    if source == "ssd":
+        ssd = cluster.ssd
+        in_flight = cluster.host.gpus * workload.loader.reads_in_flight
+        each = 0.0 if ssd.iops is None else 1 / ssd.iops(in_flight)
+        return Storage("SSD", threads, ssd.latency, 0.0, 0.0, 0.0, each, 1 / ssd.read_bandwidth)
+    pfs = cluster.parallel_file_system
+    client = pfs.client_bandwidth
+    cable = cable_bandwidth(scenario)
+    of_host = max(1 / (cluster.host.hcas * cable), 0.0 if client is None else 1 / client(hosts))
+    shared = 1 / pfs.free_open_rate, 1 / pfs.free_bandwidth
+    return Storage("file system", threads, pfs.latency, threads / cable, *shared, 0.0, of_host)

@@ -1,0 +1,186 @@
+"""Mixtures of sources: what ends an epoch, and what each source has of it."""
+
+import json
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from simshuffle.errors import InputError
+from simshuffle.orders import AnyOrder
+from simshuffle.orders.mixture import Stop, drawn_from, mixture
+from simshuffle.orders.order import Readers, ShardedSet
+from simshuffle.resuming.account import account
+from simshuffle.resuming.law import Crash
+from simshuffle.resuming.mixture import InterleaveResume, NodesResume
+from tests import ray_mix
+
+ORDER = TypeAdapter(AnyOrder)
+ALONE = Readers(1, 1, 1, 1)
+SOURCES = [np.array([0, 1]), np.array([10, 11, 12])]
+
+
+def sharded(*samples):
+    return ShardedSet(np.array(samples), 100.0 * np.array(samples))
+
+
+def order(kind, **keys):
+    return ORDER.validate_python({"kind": kind, **keys})
+
+
+def drawn(stop, exhausted=(False, False)):
+    draws = iter([np.array([0, 1, 0, 0, 1, 1, 1, 0, 0])])
+    mixed = drawn_from(draws, lambda source, _: SOURCES[source], list(exhausted), stop)
+    return mixed.sample.tolist()
+
+
+# a source of 2 is drawn at 0, 2, 3, ..., one of 3 at 1, 4, 5, 6
+@pytest.mark.parametrize(
+    ("stop", "samples"),
+    [
+        (Stop(every=False, again=False), [0, 10, 1]),
+        (Stop(every=True, again=True), [0, 10, 1, 0, 11, 12]),
+        (Stop(every=True, again=False), [0, 10, 1, 11, 12]),
+        (Stop(every=False, again=False, late=True), [0, 10, 1]),
+        (Stop(every=True, again=True, late=True), [0, 10, 1, 0, 11, 12]),
+        (Stop(every=True, again=True, late=True, most=4), [0, 10, 1, 0]),
+    ],
+)
+def test_a_mixture_ends_as_it_is_told(stop, samples):
+    assert drawn(stop) == samples
+
+
+def test_a_source_that_is_exhausted_already_does_not_keep_a_mixture_going():
+    assert drawn(Stop(every=True, again=True), (False, True)) == [0, 10, 1]
+    assert drawn(Stop(every=False, again=True), (False, True)) == []
+
+
+# of `interleave_datasets`' own docstring: 3 sources of 3, drawn with seed 42
+@pytest.mark.parametrize("streamed", [True, False])
+def test_sources_are_drawn_as_the_documentation_of_datasets_has_it(streamed):
+    made = order(
+        "hugging_face_interleave",
+        weights=[0.7, 0.2, 0.1],
+        stopping="all_exhausted",
+        streamed=streamed,
+    )
+    rows = made.epoch(sharded(3, 3, 3), ALONE, 42, 0).sample
+    said = [10, 0, 11, 1, 2, 20, 12, 10, 0, 1, 2, 21, 0, 11, 1, 2, 0, 1, 12, 2, 10, 0, 22]
+    assert (rows // 3 * 10 + rows % 3).tolist() == said
+    found = mixture(made, sharded(3, 3, 3), np.rec.fromarrays([rows], names="sample"))
+    assert [(one.rows, one.distinct, one.again, one.cut_off) for one in found] == [
+        (13, 3, 10, 0),
+        (7, 3, 4, 0),
+        (3, 3, 0, 0),
+    ]
+    assert [round(one.had, 2) for one in found] == [0.57, 0.3, 0.13]
+
+
+def test_the_last_round_in_turn_is_broken_off_where_sources_are_streamed():
+    data, turns = sharded(3, 4, 5), {"weights": [1.0, 1.0, 1.0], "drawn": False}
+    first = [0, 3, 7, 1, 4, 8, 2, 5, 9]
+    whole = order("hugging_face_interleave", streamed=False, **turns).epoch(data, ALONE, 0, 0)
+    assert whole.sample.tolist() == first
+    part = order("hugging_face_interleave", **turns).epoch(data, ALONE, 0, 0)
+    assert part.sample.tolist() == first[:7]
+
+
+def test_the_seed_of_interleaved_sources_counts_in_the_first_epoch_alone():
+    made, data = order("hugging_face_interleave"), sharded(*[20] * 4)
+    epochs = [
+        [made.epoch(data, ALONE, seed, epoch).sample.tolist() for seed in (1, 2)]
+        for epoch in (0, 1)
+    ]
+    assert epochs[0][0] != epochs[0][1]
+    assert epochs[1][0] == epochs[1][1]
+
+
+def test_nodes_begin_a_source_again_in_another_order():
+    made = order("torchdata_nodes", weights=[0.9, 0.1])
+    rows = made.epoch(sharded(4, 8), ALONE, 0, 0).sample
+    small = rows[rows < 4]
+    passes = [small[at : at + 4].tolist() for at in range(0, len(small) // 4 * 4, 4)]
+    assert len(passes) > 5
+    assert all(sorted(one) == [0, 1, 2, 3] for one in passes)
+    assert len({tuple(one) for one in passes}) > 3
+
+
+def test_streams_have_what_was_asked_of_them():
+    data = sharded(*[10] * 4)
+    asked = {"random": [28, 12], "stratified": [27, 9], "per_stream": [28, 12]}
+    for batching, rows in asked.items():
+        made = order("mosaicml_streams", batching_method=batching)
+        handed_out = made.epoch(data, Readers(1, 2, 1, 2), 3, 0)
+        found = mixture(made, data, handed_out, 3)
+        assert [one.rows for one in found] == rows, batching
+        assert [one.asked for one in found] == [0.7, 0.3]
+    # each batch of the two ranks has three samples of the first stream, then one of the second
+    handed_out = order("mosaicml_streams", batching_method="stratified").epoch(
+        data, Readers(1, 2, 1, 2), 3, 0
+    )
+    assert handed_out.sample[handed_out.rank == 0].max() < 20
+
+
+def test_ray_takes_blocks_of_whoever_is_furthest_behind():
+    data = sharded(2, 2, 2, 2, 2, 2)
+    made = order("ray_mix", weights=[0.5, 0.25], sources=[4, 2])
+    # rows 0, 0: the heavier; then 1/3 of 2 is behind 0; then 2/3 of 4 is behind 2
+    assert made.mixed(data) == [0, 4, 1, 2, 5, 3]
+    # rows 0, 2: the lighter is behind by 0.2
+    shortest = order("ray_mix", weights=[1.0, 9.0], sources=[4, 2], stopping="stop_on_shortest")
+    assert shortest.mixed(data) == [4, 0, 5]
+    dropped = order("ray_mix", weights=[1.0, 9.0], sources=[4, 2])
+    assert dropped.mixed(data) == [4, 0, 5, 1, 2, 3]
+
+
+def test_ray_takes_the_blocks_that_its_operator_takes():
+    asked = json.loads(ray_mix.RECORDED.read_text(encoding="utf-8"))
+    assert len(asked) == 300
+    for case in asked:
+        assert order("ray_mix", **case["order"]).mixed(sharded(*case["samples"])) == case["shards"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "path"),
+    [
+        ({"sources": [1, 2]}, "sources"),
+        ({"sources": [1, 1, 2]}, "sources"),
+        ({"weights": [1.0, 0.0]}, "weights"),
+        ({"weights": [1.0] * 5}, "data.samples"),
+    ],
+)
+def test_sources_that_do_not_fit_are_refused(keys, path):
+    for kind in ("hugging_face_interleave", "torchdata_nodes", "mosaicml_streams", "ray_mix"):
+        with pytest.raises(InputError) as refused:
+            order(kind, **keys).epoch(sharded(3, 3, 3, 3), ALONE, 0, 0)
+        assert refused.value.problems[0].path == path
+
+
+def accounted(law, data, crash, seed=5):
+    whole = law.epoch(data, crash.before, seed, crash.epoch)
+    resumed = law.resumed(data, crash, seed)
+    return account(data.size, whole, crash.step, resumed.rest)
+
+
+def test_where_every_rank_reads_everything_the_mixture_goes_on_on_others():
+    data, keys = sharded(*[30] * 10), {"kind": "hugging_face_interleave"}
+    law = InterleaveResume.model_validate({**keys, "of": {**keys, "stopping": "all_exhausted"}})
+    # 5 shards of a source are not a multiple of 4 nor of 2 ranks
+    found = accounted(law, data, Crash(Readers(1, 4, 1, 4), Readers(1, 2, 1, 4), 1, 10))
+    assert (found.lost, found.continues) == (0, "same")
+    # but they are of 5: a KeyError
+    crash = Crash(Readers(1, 4, 1, 4), Readers(1, 5, 1, 4), 1, 10)
+    assert law.resumed(data, crash, 5).says == "KeyError"
+
+
+def test_a_rank_with_nothing_left_begins_its_next_epoch():
+    keys = {"kind": "torchdata_nodes"}
+    law = NodesResume.model_validate({**keys, "of": {**keys, "stopping": "ALL_DATASETS_EXHAUSTED"}})
+    data, readers = sharded(4, 4), Readers(1, 1, 1, 4)
+    rest = law.resumed(data, Crash(readers, readers, 0, 2), 5).rest.sample.tolist()
+    epochs = [law.epoch(data, readers, 5, epoch).sample.tolist() for epoch in (0, 1)]
+    # whose turn it is are the draws of epoch 1; but the source that was known to be exhausted when
+    # the state was saved has not been asked since, and is in the order of epoch 0 again
+    assert [one < 4 for one in rest] == [one < 4 for one in epochs[1]]
+    assert [one for one in rest if one < 4] == [one for one in epochs[0] if one < 4]
+    assert [one for one in rest if one > 3] == [one for one in epochs[1] if one > 3]

@@ -1,0 +1,250 @@
+"""Epochs that are broken off again and again, and go on with other ranks: no sample is lost, none
+comes twice, and ranks stay even."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from simshuffle.errors import InputError
+from simshuffle.exchange import (
+    GlobalShuffle,
+    LoaderShuffle,
+    LocalShuffle,
+    PartialLocalShuffle,
+    empty_plan,
+)
+from simshuffle.orders.order import Readers, ShardedSet
+from simshuffle.resuming.account import account
+from simshuffle.resuming.dealing import Moved, dealt, quotas
+from simshuffle.resuming.epochs import Epochs
+from simshuffle.resuming.law import Crash
+from simshuffle.resuming.own import Own
+from simshuffle.resuming.states import loaded, saved
+
+PARTIAL = [
+    PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=q, selection=how)
+    for q, how in ((0.1, "random"), (0.5, "oldest"), (1.0, "random"))
+]
+LOCAL, GLOBAL = LocalShuffle(kind="local_shuffle"), GlobalShuffle(kind="global_shuffle")
+STRATEGIES = [LOCAL, GLOBAL, *PARTIAL]
+
+
+def through(strategy, size, seed, parts, save=False):
+    """What is trained on in an epoch whose ``parts`` are (ranks, batch size, iterations that are
+    done), of which the last is done to its end, rows (n, M) of each; and how many of them repeat a
+    sample by right. Checks that ranks are even, and have equally many batches."""
+    run, done, repeated, end = None, [], 0, 0
+    for number, (ranks, batch, steps) in enumerate(parts):
+        now = Epochs(strategy, size, ranks, batch, seed)
+        if run is None:
+            now.owner = strategy.first_owner(size, ranks, now.rng("partition"))
+        else:
+            state = run.state(end)
+            now.go_on(loaded(saved(state, run), now) if save else state)
+        if not strategy.redraws:
+            assert np.ptp(np.bincount(now.owner, minlength=ranks)) <= 1
+        shards = now.next_shards()
+        assert np.ptp(shards.sizes) <= 1
+        rows, left = now.trained(shards), len(shards.order)
+        if not strategy.redraws:
+            assert ((rows < 0) | (now.owner[rows] == np.arange(ranks))).all()
+        assert len({-(-n // batch) for n in (rows >= 0).sum(axis=0).tolist()}) <= 1
+        iterations = -(-len(rows) // batch)
+        last = number == len(parts) - 1
+        end = iterations if last else min(now.steps_done + steps, iterations)
+        done.append(rows[now.steps_done * batch : end * batch])
+        if end == iterations and len(done[-1]):  # a rank that has no batch left repeats a sample
+            short = left % (ranks * batch)
+            few = ranks - short if 0 < short < ranks else 0
+            repeated += -left % ranks if now.left is None else few
+        run = now
+    return run, done, repeated
+
+
+def check(size, done, repeated):
+    """Each sample comes once, but for those that are repeated by right."""
+    times = np.zeros(size, int)
+    for rows in done:
+        np.add.at(times, rows[rows >= 0], 1)
+    assert times.min() == 1
+    assert times.sum() == size + repeated
+
+
+@st.composite
+def histories(draw):
+    size = draw(st.integers(1, 60))
+    part = st.tuples(st.integers(1, min(9, size)), st.integers(1, 7), st.integers(0, 9))
+    return size, draw(st.lists(part, min_size=1, max_size=5))
+
+
+@given(st.sampled_from(STRATEGIES), histories(), st.integers(0, 99))
+@example(LOCAL, (12, [(4, 1, 2), (3, 1, 1), (5, 1, 0)]), 0)  # fewer are left than ranks
+def test_no_crash_loses_or_repeats_a_sample(strategy, history, seed):
+    size, parts = history
+    run, done, repeated = through(strategy, size, seed, parts, save=True)
+    check(size, done, repeated)
+    run.exchanged(run.next_plan(run.next_shards(), None))
+    assert sorted(run.next_shards().order) == list(range(size))  # the next epoch is a whole one
+
+
+def test_ten_thousand_random_histories():
+    rng = np.random.default_rng(7)
+    parts_of = [0] * 5
+    for number in range(10_000):
+        size, ends = int(rng.integers(1, 80)), int(rng.integers(1, 5))
+        ranks = rng.integers(1, min(8, size) + 1, ends)
+        rest = rng.integers((1, 0), (4, 4), (ends, 2))
+        parts = np.column_stack([ranks, rest]).tolist()
+        _, done, repeated = through(STRATEGIES[number % 5], size, number, parts)
+        check(size, done, repeated)
+        parts_of[sum(len(rows) > 0 for rows in done)] += 1
+    assert min(parts_of[1:]) > 300  # histories with so many parts in which something was done
+
+
+# ----------------------------------------------------------------------------------- worked by hand
+
+
+def test_only_samples_of_the_lost_rank_move():
+    """12 samples on 4 ranks; each rank has done one of its three. Without rank 1 there are 8 left
+    for 3 ranks, 2 of them rank 1's own, one more for two of them; and 4 others."""
+    owner, left = np.repeat([0, -1, 1, 2], 3), np.tile([False, True, True], 4)
+    after = dealt(owner, left, 3, np.random.default_rng(0))
+    assert (after[owner >= 0] == owner[owner >= 0]).all()
+    assert sorted(np.bincount(after[left])) == [2, 3, 3]
+    assert np.bincount(after).tolist() == [4, 4, 4]
+
+
+def test_a_new_rank_takes_an_even_part_and_no_more():
+    """12 on 3 ranks, nothing done; a fourth takes one from each."""
+    owner = np.repeat([0, 1, 2], 4)
+    after = dealt(owner, np.ones(12, bool), 4, np.random.default_rng(0))
+    assert (after != owner).sum() == 3
+    assert np.bincount(after).tolist() == [3, 3, 3, 3]
+
+
+def test_the_ranks_that_get_one_more_are_those_that_have_it():
+    """5 left and 6 others for 3 ranks: 2 or 1 left, 4 or 3 in all. Ranks 1 and 2 have the 2; rank 0
+    has 3 others, and keeps them as one of the two with 4 in all."""
+    left, others = quotas(np.array([1, 2, 2]), np.array([3, 2, 1]), (5, 6))
+    assert left.tolist() == [1, 2, 2]
+    assert others.tolist() == [3, 2, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=5), st.data())
+def test_as_few_samples_move_as_can_be(has, data):
+    """Against every way to choose the ranks that get one more."""
+    left, others = np.array(has).T
+    sizes = tuple(int(of.sum()) + data.draw(st.integers(0, 5)) for of in (left, others))
+    ranks, kept = len(has), []
+    for more in itertools.combinations(range(ranks), sizes[0] % ranks):
+        for most in itertools.combinations(range(ranks), sum(sizes) % ranks):
+            get = sizes[0] // ranks + np.isin(range(ranks), more)
+            rest = sum(sizes) // ranks + np.isin(range(ranks), most) - get
+            if rest.min() >= 0:
+                kept.append((np.minimum(left, get).sum(), np.minimum(others, rest).sum()))
+    get, rest = quotas(left, others, sizes)
+    assert (np.minimum(left, get).sum(), np.minimum(others, rest).sum()) == max(kept)
+
+
+DATA = ShardedSet(np.array([24]), np.array([2400.0]))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_as_many_ranks_go_on_as_if_nothing_had_happened(strategy):
+    law, before = Own(kind="own", strategy=strategy), Readers(1, 4, 2, 2)
+    whole = law.epoch(DATA, before, 3, 1)
+    for workers in (1, 3):
+        crash = Crash(before, Readers(2, 2, workers, 2), 1, 2)
+        rest = law.resumed(DATA, crash, 3).rest
+        expected = whole.since(2)
+        for name in ("rank", "step", "sample"):
+            assert (getattr(rest, name) == getattr(expected, name)).all()
+        later = law.later(DATA, crash, 3, 3)
+        assert (later.sample == law.epoch(DATA, before, 3, 3).sample).all()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("ranks", "again"), [(1, 0), (2, 0), (3, 1), (5, 0), (9, 1)])
+def test_others_train_on_the_rest(strategy, ranks, again):
+    """8 of 24 are left, for batches of 2. By 3 ranks in two iterations: one has only 2 and repeats
+    one. Of 9 ranks one has none, and trains on another that it has."""
+    law, before = Own(kind="own", strategy=strategy), Readers(1, 4, 1, 2)
+    crash = Crash(before, Readers(1, ranks, 2, 2), 2, 2)
+    found = account(24, law.epoch(DATA, before, 3, 2), 2, law.resumed(DATA, crash, 3).rest)
+    assert (found.trained, found.lost) == (16, 0)
+    assert (found.rest, found.twice) == (8 + again, again)
+
+
+def test_what_moves_is_counted():
+    """24 samples of 100 bytes on 4 ranks. Rank 3 is gone: its 6 are read again. Two more ranks: 4
+    for each, so that each of the old ones gives 2."""
+    law, before = Own(kind="own", strategy=LOCAL), Readers(1, 4, 1, 2)
+
+    def cost(ranks, came=None):
+        return law.moved(DATA, Crash(before, Readers(1, ranks, 1, 2), 0, 0), 3, came)
+
+    assert cost(3) == Moved(stay=18, sent=0, read=6, sent_nbytes=0, read_nbytes=600)
+    assert cost(6) == Moved(stay=16, sent=8, read=0, sent_nbytes=800, read_nbytes=0)
+    assert cost(4, np.array([0, -1, 2, 3])) == Moved(18, 0, 6, 0, 600)  # one was replaced
+
+
+def test_what_was_sent_to_a_rank_that_is_gone_is_with_its_sender():
+    """Q = 1: in each of 12 steps, two an iteration, two ranks swap a sample, or keep theirs. Then
+    rank 1 is gone: what it had sent rank 0 has received, and what rank 0 had sent it has still; so
+    only what rank 1 had not sent is read again."""
+    law, before = Own(kind="own", strategy=PARTIAL[2]), Readers(1, 2, 1, 2)
+    run = law.order.begun(DATA, before, 3, 0)
+    swap = run.next_plan(run.next_shards(), None).target[:, 0] == 1
+    assert 0 < swap.sum() < 12
+    for step in range(7):
+        crash = Crash(before, Readers(1, 1, 1, 2), 0, step)
+        assert law.moved(DATA, crash, 3).read == 12 - swap[: 2 * step].sum()
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_sample_has_been_with_its_rank_since_it_came(step):
+    order = Own(kind="own", strategy=PARTIAL[1]).order
+    run, now = order.begun(DATA, Readers(1, 4, 1, 2), 3, 2), order.run(DATA, Readers(1, 3, 1, 2), 3)
+    now.go_on(run.state(step))
+    stays = now.owner == run.owner
+    assert 0 < stays.sum() < 24
+    now.exchanged(empty_plan(3))
+    assert (now.held[stays] == run.held[stays] + 1).all()
+    assert (now.held[~stays] == (step == 0)).all()  # of a whole epoch it was there all the time
+
+
+def test_a_library_s_order_is_that_of_the_hosts_that_it_was_drawn_for():
+    order = {"kind": "mosaicml_streaming"}
+    strategy = LoaderShuffle(kind="loader_shuffle", order=order, samples_per_shard=2, workers=1)
+    run, now = (Epochs(strategy, 24, ranks, 2, 3) for ranks in (4, 3))
+    run.owner, run.ranks_per_host = strategy.first_owner(24, 4, run.rng("partition")), 2
+    now.go_on(run.state(1))
+    done = run.trained(run.next_shards())[:2]
+    assert sorted(np.concatenate([np.flatnonzero(now.left), done.ravel()])) == list(range(24))
+
+
+REFUSED = {
+    "version": (2, "state.version: must be 1; got 2. Load it with the simshuffle that saved it"),
+    "owner": (np.zeros(23), "state.owner: must be of the 24 samples of this data set; got 23. Use"),
+    "world_size": (0, "state.world_size: must be at least 1 and more than 3"),
+    "seed": (4, "state.seed: must be 3: the rest of an epoch follows from it; got 4. Use the"),
+    "strategy": ("kind='x'", "state.strategy: must be LocalShuffle(kind='local_shuffle'"),
+    "steps": (-1, "state.steps: must be at least 0; got -1. Use the checkpoint of this run."),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_another_state_is_refused(name):
+    run = Own(kind="own", strategy=LOCAL).order.begun(DATA, Readers(1, 4, 1, 2), 3, 0)
+    value, says = REFUSED[name]
+    with pytest.raises(InputError) as told:
+        loaded(saved(run.state(1), run) | {name: value}, run)
+    assert says in str(told.value)
+
+
+def test_no_ranks_are_refused():
+    with pytest.raises(InputError, match="world_size: must be at least 1; got 0"):
+        Epochs(LOCAL, 24, 0, 2, 3)

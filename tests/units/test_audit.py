@@ -1,0 +1,396 @@
+"""The verb audit: real ranks of small loaders are killed and go on, and what they lose is counted.
+
+Sets have 24 samples in batches of 2: two ranks have 6 steps, of 4 samples together.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from simshuffle.audit import auditing
+from simshuffle.audit.counted import SCHEMAS
+from simshuffle.audit.script import Script
+from simshuffle.cli import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "tests" / "data" / "audit" / "my_loader.py"
+LOADER = """
+import os, random, sys, time
+import beside
+try:
+    import counted
+except ImportError:
+    pass
+else:
+    raise SystemExit("it sees the modules of the audit")
+
+class Saved:
+    def __init__(self, rank, epoch, step):
+        self.rank, self.epoch, self.step = rank, epoch, step
+
+class Loader:
+    def __init__(self, run, saved=None):
+        self.run, self.saved, self.epoch, self.step = run, saved, 0, 0
+
+    def set_epoch(self, epoch):
+        self.epoch, self.step = epoch, 0
+
+    def __iter__(self):
+        run, order = self.run, list(range(24))
+        if "random" in sys.argv:
+            random.shuffle(order)
+            order = order[:20]
+        broken = self.saved is not None and self.epoch == self.saved.epoch
+        own = order[run.rank :: run.world_size]
+        if broken and "right" in sys.argv:
+            done = self.saved.step * run.batch_size * run.ranks_before
+            own = order[done:][run.rank :: run.world_size]
+        elif broken and "share" in sys.argv:  # that of the rank whose state it has
+            done = self.saved.step * run.batch_size
+            own = order[run.rank :: run.ranks_before][done:]
+        elif broken and "turned" in sys.argv:
+            done = self.saved.step * run.batch_size * run.ranks_before
+            own = order[done:][::-1][run.rank :: run.world_size]
+        for at in range(0, len(own), run.batch_size):
+            self.step += 1
+            yield own[at : at + run.batch_size]
+
+def make(run):
+    return Loader(run)
+
+def state(loader):
+    if "stateless" in sys.argv and loader.run.rank == 1:
+        raise KeyError("step")
+    return Saved(loader.run.rank, loader.epoch, loader.step)
+
+def resume(run, states):
+    if "waits" in sys.argv and run.rank == 1:
+        raise ValueError("no file")
+    if "hangs" in sys.argv or "waits" in sys.argv:
+        time.sleep(600)
+    if "refuses" in sys.argv and len(states) != run.world_size and run.rank == 0:
+        raise ValueError("saved by other ranks")
+    if "dies" in sys.argv:
+        os._exit(3)
+    return Loader(run, states[run.rank % len(states)])
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working directory, with a loader that errs as its arguments say."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loader.py").write_text(LOADER)
+    (tmp_path / "beside.py").write_text("")
+    return tmp_path
+
+
+SMALL = ("--samples", "24", "--batch-size", "2")
+
+
+def audit(capfd, *words, status=0, options=("--at", "3"), kind="right"):
+    """What --json prints."""
+    given = ["audit", *SMALL, *options, "--json", *words, "--", sys.executable, "loader.py", kind]
+    assert main(given) == status
+    return json.loads(capfd.readouterr().out)
+
+
+def counts(row):
+    names = ("outcome", "trained", "rest", "lost", "repeated", "twice", "never", "continues")
+    return tuple(row[name] for name in names)
+
+
+# ------------------------------------------------------------------------------- what is counted
+
+
+@pytest.mark.parametrize(
+    ("kind", "onto", "expected"),
+    [
+        ("right", "1x2", ("goes on", 12, 12, 0, 0, 0, 0, "same")),
+        ("right", "1x1", ("goes on", 12, 12, 0, 0, 0, 0, "same")),
+        ("right", "3x1", ("goes on", 12, 12, 0, 0, 0, 0, "same")),
+        ("turned", "1x1", ("goes on", 12, 12, 0, 0, 0, 0, "permuted")),
+        # rank 0 goes on in its own share; that of rank 1 is nobody's
+        ("share", "1x1", ("goes on", 12, 6, 6, 0, 0, 0, "other")),
+        # ranks 2 and 3 take the states of ranks 0 and 1, and read what follows the share of these
+        # in another residue: 14, 16, .. of rank 2, 15, 17, .. of rank 3
+        ("share", "2x2", ("goes on", 12, 22, 0, 0, 10, 0, "other")),
+        ("begins again", "1x2", ("begins again", 12, 24, 0, 12, 12, 0, "other")),
+    ],
+)
+def test_what_is_lost_and_repeated_is_counted(kind, onto, expected, capfd):
+    bad = "lost" if expected[3] else expected[5]
+    found = audit(capfd, "--to", onto, kind=kind, status=int(bool(bad)))
+    (row,), (point,), (cost,) = found["resumes"], found["points"], found["costs"]
+    assert counts(row) == expected
+    assert counts(point) == expected
+    assert row["change"] == f"1x2 to {onto}"
+    assert found["wrong"] == bool(bad)
+    assert found["repeatable"]
+    assert cost["state_nbytes"] > 20
+    assert 0 < cost["resumed_s"] < cost["resumed_first_s"]
+    assert row["first_batch_s"] == cost["resumed_first_s"]
+
+
+def test_a_sample_that_no_epoch_has_is_never_seen(capfd):
+    # of the one epoch that there is, rank 1's second half
+    found = audit(capfd, "--to", "1x1", "--epochs", "1", kind="share", status=1)
+    assert found["resumes"][0]["never"] == 6
+    assert found["resumes"][0]["batch_companions"] is None
+
+
+def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
+    found = audit(capfd, "--to", "1x2", "--to", "2x2", kind="refuses", status=1)
+    assert [row["outcome"] for row in found["resumes"]] == ["begins again", "refuses"]
+    assert "ValueError: saved by other ranks" in found["resumes"][1]["says"]
+    assert found["resumes"][1]["lost"] is None
+    found = audit(capfd, "--to", "1x1", kind="dies", status=1)
+    assert found["points"][0]["says"] == "exit status 3"
+    # the state of one rank cannot be had
+    found = audit(capfd, kind="stateless", status=1)
+    assert found["points"][0]["says"] == "KeyError: 'step'"
+    assert found["points"][0]["outcome"] == "refuses"
+
+
+def test_a_loader_that_hangs_is_killed(capfd):
+    found = audit(capfd, "--to", "1x1", "--seconds", "4", kind="hangs", status=1)
+    assert found["resumes"][0]["outcome"] == "hangs"
+    assert found["costs"][0]["resumed_s"] is None
+
+
+def test_ranks_that_wait_for_one_that_failed_are_not_waited_for(capfd, monkeypatch):
+    monkeypatch.setattr(auditing, "PATIENCE", 0.2)
+    begin = time.monotonic()
+    found = audit(capfd, "--to", "1x2", kind="waits", status=1)
+    assert time.monotonic() - begin < 50
+    assert found["resumes"][0]["outcome"] == "refuses"
+    assert found["points"][0]["says"] == "ValueError: no file"
+
+
+def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
+    # an epoch misses 4 samples, and one that begins again 6 of the 12 that it had at least
+    found = audit(capfd, "--to", "1x2", kind="random", status=1)
+    assert not found["repeatable"]
+    row = found["resumes"][0]
+    assert (row["trained"], row["rest"], row["continues"]) == (12, 20, "")
+    assert row["lost"] == 0
+    assert row["repeated"] >= 8
+    words = ["audit", *SMALL, "--at", "3", "--", sys.executable, "loader.py", "random"]
+    assert main(words) == 1
+    assert "not repeatable: with the same seed two uninterrupted runs" in capfd.readouterr().out
+
+
+def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
+    found = audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)
+    lost = {(of["epoch"], of["step"]): of["lost"] for of in found["points"]}
+    assert len(lost) == 4
+    assert all(gone == 12 - 2 * step for (_, step), gone in lost.items())
+    assert found["resumes"][0]["lost"] == max(lost.values())
+    assert re.search(
+        r"\(Step \d of epoch \d, the worst of 4 points\.\)", found["resumes"][0]["says"]
+    )
+    assert (
+        found["points"]
+        == audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)["points"]
+    )
+
+
+# ------------------------------------------------------------------------------- the example
+
+
+def test_the_example_errs_where_ranks_change_and_is_right_with_a_word(capfd):
+    words = ["audit", "--at", "10", "--to", "1x2", "--to", "1x1", "--to", "2x2", "--json"]
+    assert main([*words, "--", sys.executable, str(EXAMPLE)]) == 1
+    rows = json.loads(capfd.readouterr().out)["resumes"]
+    # 80 of 240 are done: a single rank leaves out 40, four ranks leave out 40 each
+    assert [(of["lost"], of["repeated"]) for of in rows] == [(0, 0), (0, 40), (80, 0)]
+    assert main([*words, "--", sys.executable, str(EXAMPLE), "right"]) == 0
+    rows = json.loads(capfd.readouterr().out)["resumes"]
+    assert {counts(of) for of in rows} == {("goes on", 80, 160, 0, 0, 0, 0, "same")}
+    assert len(EXAMPLE.read_text().splitlines()) < 45
+
+
+# ------------------------------------------------------------------------------- what is written
+
+
+def test_a_result_folder_has_the_tables_that_are_printed(folder, capfd):
+    found = audit(capfd, "--out", "out", status=0)
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        *("columns.json", "costs.csv", "meta.json", "points.csv", "resumes.csv")
+    ]
+    for name, schema in SCHEMAS.items():
+        table = schema.read(folder / "out" / name)
+        assert isinstance(table, pd.DataFrame)
+        assert table["change"].tolist() == [row["change"] for row in found[name]]
+    given = ["--", sys.executable, "loader.py", "right"]
+    assert main(["audit", *SMALL, "--at", "3", "--out", "out", *given]) == 2
+    assert "--out: holds another result" in capfd.readouterr().err
+    assert main(["audit", *SMALL, "--at", "3", "--out", "out", "--force", *given]) == 0
+    shown = capfd.readouterr().out
+    assert "loader right loses, repeats and refuses nothing (1 point, 24 samples, seed 0)." in shown
+    assert "Tables: out" in shown
+    assert main(["results", "show", "out"]) == 2
+    assert "its tables are CSV files" in capfd.readouterr().err
+    assert main(["audit", *SMALL, "--at", "3", "--to", "markdown", *given]) == 0
+    assert "| 1x2 to 1x1 |" in capfd.readouterr().out
+
+
+def test_what_the_script_prints_is_shown_if_asked_alone(folder, capfd):
+    (folder / "loader.py").write_text(f"print('mine')\n{LOADER}")
+    audit(capfd)
+    words = ["audit", *SMALL, "--at", "3", "-v", "--", sys.executable, "loader.py", "right"]
+    assert main(words) == 0
+    shown = capfd.readouterr()
+    assert "mine" in shown.err
+    assert "mine" not in shown.out
+
+
+# ------------------------------------------------------------------------------- being ended
+
+PIDS = """
+import os, pathlib
+pathlib.Path("pids", str(os.getpid())).touch()
+"""
+
+
+def ended(folder, send):
+    """Exit status and standard error of an audit whose ranks hang, when it is sent a signal; and
+    the processes that it leaves."""
+    (folder / "pids").mkdir()
+    text = LOADER.replace("def resume(run, states):", f"def resume(run, states):\n{_indented()}")
+    (folder / "loader.py").write_text(text)
+    words = [sys.executable, "-m", "simshuffle", "audit", *SMALL, "--at", "3", "--out", "out"]
+    process = subprocess.Popen(
+        [*words, "--", sys.executable, "loader.py", "hangs"],
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": f"{ROOT}"},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    until = time.monotonic() + 120
+    while len(list((folder / "pids").iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    os.killpg(process.pid, send)  # as a terminal does
+    told = process.communicate(timeout=60)[1]
+    pids = [path.name for path in (folder / "pids").iterdir()]
+    assert len(pids) == 2
+    until = time.monotonic() + 20
+    while any(alive(pid) for pid in pids) and time.monotonic() < until:
+        time.sleep(0.02)
+    return process.returncode, told, [pid for pid in pids if alive(pid)]
+
+
+def _indented():
+    return "".join(f"    {line}\n" for line in PIDS.strip().splitlines())
+
+
+def alive(pid):
+    try:
+        return "\nState:\tZ" not in Path("/proc", pid, "status").read_text()
+    except OSError:
+        return False
+
+
+def test_ctrl_c_ends_all_ranks_and_leaves_nothing(folder):
+    status, told, left = ended(folder, signal.SIGINT)
+    assert status == 130
+    assert "Interrupted; nothing was written." in told
+    assert "Traceback" not in told
+    assert left == []
+    names = {path.name for path in folder.iterdir()} - {"__pycache__"}
+    assert names == {"loader.py", "beside.py", "pids"}
+
+
+def test_ranks_end_with_an_audit_that_is_killed(folder):
+    status, _, left = ended(folder, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert left == []
+
+
+# ------------------------------------------------------------------------------- bad input
+
+PYTHON = [sys.executable, "loader.py"]
+BAD = {
+    "raises.py": "raise KeyError('mine')",
+    "leaves.py": "import sys\nsys.exit(4)",
+    "lacks.py": "def make(run): ...\nresume = 3",
+    "texts.py": f"{LOADER}\nmake = lambda run: [['a', 'b']] * 6",
+    "many.py": f"{LOADER}\nmake = lambda run: [[1, 24]] * 6",
+    "fails.py": f"{LOADER}\ndef make(run): return run.shard",
+    "endless.py": f"{LOADER}\nimport itertools\nmake = lambda run: itertools.repeat([1])",
+    "alone.py": f"{LOADER}\nmake = lambda run: 1 / (run.world_size == 2) and Loader(run)",
+    "empty.py": f"{LOADER}\nmake = lambda run: []",
+    "waits.py": "import time\ntime.sleep(60)",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["python", "loader.py"], "COMMAND: must stand behind --; got 'python'. Write simshuffle"),
+        (["--"], "COMMAND: must stand behind --. Write simshuffle audit [OPTIONS] -- python my_"),
+        (["--tyr", "3", "--", *PYTHON], "--tyr: is no option of audit"),
+        (["a", "--", *PYTHON], "a: cannot stand before --"),
+        (["--", "loader.py"], "must begin with an interpreter; got loader.py. Write `python load"),
+        (["--", "no-such-python", "loader.py"], "must begin with a program that is there; got 'no"),
+        (["--", sys.executable, "-m", "loader"], "must be python [OPTIONS] SCRIPT.py [ARGUMENTS]"),
+        (["--", sys.executable, "none.py"], "must be a file that is there; got 'none.py'"),
+        (["--", "false", "loader.py"], "must be an interpreter that runs Python; got false"),
+        (["--", sys.executable, "-Z", "loader.py"], "which says"),
+        (["--", sys.executable, "raises.py"], "raises.py: must load without an error; got KeyErr"),
+        (["--", sys.executable, "leaves.py"], "must load without an error; got SystemExit: 4"),
+        (["--", sys.executable, "lacks.py"], "got without state, resume. Define state, resume."),
+        (["--", sys.executable, "texts.py"], "numbers of samples; got ['a', 'b']. Let make(run)"),
+        (["--", sys.executable, "many.py"], "numbers of samples, from 0 to 23; got 24. Say with"),
+        (["--", sys.executable, "fails.py"], "--from 1x2 without a crash; got AttributeError: "),
+        (["--seconds", "0.5", "--", sys.executable, "endless.py"], "got hangs. It has 0.5 s; give"),
+        (["--", sys.executable, "alone.py"], "--to 1x1 without a crash; got ZeroDivisionError"),
+        (["--", sys.executable, "empty.py"], "--try: an epoch must have 2 steps or more, of ever"),
+        (
+            ["--from", "0x4", "--", *PYTHON],
+            "--from: must be NODESxRANKS, both from 1 on; got '0x4'",
+        ),
+        (["--to", "4", "--", *PYTHON], "--to: must be NODESxRANKS, both from 1 on; got '4'"),
+        (
+            ["--workers", "8:", "--", *PYTHON],
+            "--workers: must be a number from 0 on, or one before",
+        ),
+        (["--batch-size", "2:0", "--", *PYTHON], "--batch-size: must be a number from 1 on, or o"),
+        (["--at", "0", "--", *PYTHON], "--at: must be a step from 1 on, or EPOCH:STEP; got '0'"),
+        (["--at", "2:1", "--", *PYTHON], "--at: must be a step of the epochs 0 to 1; got 2:1."),
+        (["--at", "7", "--", *PYTHON], "--at: must be a step of the epoch, which has 6; got 7 of"),
+        (["--try", "0", "--", *PYTHON], "--try: must be 1 or more where no --at is given; got 0."),
+        (["--shards", "25", "--", *PYTHON], "--shards: must be at most --samples 24; got 25."),
+        (["--shards", "2", "--samples-per-shard", "2", "--", *PYTHON], "--shards: cannot be comb"),
+        (["--json", "--to", "latex", "--", *PYTHON], "--to: cannot be combined with --json"),
+        (["--out", "loader.py", "--", *PYTHON], "--out: is not a folder"),
+    ],
+)
+def test_what_is_wrong_is_said(words, said, capfd, folder):
+    for name, text in BAD.items():
+        (folder / name).write_text(text)
+    before = sorted(path.name for path in folder.rglob("*"))
+    assert main(["audit", *SMALL, *words]) == 2
+    shown, told = capfd.readouterr()
+    assert said in " ".join(told.split())
+    assert "Traceback" not in told
+    assert shown == ""
+    after = sorted(path.name for path in folder.rglob("*") if "__pycache__" not in str(path))
+    assert after == before
+
+
+def test_a_script_that_does_not_load_in_time_is_ended(folder, capfd, monkeypatch):
+    monkeypatch.setattr(Script.__init__, "__defaults__", (0.5,))
+    (folder / "waits.py").write_text(BAD["waits.py"])
+    begin = time.monotonic()
+    assert main(["audit", "--", sys.executable, "waits.py"]) == 2
+    assert "waits.py: must be loaded within 0.5 s" in capfd.readouterr().err
+    assert time.monotonic() - begin < 30
