@@ -44,6 +44,10 @@ def defaults(shape: Shape) -> dict[str, Resume]:
             "of": {"kind": "webdataset_resampled", "samples": of_worker},
         },
         "hugging_face": {"kind": "hugging_face", "of": orders["hugging_face"]},
+        "hugging_face, a shard at once": {
+            "kind": "hugging_face",
+            "of": orders["hugging_face"].model_copy(update={"max_buffer_input_shards": 1}),
+        },
         "torchtitan": {
             "kind": "hugging_face",
             "of": orders["hugging_face"],
@@ -54,6 +58,9 @@ def defaults(shape: Shape) -> dict[str, Resume]:
             "of": {"kind": "hugging_face_interleave"},
         },
         "torchdata nodes": {"kind": "torchdata_nodes", "of": {"kind": "torchdata_nodes"}},
+        "lightning": {"kind": "lightning"},
+        "lightning, torchdata": {"kind": "lightning", "stateful": True},
+        "levanter": {"kind": "levanter", "of": orders["levanter block"]},
         "megatron": {"kind": "megatron"},
         "megatron cyclic": {"kind": "megatron", "dataloader_type": "cyclic"},
     }
