@@ -14,20 +14,20 @@ from megatron.energon.epathlib import EPath
 from megatron.energon.flavors import BaseWebdatasetFactory
 from megatron.energon.tools.checkpoint import command_redist
 
+KIND = "energon"
 SETTINGS = [
-    {"kind": "energon", "restores": "rank"},
-    {"kind": "energon", "restores": "redist", "max_samples_per_sequence": 3},
-    {"kind": "energon", "restores": "global", "shuffle_buffer_size": 5},
-    {"kind": "energon", "restores": "rank", "max_samples_per_sequence": 2},
-    {"kind": "energon", "restores": "redist", "shuffle_buffer_size": 4},
+    {"restores": "rank"},
+    {"restores": "redist", "max_samples_per_sequence": 3},
+    {"restores": "global", "shuffle_buffer_size": 5},
+    {"restores": "rank", "max_samples_per_sequence": 2},
+    {"restores": "redist", "shuffle_buffer_size": 4},
     {
-        "kind": "energon",
         "restores": "rank",
         "parallel_shard_iters": 2,
         "max_samples_per_sequence": 4,
         "shuffle_buffer_size": 3,
     },
-    {"kind": "energon", "restores": "global", "parallel_shard_iters": 1},
+    {"restores": "global", "parallel_shard_iters": 1},
 ]
 YAML = """sample_type:
   __module__: megatron.energon

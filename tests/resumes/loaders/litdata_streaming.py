@@ -7,21 +7,16 @@ from pathlib import Path
 from litdata import StreamingDataLoader, StreamingDataset
 from litdata.streaming.writer import BinaryWriter
 
+KIND = "litdata"
 SETTINGS = [
-    {"kind": "litdata"},
-    {"kind": "litdata", "of": {"kind": "litdata_full", "drop_last": True}},
-    {"kind": "litdata", "of": {"kind": "litdata_full", "drop_last": False}},
-    {"kind": "litdata", "of": {"kind": "litdata_window"}},
-    {"kind": "litdata", "of": {"kind": "litdata_window", "drop_last": True, "window": 2}},
-    {"kind": "litdata", "of": {"kind": "litdata_window", "drop_last": False}},
-    {
-        "kind": "litdata",
-        "of": {"kind": "litdata_full", "drop_last": True, "item_shuffle_window": 4},
-    },
-    {
-        "kind": "litdata",
-        "of": {"kind": "litdata_window", "drop_last": False, "item_shuffle_window": 0},
-    },
+    {},
+    {"of": {"kind": "litdata_full", "drop_last": True}},
+    {"of": {"kind": "litdata_full", "drop_last": False}},
+    {"of": {"kind": "litdata_window"}},
+    {"of": {"kind": "litdata_window", "drop_last": True, "window": 2}},
+    {"of": {"kind": "litdata_window", "drop_last": False}},
+    {"of": {"kind": "litdata_full", "drop_last": True, "item_shuffle_window": 4}},
+    {"of": {"kind": "litdata_window", "drop_last": False, "item_shuffle_window": 0}},
 ]
 KEPT = 0.3
 

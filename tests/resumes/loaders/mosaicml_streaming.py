@@ -25,33 +25,16 @@ for part in ("", ".datasets", ".datasets.vision", ".transforms", ".transforms.fu
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset  # noqa: E402
 from streaming.base.shared import memory  # noqa: E402
 
+KIND = "mosaicml_streaming"
 SETTINGS = [
-    {"kind": "mosaicml_streaming"},
-    {"kind": "mosaicml_streaming", "persistent_workers": True},
-    {"kind": "mosaicml_streaming", "of": {"kind": "mosaicml_streaming", "shuffle_algo": "naive"}},
-    {"kind": "mosaicml_streaming", "of": {"kind": "mosaicml_streaming", "shuffle_algo": "py1s"}},
-    {
-        "kind": "mosaicml_streaming",
-        "of": {
-            "kind": "mosaicml_streaming",
-            "shuffle_algo": "py1br",
-            "num_canonical_nodes": 12,
-            "shuffle_block_size": 7,
-        },
-    },
-    {
-        "kind": "mosaicml_streaming",
-        "of": {"kind": "mosaicml_streaming", "num_canonical_nodes": 2, "shuffle_block_size": 30},
-        "persistent_workers": True,
-    },
-    {
-        "kind": "mosaicml_streaming",
-        "of": {"kind": "mosaicml_streaming", "partition_algo": "orig"},
-    },
-    {
-        "kind": "mosaicml_streaming",
-        "of": {"kind": "mosaicml_streaming", "shuffle_algo": "py2s", "num_canonical_nodes": 4},
-    },
+    {},
+    {"persistent_workers": True},
+    {"of": {"shuffle_algo": "naive"}},
+    {"of": {"shuffle_algo": "py1s"}},
+    {"of": {"shuffle_algo": "py1br", "num_canonical_nodes": 12, "shuffle_block_size": 7}},
+    {"of": {"num_canonical_nodes": 2, "shuffle_block_size": 30}, "persistent_workers": True},
+    {"of": {"partition_algo": "orig"}},
+    {"of": {"shuffle_algo": "py2s", "num_canonical_nodes": 4}},
 ]
 KEPT = 0.5
 _Memory = memory.BuiltinSharedMemory

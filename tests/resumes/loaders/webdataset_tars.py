@@ -9,39 +9,24 @@ from pathlib import Path
 import webdataset as wds
 from torch.utils.data import DataLoader
 
+KIND = "webdataset"
 SETTINGS = [
+    {"of": {"detshuffle": True, "buffer_size": 12, "initial": 4}},
+    {"of": {"kind": "webdataset_resampled", "samples": 20, "buffer_size": 8, "initial": 3}},
     {
-        "kind": "webdataset",
-        "of": {"kind": "webdataset", "detshuffle": True, "buffer_size": 12, "initial": 4},
-    },
-    {
-        "kind": "webdataset",
-        "of": {"kind": "webdataset_resampled", "samples": 20, "buffer_size": 8, "initial": 3},
-    },
-    {
-        "kind": "webdataset",
-        "of": {
-            "kind": "webdataset",
-            "detshuffle": True,
-            "shard_shuffle": 3,
-            "buffer_size": 30,
-            "initial": 10,
-        },
+        "of": {"detshuffle": True, "shard_shuffle": 3, "buffer_size": 30, "initial": 10},
         "counted_by": "stage",
     },
     {
-        "kind": "webdataset",
         "of": {"kind": "webdataset_resampled", "samples": 17, "buffer_size": 8, "initial": 3},
         "counted_by": "stage",
     },
     {
-        "kind": "webdataset",
-        "of": {"kind": "webdataset", "detshuffle": True, "buffer_size": 12, "initial": 4},
+        "of": {"detshuffle": True, "buffer_size": 12, "initial": 4},
         "counted_by": "stage",
         "persistent_workers": True,
     },
     {
-        "kind": "webdataset",
         "of": {"kind": "webdataset_resampled", "samples": 23, "buffer_size": 8, "initial": 3},
         "counted_by": "stage",
         "persistent_workers": True,
