@@ -1,6 +1,5 @@
 """Megatron-Energon 7.4.1."""
 
-import fcntl
 import gc
 import io
 import tarfile
@@ -9,6 +8,7 @@ import time
 from pathlib import Path
 
 import torch
+from files import written
 from megatron.energon import WorkerConfig, get_savable_loader, get_train_dataset
 from megatron.energon.epathlib import EPath
 from megatron.energon.flavors import BaseWebdatasetFactory
@@ -37,27 +37,20 @@ field_map:
 """
 
 
-def prepared(folder, samples):
-    """The set, which the first rank to come writes."""
-    place = Path(folder) / "-".join(map(str, samples))
-    with Path(folder, "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            (place / ".nv-meta").mkdir(parents=True)
-            names, number = [f"{shard:03d}.tar" for shard in range(len(samples))], 0
-            for name, count in zip(names, samples, strict=True):
-                with tarfile.open(place / name, "w") as tar:
-                    for _ in range(count):
-                        info = tarfile.TarInfo(f"{number:06d}.txt")
-                        text = str(number).encode()
-                        info.size = len(text)
-                        tar.addfile(info, io.BytesIO(text))
-                        number += 1
-            BaseWebdatasetFactory.prepare_dataset(
-                place, names, split_parts_patterns=[("train", ".*")], workers=1
-            )
-            (place / ".nv-meta" / "dataset.yaml").write_text(YAML)
-    return place
+def write(place, shards):
+    (place / ".nv-meta").mkdir(parents=True)
+    names = [f"{shard:03d}.tar" for shard in range(len(shards))]
+    for name, numbers in zip(names, shards, strict=True):
+        with tarfile.open(place / name, "w") as tar:
+            for number in numbers:
+                info = tarfile.TarInfo(f"{number:06d}.txt")
+                text = str(number).encode()
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text))
+    BaseWebdatasetFactory.prepare_dataset(
+        place, names, split_parts_patterns=[("train", ".*")], workers=1
+    )
+    (place / ".nv-meta" / "dataset.yaml").write_text(YAML)
 
 
 class Texts:
@@ -72,7 +65,7 @@ class Texts:
         parallel = law.get("parallel_shard_iters")
         self.loader = get_savable_loader(
             get_train_dataset(
-                EPath(prepared(run.folder, run.samples)),
+                EPath(written(run, write)),
                 worker_config=config,
                 batch_size=run.batch_size,
                 shuffle_buffer_size=law.get("shuffle_buffer_size"),

@@ -5,19 +5,12 @@ Its shared memory and the processes of its workers, which take half a minute a c
 this; with them, cases of every way of batching came to the same.
 """
 
-import importlib.machinery
-import sys
 import types
 
 import numpy as np
+from files import without_torchvision
 
-# a stand-in for torchvision, which is built for few versions of torch: the library's data sets of
-# images, which have no part in this, have it as a base
-for part in ("", ".datasets", ".datasets.vision", ".transforms", ".transforms.functional"):
-    module = types.ModuleType(f"torchvision{part}")
-    module.__spec__, module.__path__ = importlib.machinery.ModuleSpec(module.__name__, None), []
-    module.VisionDataset = module.StandardTransform = module.to_tensor = object
-    sys.modules[module.__name__] = module
+without_torchvision()
 
 from streaming import Stream, StreamingDataset  # noqa: E402
 from streaming.base.batching import generate_work  # noqa: E402
