@@ -15,6 +15,7 @@ import math
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +129,8 @@ def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
 
 def job(script: Script, case: Case, readers: str, **of: Any) -> tuple[Path, list[str]]:
     """A job's folder, and what its ranks came to."""
-    read = readers_of(case, readers)
     run = {
-        "nodes": read.nodes,
-        "ranks": read.ranks,
-        "workers": read.workers,
-        "batch_size": read.batch_size,
+        **asdict(readers_of(case, readers)),
         "ranks_before": case["before"][0] * case["before"][1],
         "workers_before": case["before"][2],
     }

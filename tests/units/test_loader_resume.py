@@ -17,7 +17,6 @@ from simshuffle.resuming.restart import Restart
 from simshuffle.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
 from simshuffle.studies.loader.cell import Shape
-from simshuffle.studies.loader.resume_cell import in_time
 from simshuffle.studies.loader.resume_storage import Storage, of_scenario, of_store
 from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
 from simshuffle.studies.loader.study import store_of
@@ -158,7 +157,7 @@ def test_a_first_batch_is_one_worker_s(capsys):
 
 def test_hosts_meet_the_batches_of_all_their_ranks_in_turn():
     rows = Batches(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 0, 1]), np.arange(5))
-    assert in_time(rows).sample.tolist() == [0, 1, 3, 2, 4]
+    assert rows.in_time().sample.tolist() == [0, 1, 3, 2, 4]
 
 
 def test_the_epoch_before_warms_caches(capsys):
