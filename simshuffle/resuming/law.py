@@ -10,6 +10,7 @@ import numpy as np
 
 from simshuffle.orders.fetching import iteration
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
+from simshuffle.resuming.dealing import Moved
 from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Sourced
 
@@ -151,6 +152,10 @@ class Resume(Sourced):
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """What comes of the state, or the error of the library. Raises an InputError if the set or
         the readers are not what the loader can do with."""
+
+    def moved(self, data: ShardedSet, crash: Crash, seed: int) -> Moved | None:
+        """What is dealt out anew where ranks keep samples of their own; None where they do not."""
+        return None
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
         """An epoch after the one that was broken off. By default as if the run had begun with those

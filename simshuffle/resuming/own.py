@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import field_validator
 
 from simshuffle.exchange import TrainedExchange
 from simshuffle.orders.fetching import pieces
@@ -15,6 +16,7 @@ from simshuffle.resuming.dealing import Dealt, Moved
 from simshuffle.resuming.epochs import Epochs
 from simshuffle.resuming.law import Batches, Crash, Resume, Resumed, dealt_in_batches
 from simshuffle.spec.arrays import Ints
+from simshuffle.spec.library import by_kind
 
 
 class Scheduled(Order):
@@ -81,6 +83,12 @@ class Own(Resume):
     strategy: TrainedExchange
     drop_last: bool = False
 
+    @field_validator("strategy", mode="before")
+    @classmethod
+    def _named(cls, strategy: Any) -> Any:
+        """A strategy by its kind alone."""
+        return by_kind(strategy) if isinstance(strategy, str) else strategy
+
     @property
     def short_name(self) -> str:
         """That of the order."""
@@ -99,9 +107,13 @@ class Own(Resume):
         """An epoch after that, from where samples are then."""
         return _batches(self.order.until(self._gone_on(data, crash, seed)[0], epoch))
 
-    def moved(self, data: ShardedSet, crash: Crash, seed: int, came: Ints | None = None) -> Moved:
-        """What going on costs; ``came`` as of `Epochs.go_on`. Where nobody owns samples,
-        nothing."""
+    def moved(
+        self, data: ShardedSet, crash: Crash, seed: int, came: Ints | None = None
+    ) -> Moved | None:
+        """What going on costs; ``came`` as of `Epochs.go_on`. None where every epoch is drawn
+        anew."""
+        if self.strategy.redraws:
+            return None
         found = self._gone_on(data, crash, seed, came)[1]
         return found.moved(pieces(data, "sample").nbytes[: len(found.after)])
 

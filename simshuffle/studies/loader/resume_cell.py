@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,12 +81,19 @@ class ResumeCell(PlainCell):
         later = [law.later(data, crash, seed, each) for each in following]
         of_run = [*earlier, *later[: shape.epochs - epoch - 1]]
         due = law.epoch(data, readers, seed, epoch + 1)
+        reread = self._reread([*earlier[-1:], whole], crash.step, resumed)
+        moved = law.moved(data, crash, seed)
+        if moved is not None:
+            requests, nbytes = moved.read, round(moved.read_nbytes)
+            seconds = self.storage.evenly(requests, nbytes, self.after)
+            reread = replace(reread, requests=requests, nbytes=nbytes, read_s=seconds)
         return row_of(
             *about,
             outcome_of(before, rest),
             shape.samples,
             account=account(shape.samples, whole, crash.step, rest, of_run),
-            reread=self._reread([*earlier[-1:], whole], crash.step, resumed),
+            reread=reread,
+            moved=moved,
             mixing=meetings(before, rest, later[0], whole, due),
             why=law.saves,
         )

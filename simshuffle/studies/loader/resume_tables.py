@@ -11,6 +11,7 @@ import numpy as np
 
 from simshuffle.orders.order import Readers
 from simshuffle.resuming.account import Account, batch_companions
+from simshuffle.resuming.dealing import Moved
 from simshuffle.resuming.law import Batches
 from simshuffle.studies.loader.tables import maybe_amount, maybe_count, maybe_share
 from simshuffle.study.schema import Schema, text
@@ -128,6 +129,7 @@ def row_of(
     account: Account | None = None,
     reread: Reread | None = None,
     mixing: Meetings | None = None,
+    moved: Moved | None = None,
     why: str = "",
 ) -> dict[str, Any]:
     """A row of `RESUMES`, for a set of ``size`` samples; what is not known is empty. ``why`` is
@@ -137,7 +139,13 @@ def row_of(
     row["continues"] = ""
     for part in (account, reread, mixing):
         row |= {} if part is None else asdict(part)
-    return row | {"says": sentence(row, size, why)}
+    says = [sentence(row, size, why)]
+    if moved is not None and (moved.read or moved.sent):
+        says.append(
+            f"{moved.read:,} samples of ranks that are gone are read again, and {moved.sent:,} are"
+            " sent between ranks."
+        )
+    return row | {"says": " ".join(says)}
 
 
 def sentence(row: Mapping[str, Any], size: int, why: str = "") -> str:

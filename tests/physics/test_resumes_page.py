@@ -1,0 +1,104 @@
+"""The table of docs/resuming.md: every loader at three changes, and by how many cases of the real
+library its law is held."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import simshuffle
+from tests.resumes.record import RECORDED
+
+PAGE = Path(__file__).parents[2] / "docs" / "resuming.md"
+SHAPE = {
+    "resume_at": 12,
+    "from_": "8x8",
+    "samples": 16_384,
+    "shards": 1024,
+    "batch_size": 8,
+    "epochs": 2,
+}
+SHRUNK, UNCHANGED, WORKERS = "8x8 to 7x8", "8x8 to 8x8", "8x8 to 8x8, 8 to 6 workers"
+IN_ORDER = {"same": "same", "permuted": "other order", "other": "whole"}
+HELD_BY = {  # by the beginning of the name
+    "own": "own",
+    "torch, no state": "torch_restart",
+    "torchdata nodes": "torchdata_nodes",
+    "torchdata": "stateful_dataloader",
+    "torchft": "torchft_loader",
+    "accelerate": "skip_first_batches",
+    "transformers": "transformers_trainer",
+    "lightning": "lightning_trainer",
+    "mosaicml_streams": "mosaicml_streams",
+    "mosaicml": "mosaicml_streaming",
+    "litdata": "litdata_streaming",
+    "webdataset": "webdataset_tars",
+    "hugging_face": "hugging_face",
+    "torchtitan": "hugging_face",
+    "interleaved": "hugging_face_interleave",
+    "megatron": "megatron_bridge",
+    "energon": "energon",
+    "levanter": "source",
+    "ray_train": "source",
+}
+
+
+def held_by(loader: str) -> str:
+    """What the law of a loader is held against."""
+    name = next(of for start, of in HELD_BY.items() if loader.startswith(start))
+    if name == "own":
+        return "10,000 histories"
+    if name == "source":
+        return "its source"
+    cases = len(json.loads((RECORDED / f"{name}.json").read_text()))
+    # the library's own functions hand out the batches of these, without its processes
+    return f"{cases} {'calls' if name == 'mosaicml_streams' else 'kills'}"
+
+
+def told(row) -> str:
+    """A row of `resumes` in a few words."""
+    if row["outcome"] == "refuses":
+        return "refuses"
+    more = int(row["twice"] - row["twice_whole"])
+    counts = [f"{count:,} {what}" for count, what in ((int(row["lost"]), "lost"), (more, "again"))]
+    known = [count for count in counts if not count.startswith("0 ")]
+    if row["outcome"] == "begins again":
+        return ", ".join(["begins again", *(of for of in known if "lost" in of)])
+    return ", ".join(known) or {"same": "same", "permuted": "other order"}.get(
+        row["continues"], "0"
+    )
+
+
+@pytest.fixture(scope="module")
+def rows():
+    tables = [
+        simshuffle.loader(**SHAPE, workers=8, to=("8x8", "7x8")).tables["resumes"],
+        simshuffle.loader(**SHAPE, workers="8:6").tables["resumes"],
+    ]
+    of = [row for table in tables for row in table.to_dict("records")]
+    return {(row["loader"], row["change"]): row for row in of}
+
+
+def lines(rows) -> list[str]:
+    """The lines of the page."""
+    loaders = dict.fromkeys(loader for loader, _ in rows)
+    return [
+        f"| {loader} | {' | '.join(told(rows[loader, of]) for of in (UNCHANGED, SHRUNK, WORKERS))}"
+        f" | {held_by(loader)} |"
+        for loader in loaders
+    ]
+
+
+def test_the_page_has_these_numbers(rows):
+    table = PAGE.read_text(encoding="utf-8").split("| held by |")[1].split("\n\n")[0]
+    assert re.findall(r"^\| .*", table, re.MULTILINE)[1:] == lines(rows)
+
+
+def test_the_shard_of_ranks_that_are_gone_is_read_again():
+    # 96 samples on 4 ranks: 24 are gone with one, and go to 3 ranks of 24, who keep theirs
+    law = "own:strategy=local_shuffle"
+    shape = {"resume_at": 2, "from_": "4x1", "to": ("3x1",), "samples": 96, "batch_size": 4}
+    row = simshuffle.loader(**shape, loader=(law,)).tables["resumes"].iloc[0]
+    assert (row["requests"], row["nbytes"]) == (24, 24 * 100_000)
+    assert "24 samples of ranks that are gone are read again, and 0 are sent" in row["says"]
