@@ -32,11 +32,7 @@ class Account:
 
 
 def account(
-    size: int,
-    whole: Batches,
-    steps: int,
-    rest: Batches,
-    others: Sequence[Batches] = (),
+    size: int, whole: Batches, steps: int, rest: Batches, others: Sequence[Batches] = ()
 ) -> Account:
     """What became of an epoch that would have been ``whole``, of which ``steps`` iterations were
     done, and then ``rest``; ``others`` are all other epochs of the run."""

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from simshuffle.errors import InputError
-from simshuffle.orders import (
-    AnyOrder,
-    DistributedSampler,
-    MosaicmlStreaming,
-    Readers,
-    ShardedSet,
-)
+from simshuffle.orders import AnyOrder, DistributedSampler, MosaicmlStreaming, Readers, ShardedSet
 from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
 
@@ -280,13 +274,7 @@ BAD = [
         0,
         "data.samples",
     ),
-    (
-        {"kind": "mosaicml_streaming", "initial_nodes": 3},
-        [40],
-        SMALL,
-        0,
-        "initial_nodes",
-    ),
+    ({"kind": "mosaicml_streaming", "initial_nodes": 3}, [40], SMALL, 0, "initial_nodes"),
     ({"kind": "litdata_full"}, [7], SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [20] * 3, SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [40], SMALL, 2**32, "seed"),

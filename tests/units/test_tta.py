@@ -209,10 +209,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     again = read(folder)
     for name in ("curves", "settings", "targets"):
         pd.testing.assert_frame_equal(
-            again.tables[name],
-            found.tables[name],
-            check_dtype=False,
-            check_exact=True,
+            again.tables[name], found.tables[name], check_dtype=False, check_exact=True
         )
     assert again.report == found.report
     before = {path.name: path.read_bytes() for path in folder.glob("*.p*")}
