@@ -901,12 +901,6 @@ def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
 # ------------------------------------------------------------------------------------- command line
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):
     assert main(["machine", "calibrate", str(DATA / "nccl-1-host.txt"), "--out", "out"]) == 0
     printed = capsys.readouterr().out

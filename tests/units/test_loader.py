@@ -42,12 +42,6 @@ def toys(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def here(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def table_of(order, epochs=2):
     """A recorded order as a table."""
     found = [order.epoch(DATA, READERS, 5, epoch) for epoch in range(epochs)]
