@@ -6,7 +6,6 @@ the argument is streaming/base/shuffle/py1b.py of mosaicml-streaming 0.9.1, the 
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import json
 import sys
@@ -133,18 +132,6 @@ def mosaicml_cases() -> list[Case]:
         for parts, samples in ((2, [2]), (2, [1, 2]), (1, [2]), (1, [3, 2]), (8, [5, 3]), (8, [5]))
     ]
     return cases(settings, 8, 2) + few
-
-
-def without_torchvision() -> None:
-    """A stand-in for torchvision where it is not: it exists for few builds of torch, and all that
-    Streaming wants of it is a base of its data sets of images, which have no part in orders."""
-    if importlib.util.find_spec("torchvision") is None:
-        for part in ("", ".datasets", ".datasets.vision", ".transforms", ".transforms.functional"):
-            module: Any = types.ModuleType(f"torchvision{part}")
-            module.__spec__ = importlib.machinery.ModuleSpec(module.__name__, None)
-            module.__path__ = []
-            module.VisionDataset = module.StandardTransform = module.to_tensor = object
-            sys.modules[module.__name__] = module
 
 
 def mosaicml_answer(case: Case) -> HandedOut:

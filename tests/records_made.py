@@ -35,10 +35,7 @@ class Training:
     nbytes: float = 100e3
     per_byte: float = 8e-9
     per_disk_byte: float = 0.0  # more, for bytes from the device
-    disk: tuple[float, float] = (
-        1.0,
-        0.0,
-    )  # of the samples, in the first epoch and later
+    disk: tuple[float, float] = (1.0, 0.0)  # of the samples, in the first epoch and later
     counted: bool = True  # whether the file system says what comes from there
     decode: float = 4e-3
     transform: float = 2e-3
@@ -173,13 +170,7 @@ def play(of: Training) -> tuple[list[dict[str, object]], float]:
 
 
 def _row(
-    rank: _Rank,
-    epoch: int,
-    batch: int,
-    name: str,
-    start: float,
-    seconds: float,
-    **more: object,
+    rank: _Rank, epoch: int, batch: int, name: str, start: float, seconds: float, **more: object
 ) -> dict[str, object]:
     return {
         **{"rank": rank.number, "loader": 0, "epoch": epoch, "batch": batch},

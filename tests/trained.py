@@ -11,12 +11,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.errors import SimulationError
-from simshuffle.exchange import (
-    EpochContext,
-    ExchangeSchedule,
-    PartialLocalShuffle,
-    initial_owner,
-)
+from simshuffle.exchange import EpochContext, ExchangeSchedule, PartialLocalShuffle, initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.time_to_accuracy import join

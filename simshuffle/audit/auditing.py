@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -111,8 +111,7 @@ def audit(script: Script, asked: Asked, tell: Callable[[float], None] | None = N
 
 def alike(one: Batches, other: Batches) -> bool:
     """Whether ranks trained on the same."""
-    pairs = ((one.rank, other.rank), (one.step, other.step), (one.sample, other.sample))
-    return all(np.array_equal(*pair) for pair in pairs)
+    return all(map(np.array_equal, one.columns, other.columns))
 
 
 def _points(asked: Asked, whole: Sequence[Batches]) -> list[Point]:
@@ -157,10 +156,7 @@ class _Runs:
     def _run(self, readers: Readers, point: Point, **of: Any) -> tuple[Path, list[str]]:
         asked, before = self._asked, self._asked.before
         run = {
-            "nodes": readers.nodes,
-            "ranks": readers.ranks,
-            "workers": readers.workers,
-            "batch_size": readers.batch_size,
+            **asdict(readers),
             "seed": asked.seed,
             "samples": list(asked.samples),
             "epochs": asked.epochs,

@@ -21,7 +21,7 @@ from simshuffle.orders.order import Readers
 from simshuffle.results.columns import Column, amount, count, text
 from simshuffle.results.folders import write_folder
 from simshuffle.resuming.account import Account, account
-from simshuffle.resuming.law import Batches
+from simshuffle.resuming.law import Batches, joined
 from simshuffle.studies.loader.resume_tables import (
     AGAIN,
     GOES_ON,
@@ -157,9 +157,7 @@ class Counted:
         if self.audit.repeatable:
             return account(size, whole, tried.point.step, rest, others)
         left = np.setdiff1d(np.arange(size), before.sample)
-        last = np.full(len(left), tried.point.step)
-        parts = ((before.rank, 0 * left), (before.step, last), (before.sample, left))
-        full = Batches(*map(np.concatenate, parts))
+        full = joined(before, Batches(0 * left, 0 * left + tried.point.step, left))
         found = account(size, full, tried.point.step, rest, others)
         spared = size - len(np.unique(whole.sample))
         planned = int((np.bincount(whole.sample) > 1).sum())

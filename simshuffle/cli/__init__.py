@@ -62,9 +62,7 @@ def _app(name: str, help_: str, epilog: str) -> typer.Typer:
 
 
 app = _app(
-    "simshuffle",
-    "Simulate what shuffling the data costs. To begin: simshuffle run quickstart.",
-    "",
+    "simshuffle", "Simulate what shuffling the data costs. To begin: simshuffle run quickstart.", ""
 )
 
 

@@ -116,8 +116,7 @@ At = Annotated[
 
 
 Tries = Annotated[
-    int | None,
-    Option("N", "Steps that are drawn at random. Default: 5, or none with --at.", low=0),
+    int | None, Option("N", "Steps that are drawn at random. Default: 5, or none with --at.", low=0)
 ]
 
 

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import (
-    Set,
-    To,
-    check_format,
-    print_json,
-    print_parts,
-)
+from simshuffle.cli.common import Set, To, check_format, print_json, print_parts
 from simshuffle.cli.help import command
 from simshuffle.errors import SimshuffleWarning
 from simshuffle.scenario.options import INTERVAL, RANGES, ScenarioNames, scenarios_of

@@ -128,9 +128,7 @@ ResultFolder = Annotated[Path, Argument("RESULT", "A result folder.", complete=r
 NetworkName = Annotated[
     str,
     Argument(
-        "NAME",
-        "A machine, by its name or file; or a network's file.",
-        complete=machine_names,
+        "NAME", "A machine, by its name or file; or a network's file.", complete=machine_names
     ),
 ]
 

@@ -243,8 +243,7 @@ def probe(
         Argument("FOLDER", "Of your data set, or a part of it; the default is made photographs."),
     ] = None,
     exchange: Annotated[
-        bool,
-        Option("", "Set the costs of an exchange too, for a scenario that does not sweep it."),
+        bool, Option("", "Set the costs of an exchange too, for a scenario that does not sweep it.")
     ] = False,
     storage: Annotated[
         Path | None,

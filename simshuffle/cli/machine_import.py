@@ -103,13 +103,11 @@ Names = Annotated[
 Slurm = Annotated[
     Path | None,
     Option(
-        "FILE",
-        "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
+        "FILE", "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part."
     ),
 ]
 LinkBandwidth = Annotated[
-    str | None,
-    Option("RATE", "What links carry of which the file does not say it: '25 GB/s'."),
+    str | None, Option("RATE", "What links carry of which the file does not say it: '25 GB/s'.")
 ]
 
 
@@ -130,8 +128,7 @@ def import_(
     slurm: Slurm = None,
     link_bandwidth: LinkBandwidth = None,
     links_up: Annotated[
-        int | None,
-        Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1),
+        int | None, Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1)
     ] = None,
     name: Annotated[str | None, Option("NAME", "Of the machine. Default: that of --out.")] = None,
     gpus: Annotated[int | None, Option("N", "Of a host. Default: as adapter ports.", low=1)] = None,

@@ -210,10 +210,7 @@ def _torus(answers: Mapping[str, str]) -> dict[str, str]:
     if switches > hosts:
         rule = f"must have at most {hosts} switches: each needs one of the hosts"
         refuse("--shape", rule, f"{answers['shape']} = {switches}", "Use fewer.", SOURCE)
-    return {
-        "dimensions": f"[{', '.join(sizes)}]",
-        "hosts_per_switch": str(-(-hosts // switches)),
-    }
+    return {"dimensions": f"[{', '.join(sizes)}]", "hosts_per_switch": str(-(-hosts // switches))}
 
 
 def _dragonfly(answers: Mapping[str, str]) -> dict[str, str]:

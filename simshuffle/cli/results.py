@@ -332,10 +332,7 @@ def plot(
     "simshuffle results show results/quickstart --to latex --labels cause",
 )
 def show(
-    folder: ResultFolder,
-    labels: LabelsOption = None,
-    json: AsJson = False,
-    to: To = None,
+    folder: ResultFolder, labels: LabelsOption = None, json: AsJson = False, to: To = None
 ) -> None:
     """Print the tables of a result folder again. Simulates nothing.
 

@@ -168,8 +168,7 @@ def replay(
         str | None, Option("SIZE", "packet: buffer of a port, such as '64 KiB'.")
     ] = None,
     out: Annotated[
-        Path | None,
-        Option(OUT_FILE, "CSV file (.csv or .csv.gz); the default is standard output."),
+        Path | None, Option(OUT_FILE, "CSV file (.csv or .csv.gz); the default is standard output.")
     ] = None,
     compare: Annotated[
         bool, Option("", "Put the ends that CASE expects, and the errors, beside each end.")

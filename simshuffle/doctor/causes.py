@@ -78,10 +78,7 @@ def _share(part: Floats, whole: Floats) -> str:
 _PARTS = {
     "opens": ("open", "Opening files or objects is {share} of what workers do: {each} s each."),
     "decode": ("decode", "Decoding is {share} of what workers do: {each} s each."),
-    "transform": (
-        "transform",
-        "Transforming samples is {share} of what workers do.",
-    ),
+    "transform": ("transform", "Transforming samples is {share} of what workers do."),
     "collate": ("collate", "Putting samples together is {share} of what workers do."),
     "lock": ("lock", "Workers wait for locks in {share} of their time: one at a time gets on."),
 }

@@ -16,14 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simshuffle.doctor.fitted import (
-    ACCELERATORS,
-    DATASET,
-    RATE,
-    SECONDS,
-    Fitted,
-    Value,
-)
+from simshuffle.doctor.fitted import ACCELERATORS, DATASET, RATE, SECONDS, Fitted, Value
 from simshuffle.doctor.laws import (
     Estimate,
     Reading,

@@ -270,11 +270,7 @@ def _first_to_bind(scenario: Callable[[int], Scenario], ranks: int) -> tuple[str
         found = bounds(scenario(2 * ranks))
     except InputError:
         return "", None
-    needed = {
-        **found.resources,
-        "allreduce": found.allreduce,
-        "exchange": found.exchange.seconds,
-    }
+    needed = {**found.resources, "allreduce": found.allreduce, "exchange": found.exchange.seconds}
     worst = max(needed, key=lambda name: needed[name])
     return worst, needed[worst] / found.compute
 

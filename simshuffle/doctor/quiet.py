@@ -73,10 +73,7 @@ def quieted(loop: Loop) -> Loop:
             f"{100 * others * late / wanted:.0f} % of the time in which they could compute. "
             "Shares are those that it would lose without them; a quiet machine would tell more.",
         ]
-    sums = dict(loop.sums) | {
-        "seconds": seconds,
-        "queued_s": loop.sums["queued_s"] * (1 - others),
-    }
+    sums = dict(loop.sums) | {"seconds": seconds, "queued_s": loop.sums["queued_s"] * (1 - others)}
     return replace(loop, sums=sums, way=quiet, late=queued["fetch"] * others, notes=notes)
 
 

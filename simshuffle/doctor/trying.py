@@ -88,9 +88,7 @@ def trials_of(diagnosis: Diagnosis, count: int) -> list[Trial]:
     batch_s = diagnosis.loop.batch_s
     found = [
         Trial(
-            of.name,
-            of.change,
-            Gain(*(value / batch_s for value in (of.gain_s, of.low, of.high))),
+            of.name, of.change, Gain(*(value / batch_s for value in (of.gain_s, of.low, of.high)))
         )
         for of in diagnosis.remedies
         if of.change is not None

@@ -21,13 +21,7 @@ from simshuffle.exports.trace_file import (
     trace_file,
     write_counters,
 )
-from simshuffle.exports.traced import (
-    TracedEpoch,
-    check_ranks,
-    chosen_ranks,
-    simulated,
-    stored,
-)
+from simshuffle.exports.traced import TracedEpoch, check_ranks, chosen_ranks, simulated, stored
 from simshuffle.results.report import ALL_LABELS
 from simshuffle.results.timeline import HIDDEN
 from simshuffle.results.waiting import wait_causes

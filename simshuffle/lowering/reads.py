@@ -89,11 +89,7 @@ class _Stages:
         self._add_files(requested, self.resources.tier_open, cap, route)
 
     def _add_files(
-        self,
-        requested: _Requested,
-        link: int,
-        cap: Floats | float,
-        route: tuple[Ints32, Floats],
+        self, requested: _Requested, link: int, cap: Floats | float, route: tuple[Ints32, Floats]
     ) -> None:
         """Opens on a ``link``, at most ``cap`` a second, then bytes over a route."""
         routes, link_latency = route

@@ -27,10 +27,7 @@ class StagingTraffic:
 
 
 def staging_traffic(
-    workload: Workload,
-    resources: Resources,
-    shard_nbytes: Floats,
-    only: Flags | None = None,
+    workload: Workload, resources: Resources, shard_nbytes: Floats, only: Flags | None = None
 ) -> StagingTraffic | None:
     """The copying of the shards, or of the whole set, from the PFS or the object store to the SSDs
     or the memories of the hosts; None if nothing is staged.

@@ -349,10 +349,7 @@ class FluidNetwork:
     def _grow_nodes(self, count: int) -> None:
         state, old = self._state, len(self._state.nodes)
         nodes = _longer(state.nodes, count)
-        self._state = state._replace(
-            nodes=nodes,
-            hops=_longer(state.hops, count * state.width),
-        )
+        self._state = state._replace(nodes=nodes, hops=_longer(state.hops, count * state.width))
         self._graph = self._graph._replace(
             heap=_longer(self._graph.heap, count),
             starting=np.empty(count, np.int32),

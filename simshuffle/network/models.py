@@ -191,13 +191,7 @@ MODELS: dict[str, type[Model]] = {
 
 
 def shared_network(
-    model: Model,
-    links: Links,
-    cables: Flags,
-    *,
-    width: int,
-    accounts: int = 0,
-    tags: int = 0,
+    model: Model, links: Links, cables: Flags, *, width: int, accounts: int = 0, tags: int = 0
 ) -> FluidNetwork:
     """The network of a run. Only cables are the network: host devices, memory, the file system's
     servers and rate limits are fluid in every model.

@@ -47,9 +47,7 @@ class HuggingFaceInterleave(Mixture):
     drawn: bool = True
     streamed: bool = True
 
-    default_sources: ClassVar[dict[str, str]] = {
-        "stopping": "datasets 5.2.0, interleave_datasets",
-    }
+    default_sources: ClassVar[dict[str, str]] = {"stopping": "datasets 5.2.0, interleave_datasets"}
 
     @property
     def short_name(self) -> str:

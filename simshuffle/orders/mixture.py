@@ -1,4 +1,4 @@
-"""Sources that are mixed by weights: what ends an epoch, and what share each source has of it."""
+"""Sources that are mixed by weights, and what ends an epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from simshuffle.errors import refuse
-from simshuffle.orders.mixing import HandedOut
 from simshuffle.orders.order import Order, ShardedSet
 from simshuffle.orders.streams import joined
 from simshuffle.spec.arrays import Floats, Ints64
@@ -60,41 +59,6 @@ class Mixture(Order):
         """(N,) the source of each sample."""
         counts = [int(data.samples[own].sum()) for own in self.shards(data)]
         return np.repeat(np.arange(len(counts)), counts)
-
-    def asked(self, data: ShardedSet, seed: int) -> Floats:
-        """(K,) the share of an epoch that each source should have. By default its weight's."""
-        return self.shares
-
-
-@dataclass(frozen=True)
-class SourceCount:
-    """What an epoch has of a source."""
-
-    size: int  # its samples
-    rows: int  # that are trained on
-    distinct: int  # of its samples, those that are trained on
-    again: int  # rows beyond the first of each sample
-    asked: float  # share of the epoch
-    had: float  # share of the epoch
-
-    @property
-    def cut_off(self) -> int:
-        """Samples of it that the epoch has not."""
-        return self.size - self.distinct
-
-
-def mixture(order: Mixture, data: ShardedSet, rows: HandedOut, seed: int = 0) -> list[SourceCount]:
-    """What the ``rows`` of an epoch have of each source, against what was asked."""
-    source = order.source_of(data)
-    times = np.bincount(rows.sample, minlength=data.size)
-    asked = order.asked(data, seed).tolist()
-    found = []
-    for number, share in enumerate(asked):
-        own = times[source == number]
-        count, distinct = int(own.sum()), int((own > 0).sum())
-        had = count / max(1, len(rows.sample))
-        found.append(SourceCount(len(own), count, distinct, count - distinct, share, had))
-    return found
 
 
 # ------------------------------------------------------------------------ sources drawn one by one

@@ -56,7 +56,7 @@ class TorchdataNodes(Mixture):
     steps: Count = 100
 
     default_sources: ClassVar[dict[str, str]] = {
-        "stopping": "torchdata 0.11.0, MultiNodeWeightedSampler",
+        "stopping": "torchdata 0.11.0, MultiNodeWeightedSampler"
     }
 
     @property

@@ -13,7 +13,7 @@ from simshuffle.orders.fetching import Caches
 from simshuffle.orders.order import Readers
 from simshuffle.plan.epochs import EpochPlan, Fetches, Reads
 from simshuffle.resuming.account import account
-from simshuffle.resuming.law import Batches, Crash, Refused, Resume
+from simshuffle.resuming.law import NOTHING, Batches, Crash, Refused, Resume, joined
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
@@ -73,7 +73,7 @@ class ResumedLoader:
             batches = self._law.later(self._data, self._crash, self._seed, number - 1)
             yield self._plan(number, batches)
 
-    def _plan(self, epoch: int, batches: Batches, skipped: Batches | None = None) -> EpochPlan:
+    def _plan(self, epoch: int, batches: Batches, skipped: Batches = NOTHING) -> EpochPlan:
         readers = self._crash.after
         ranks, size = readers.world_size, batches.steps * readers.world_size
         exchange = empty_plan(ranks)
@@ -82,15 +82,10 @@ class ResumedLoader:
             self._stored[batches.sample], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         )
         # in time, what is thrown away before the first batch
-        rows = np.lexsort((batches.rank, batches.step))
-        rank, step, sample = (of[rows] for of in (batches.rank, batches.step, batches.sample))
-        kept = np.ones(len(rank), np.bool_)
-        if skipped is not None and size:
-            first = np.lexsort((skipped.rank, skipped.step))
-            rank = np.concatenate([skipped.rank[first], rank])
-            step = np.concatenate([0 * skipped.step[first], step])
-            sample = np.concatenate([skipped.sample[first], sample])
-            kept = np.concatenate([np.zeros(len(first), np.bool_), kept])
+        first = skipped.in_time() if size else NOTHING
+        first = Batches(first.rank, 0 * first.step, first.sample)
+        rank, step, sample = joined(first, batches.in_time()).columns
+        kept = np.arange(len(rank)) >= len(first.rank)
         sample = self._stored[sample].astype(np.int64)
         missed, found = self._caches.epoch(rank, step % readers.workers, sample)
         batch = step * ranks + rank

@@ -152,10 +152,7 @@ def network(of: Drawing, rows: Rows, picks: Sequence[str], about: str) -> str:
         "width": "container",
         "height": _ROUND if of.is_round else max(160, round(_ROW * (span + 0.4))),
         "padding": {"left": 5 if of.is_round else 110, "right": 5, "top": 5, "bottom": 5},
-        "encoding": {
-            "x": number("x", axis=None, scale=x),
-            "y": number("y", axis=None, scale=y),
-        },
+        "encoding": {"x": number("x", axis=None, scale=x), "y": number("y", axis=None, scale=y)},
         "layer": [
             {"data": {"name": "layout"}, "mark": idle, "encoding": _ENDS},
             *_loaded(of),

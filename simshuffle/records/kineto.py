@@ -278,12 +278,7 @@ def _passes(group: pd.DataFrame) -> dict[str, list[Span]]:
     forward = forward or within(group[names == "DistributedDataParallel.forward"])
     steps = group[names.str.startswith("Optimizer.step")]
     optimizer = list(zip(steps["start"], steps["end"], strict=True))
-    return {
-        "forward": forward,
-        "backward": backward,
-        "optimizer": optimizer,
-        "autograd": autograd,
-    }
+    return {"forward": forward, "backward": backward, "optimizer": optimizer, "autograd": autograd}
 
 
 def _computed(of: int, group: pd.DataFrame, passes: dict[str, list[Span]]) -> Iterator[_Row]:

@@ -32,9 +32,5 @@ class Faults:
         """The same in the order of their starts; those of one moment stay as they are."""
         order = np.argsort(self.start_s, kind="stable")
         return Faults(
-            self.host[order],
-            self.start_s[order],
-            self.end_s[order],
-            self.cause[order],
-            self.causes,
+            self.host[order], self.start_s[order], self.end_s[order], self.cause[order], self.causes
         )

@@ -135,8 +135,7 @@ def beside(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     both = {"a": a.loc[shared], "b": b.loc[shared]}
     names = {"seconds": "{}", "low": "{}_low", "high": "{}_high"}
     out = pd.DataFrame(
-        {text.format(of): both[of][name] for of in "ab" for name, text in names.items()},
-        shared,
+        {text.format(of): both[of][name] for of in "ab" for name, text in names.items()}, shared
     )
     overlap = (out["a_low"] <= out["b_high"]) & (out["b_low"] <= out["a_high"])
     return out.assign(overlap=overlap).reset_index()

@@ -8,9 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from simshuffle.orders.fetching import Pieces
 from simshuffle.orders.mixing import companions
-from simshuffle.orders.order import Readers
 from simshuffle.resuming.law import Batches
 from simshuffle.spec.arrays import Ints64
 
@@ -34,11 +32,7 @@ class Account:
 
 
 def account(
-    size: int,
-    whole: Batches,
-    steps: int,
-    rest: Batches,
-    others: Sequence[Batches] = (),
+    size: int, whole: Batches, steps: int, rest: Batches, others: Sequence[Batches] = ()
 ) -> Account:
     """What became of an epoch that would have been ``whole``, of which ``steps`` iterations were
     done, and then ``rest``; ``others`` are all other epochs of the run."""
@@ -95,20 +89,3 @@ def batch_companions(before: Batches, after: Batches) -> float:
     `simshuffle.orders.mixing.companions`."""
     groups = [rows.rank * (rows.steps + 1) + rows.step for rows in (before, after)]
     return companions(before, groups[0], after, groups[1])
-
-
-@dataclass(frozen=True)
-class Read:
-    """What the hosts read of a storage, each piece once a host."""
-
-    files: int  # shards of which something is read
-    requests: int
-    nbytes: int
-
-
-def read(rows: Batches, readers: Readers, of: Pieces, shard: Ints64) -> tuple[Read, Ints64]:
-    """What hosts with cold caches and enough room read for ``rows``, of which ``shard``, (N,), is
-    that of each sample; and the host and piece of each request as one number, host P + piece."""
-    keys = np.unique(rows.rank // readers.ranks * len(of.nbytes) + of.of_sample[rows.sample])
-    files = len(np.unique(shard[rows.sample]))
-    return Read(files, len(keys), int(of.nbytes[keys % len(of.nbytes)].sum())), keys

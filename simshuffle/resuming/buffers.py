@@ -11,7 +11,7 @@ from pydantic import Field
 from simshuffle.orders.buffers import WebDataset, buffered
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.streams import handed_out, need_shards, samples_of
-from simshuffle.resuming.law import Batches, Crash, Resume, Resumed, batches_of
+from simshuffle.resuming.law import Batches, Crash, Resumed, ResumeOf, batches_of
 from simshuffle.spec.arrays import Ints64
 
 
@@ -62,7 +62,7 @@ class Resampled(Order):
         )
 
 
-class WebDatasetRestart(Resume):
+class WebDatasetRestart(ResumeOf):
     """`webdataset` 1.0.2 has no state
     (https://github.com/webdataset/webdataset/issues/271): the epoch begins again.
 
@@ -90,11 +90,6 @@ class WebDatasetRestart(Resume):
     def short_name(self) -> str:
         """That of the order, and 'restarted'."""
         return f"{self.of.short_name}, restarted"
-
-    @property
-    def order(self) -> Order:
-        """As given."""
-        return self.of
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> Batches:
         """See `Resume`."""

@@ -245,12 +245,7 @@ def _broken_off(of: Epochs, state: EpochState, gone: Flags) -> tuple[Flags, Ints
     sample, given which ranks are ``gone``, (M,)."""
     size = len(state.owner)
     old = Epochs(
-        of.strategy,
-        size,
-        state.world_size,
-        state.batch_size,
-        of.seed,
-        drop_last=state.drop_last,
+        of.strategy, size, state.world_size, state.batch_size, of.seed, drop_last=state.drop_last
     )
     old._take(state)
     old.ranks_per_host = state.ranks_per_host

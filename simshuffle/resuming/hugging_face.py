@@ -11,13 +11,13 @@ import numpy as np
 
 from simshuffle.orders.buffers import HuggingFace, halves, in_turn
 from simshuffle.orders.fetching import iteration
-from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import handed_out, joined, samples_of
-from simshuffle.resuming.law import Batches, Crash, Refused, Resume, Resumed, batches_of
+from simshuffle.resuming.law import Batches, Crash, Refused, Resumed, ResumeOf, batches_of
 from simshuffle.spec.arrays import Ints64
 
 
-class HuggingFaceState(Resume):
+class HuggingFaceState(ResumeOf):
     """`datasets` 5.2.0 (iterable_dataset.py): `IterableDataset.state_dict` and `load_state_dict`,
     through torchdata 0.11.0's `StatefulDataLoader` or without it.
 
@@ -53,11 +53,6 @@ class HuggingFaceState(Resume):
     through: Literal["stateful_dataloader", "dataset", "torchtitan"] = "stateful_dataloader"
     states: Literal["own", "first"] = "own"
     set_epoch: bool = True
-
-    @property
-    def order(self) -> Order:
-        """As given."""
-        return self.of
 
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> Batches:
         """See `Resume`."""

@@ -33,9 +33,14 @@ class Batches:
     step: Ints64  # (n,) iteration of the rank, from 0 and without gaps
     sample: Ints64  # (n,) its number
 
+    @property
+    def columns(self) -> tuple[Ints64, Ints64, Ints64]:
+        """Rank, step and sample."""
+        return self.rank, self.step, self.sample
+
     def where(self, rows: Ints64) -> Batches:
         """Those rows alone."""
-        return Batches(self.rank[rows], self.step[rows], self.sample[rows])
+        return Batches(*(column[rows] for column in self.columns))
 
     def first(self, steps: int) -> Batches:
         """The first so many iterations."""
@@ -46,6 +51,15 @@ class Batches:
         rest = self.where(np.flatnonzero(self.step >= steps))
         return Batches(rest.rank, rest.step - steps, rest.sample)
 
+    def then(self, rest: Batches) -> Batches:
+        """These, and ``rest`` after them."""
+        return joined(self, Batches(rest.rank, rest.step + self.steps, rest.sample))
+
+    def in_time(self) -> Batches:
+        """In the order in which hosts meet them: in every iteration the batches of all ranks, rank
+        by rank."""
+        return self.where(np.lexsort((self.rank, self.step)))
+
     @property
     def steps(self) -> int:
         """Iterations of the rank that has most."""
@@ -53,6 +67,11 @@ class Batches:
 
 
 NOTHING = Batches(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+def joined(*parts: Batches) -> Batches:
+    """The rows of all, one after another."""
+    return Batches(*map(np.concatenate, zip(*(part.columns for part in parts), strict=True)))
 
 
 def batches_of(order: EpochOrder, readers: Readers) -> Batches:
@@ -142,3 +161,23 @@ class Resume(Sourced):
         """An epoch after the one that was broken off. By default as if the run had begun with those
         who read now."""
         return self.epoch(data, crash.after, seed, epoch)
+
+
+class ResumeOf(Resume):
+    """The law of a loader whose order is given.
+
+    Attributes:
+        of: the order.
+    """
+
+    of: Order
+
+    @property
+    def short_name(self) -> str:
+        """That of the order."""
+        return self.of.short_name
+
+    @property
+    def order(self) -> Order:
+        """As given."""
+        return self.of

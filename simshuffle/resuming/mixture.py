@@ -17,8 +17,8 @@ from simshuffle.resuming.law import (
     Batches,
     Crash,
     Refused,
-    Resume,
     Resumed,
+    ResumeOf,
     batches_of,
     dealt_in_batches,
 )
@@ -51,7 +51,7 @@ def other_workers(crash: Crash) -> Refused | None:
     return Refused("AssertionError: State doesn't contain key" if before == 1 else "AssertionError")
 
 
-class InterleaveResume(Resume):
+class InterleaveResume(ResumeOf):
     """`datasets` 5.2.0 under a `StatefulDataLoader` of torchdata 0.11.0 (`_restore_main_state`,
     which wants as many workers as before); rank r goes on with the state of rank r mod M.
 
@@ -77,16 +77,6 @@ class InterleaveResume(Resume):
     library: ClassVar[str] = "datasets 5.2.0, torchdata 0.11.0"
     saves: ClassVar[str] = "of each worker its draws, and of each source a shard and a sample"
     of: HuggingFaceInterleave
-
-    @property
-    def short_name(self) -> str:
-        """That of the order."""
-        return self.of.short_name
-
-    @property
-    def order(self) -> HuggingFaceInterleave:
-        """As given."""
-        return self.of
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """See `Resume`."""
@@ -158,7 +148,7 @@ class InterleaveResume(Resume):
         return Resumed(dealt_in_batches(rest, crash.after.batch_size))
 
 
-class NodesResume(Resume):
+class NodesResume(ResumeOf):
     """torchdata 0.11.0 (`Loader.load_state_dict`, `MultiNodeWeightedSampler.reset`,
     `SamplerWrapper.reset`); rank r goes on with the state of rank r mod M.
 
@@ -179,16 +169,6 @@ class NodesResume(Resume):
     library: ClassVar[str] = "torchdata 0.11.0"
     saves: ClassVar[str] = "of each rank its generator, and of each source its epoch and samples"
     of: TorchdataNodes
-
-    @property
-    def short_name(self) -> str:
-        """That of the order."""
-        return self.of.short_name
-
-    @property
-    def order(self) -> TorchdataNodes:
-        """As given."""
-        return self.of
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """See `Resume`."""

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 from simshuffle.errors import InputError
 from simshuffle.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.orders.order import ShardedSet
-from simshuffle.resuming.law import Crash, Refused, Resume, Resumed, batches_of
+from simshuffle.resuming.law import Crash, Refused, Resumed, ResumeOf, batches_of
 
 
-class StreamsResume(Resume):
+class StreamsResume(ResumeOf):
     """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
     streaming/base/dataset.py ``_resume``, batching/*.py).
 
@@ -30,16 +30,6 @@ class StreamsResume(Resume):
     library: ClassVar[str] = "mosaicml-streaming 0.13.0"
     saves: ClassVar[str] = "epoch, samples of all ranks, canonical nodes, nodes at first"
     of: MosaicmlStreams = MosaicmlStreams(kind="mosaicml_streams")
-
-    @property
-    def short_name(self) -> str:
-        """That of the order."""
-        return self.of.short_name
-
-    @property
-    def order(self) -> MosaicmlStreams:
-        """As given."""
-        return self.of
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """See `Resume`."""

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import field_validator
 
 from simshuffle.orders import AnyOrder
-from simshuffle.orders.order import Order, ShardedSet
-from simshuffle.resuming.law import Crash, Resume, Resumed
+from simshuffle.orders.order import ShardedSet
+from simshuffle.resuming.law import Crash, Resumed, ResumeOf
 from simshuffle.spec.library import by_kind
 
 
-class Restart(Resume):
+class Restart(ResumeOf):
     """A loader without a state of its own: the epoch that was broken off begins again.
 
     Attributes:
@@ -35,11 +35,6 @@ class Restart(Resume):
     def short_name(self) -> str:
         """That of the order, and 'restarted'."""
         return f"{self.of.short_name}, restarted"
-
-    @property
-    def order(self) -> Order:
-        """As given."""
-        return self.of
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed:
         """The whole epoch, for those who read now."""

@@ -113,16 +113,10 @@ class TransformersTrainer(Resume):
         begin, skipped = divmod(crash.epoch * steps[0] + crash.step, steps[1])
         if self.ignore_data_skip:
             skipped = 0
-        parts, done = [NOTHING], 0
+        found = NOTHING
         for epoch in range(max(begin, first), last + 1):
             goes_on = epoch == begin and skipped
             number = epoch if self.keeps_epoch or not goes_on else 0
             part = self.epoch(data, crash.after, seed, number)
-            part = part.since(skipped) if goes_on else part
-            parts.append(Batches(part.rank, part.step + done, part.sample))
-            done += part.steps
-        rank, step, sample = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("rank", "step", "sample")
-        )
-        return Batches(rank, step, sample).where(np.lexsort((step, rank)))
+            found = found.then(part.since(skipped) if goes_on else part)
+        return found.where(np.lexsort((found.step, found.rank)))

@@ -11,13 +11,13 @@ from simshuffle.errors import InputError
 from simshuffle.orders.fetching import in_time
 from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
-from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet
+from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import numbered
-from simshuffle.resuming.law import Batches, Crash, Refused, Resume, Resumed, batches_of
+from simshuffle.resuming.law import Batches, Crash, Refused, Resumed, ResumeOf, batches_of, joined
 from simshuffle.spec.arrays import Ints64
 
 
-class ResumedMosaicml(Resume):
+class ResumedMosaicml(ResumeOf):
     """``StreamingDataLoader.state_dict`` of rank 0, loaded by all ranks (mosaicml-streaming 0.13.0,
     streaming/base/dataloader.py, dataset.py ``_resume``, partition/orig.py ``drop_first``).
 
@@ -43,16 +43,6 @@ class ResumedMosaicml(Resume):
     saves: ClassVar[str] = "epoch, samples of all ranks, canonical nodes, nodes at first"
     of: MosaicmlStreaming = MosaicmlStreaming(kind="mosaicml_streaming")
     persistent_workers: bool = False
-
-    @property
-    def order(self) -> Order:
-        """As given."""
-        return self.of
-
-    @property
-    def short_name(self) -> str:
-        """That of the order."""
-        return self.of.short_name
 
     def _begun(self, crash: Crash) -> MosaicmlStreaming:
         return self.of.model_copy(update={"initial_nodes": crash.before.nodes})
@@ -90,7 +80,7 @@ def _said_of_nodes(key: str) -> str:
     return "ValueError: "
 
 
-class ResumedLitdata(Resume):
+class ResumedLitdata(ResumeOf):
     """``StreamingDataLoader.state_dict`` (litdata 0.2.76, litdata/streaming/dataloader.py,
     dataset.py ``_resume`` and ``_canonical_plans``, elastic.py).
 
@@ -118,16 +108,6 @@ class ResumedLitdata(Resume):
     of: Annotated[LitdataFull | LitdataWindow, Field(discriminator="kind")] = LitdataFull(
         kind="litdata_full"
     )
-
-    @property
-    def order(self) -> Order:
-        """As given."""
-        return self.of
-
-    @property
-    def short_name(self) -> str:
-        """That of the order."""
-        return self.of.short_name
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """What workers have left, or are dealt anew; or an error of Python's."""
@@ -190,16 +170,11 @@ class ResumedLitdata(Resume):
         if not anew.any():
             return rows
         following = self.epoch(data, crash.after, seed, epoch + 1)
-        parts = (
+        both = joined(
             rows.where(np.flatnonzero(~anew[rows.rank])),
             following.where(np.flatnonzero(anew[following.rank])),
         )
-        both = Batches(*map(np.concatenate, zip(*map(_columns, parts), strict=True)))
         return both.where(np.argsort(both.rank, kind="stable"))
-
-
-def _columns(rows: Batches) -> tuple[Ints64, Ints64, Ints64]:
-    return rows.rank, rows.step, rows.sample
 
 
 def _grid(readers: Readers) -> tuple[int, int, int]:

@@ -9,14 +9,7 @@ from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.hostlist import expanded
-from simshuffle.spec.record import (
-    Count,
-    Fraction,
-    PositiveNBytes,
-    PositiveSeconds,
-    Seconds,
-    Spec,
-)
+from simshuffle.spec.record import Count, Fraction, PositiveNBytes, PositiveSeconds, Seconds, Spec
 
 
 class _Traffic(Spec):

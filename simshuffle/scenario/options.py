@@ -107,11 +107,7 @@ ScenarioNames = Annotated[
     ),
 ]
 SET = Option(
-    "KEY.PATH=VALUE",
-    "Set a value of the scenario.",
-    flag="--set",
-    read=assignments,
-    many=True,
+    "KEY.PATH=VALUE", "Set a value of the scenario.", flag="--set", read=assignments, many=True
 )
 Set = Annotated[Mapping[str, Any], SET]
 

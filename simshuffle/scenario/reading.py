@@ -41,10 +41,7 @@ class Resolved:
 
 
 def resolve(
-    raw: Mapping[str, Any],
-    values: Mapping[str, Any],
-    folder: Path | None,
-    record: type[BaseModel],
+    raw: Mapping[str, Any], values: Mapping[str, Any], folder: Path | None, record: type[BaseModel]
 ) -> Resolved:
     """The plain values of ``record``, a scenario or part of one, from what its file in ``folder``
     holds (None: the working directory), and ``values`` set instead, by dotted key."""

@@ -37,11 +37,7 @@ def _writing(record: PeriodicWrites, resources: Resources, clock: NetworkClock) 
 
 
 def _bursting(
-    record: OnOff,
-    resources: Resources,
-    clock: NetworkClock,
-    host: int,
-    rng: np.random.Generator,
+    record: OnOff, resources: Resources, clock: NetworkClock, host: int, rng: np.random.Generator
 ) -> Steps:
     """The bursts of one host."""
     while record.load:

@@ -10,14 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from simshuffle.errors import InputError
-from simshuffle.study.options import (
-    Argument,
-    Field,
-    as_asked,
-    fields_of,
-    filled,
-    plain_type,
-)
+from simshuffle.study.options import Argument, Field, as_asked, fields_of, filled, plain_type
 from simshuffle.study.perform import Performance, Teller
 from simshuffle.study.standing import study_progress
 from simshuffle.study.study import Result

@@ -159,14 +159,7 @@ def test_the_sum_of_so_many_ranks_is_sent(world_size: int) -> None:
             1,
             *(
                 column[before]
-                for column in (
-                    steps.step,
-                    steps.src,
-                    steps.dst,
-                    steps.first,
-                    steps.end,
-                    steps.adds,
-                )
+                for column in (steps.step, steps.src, steps.dst, steps.first, steps.end, steps.adds)
             ),
         )
         held = carried_out(so_far, world_size)[steps.src[k]].sum() if before.any() else 1

@@ -244,12 +244,7 @@ LAWS = {
     # Thakur et al.: log2 M (alpha + n/B)
     "doubling, 8": (recursive_doubling(), 8, 1, 3 * (X + N / B_INTER)),
     "doubling, 12": (recursive_doubling(), 12, 1, 5 * (X + N / B_INTER)),
-    "doubling, 2 hosts of 4": (
-        recursive_doubling(),
-        8,
-        4,
-        2 * (A + N / B_INTRA) + X + N / B_INTER,
-    ),
+    "doubling, 2 hosts of 4": (recursive_doubling(), 8, 4, 2 * (A + N / B_INTRA) + X + N / B_INTER),
     # Patarasuk & Yuan (2009) in each direction: 2 (G-1)/G n inside, 2 (H-1)/H n/G between
     "torus, 3 hosts of 4": (
         torus(),
@@ -261,19 +256,9 @@ LAWS = {
     # the last host has one rank, which sends n/4 in each of four rings, n together
     "torus, 4 and 1": (torus(), 5, 4, 6 * A + 3 / 2 * N / B_INTRA + 2 * X + N / B_INTER),
     # chains of 4: n each way; leaders as a ring of three
-    "one leader": (
-        hierarchical(),
-        12,
-        4,
-        6 * A + 2 * N / B_INTRA + 4 * X + 4 / 3 * N / B_INTER,
-    ),
+    "one leader": (hierarchical(), 12, 4, 6 * A + 2 * N / B_INTRA + 4 * X + 4 / 3 * N / B_INTER),
     # places 0 and 2 lead: who leads neither passes on both halves
-    "two leaders": (
-        hierarchical(2),
-        12,
-        4,
-        6 * A + 2 * N / B_INTRA + 4 * X + 2 / 3 * N / B_INTER,
-    ),
+    "two leaders": (hierarchical(2), 12, 4, 6 * A + 2 * N / B_INTRA + 4 * X + 2 / 3 * N / B_INTER),
     "as many leaders as ranks are a torus": (
         hierarchical(4),
         12,

@@ -42,10 +42,7 @@ def at_most(flows: int, links: int, most: int) -> Fraction:
     row = [Fraction(1)] + [Fraction(0)] * flows
     for _ in range(links):
         row = [
-            sum(
-                (row[n - i] / factorial(i) for i in range(min(n, most) + 1)),
-                start=Fraction(0),
-            )
+            sum((row[n - i] / factorial(i) for i in range(min(n, most) + 1)), start=Fraction(0))
             for n in range(flows + 1)
         ]
     return row[flows] * factorial(flows) / Fraction(links) ** flows

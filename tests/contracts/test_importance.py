@@ -32,6 +32,7 @@ from simshuffle.exchange.partners import couples, sorted_pairs
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.spec.record import Spec
 from simshuffle.spec.validation import validated
+from tests.examples import importance_exchange, importance_pair
 from tests.strategies import exchanges, importance_strategies
 
 SELECTIONS: tuple[Selection, ...] = ("importance", "sqrt_importance", "highest", "lowest", "random")
@@ -40,28 +41,6 @@ RULES = ("random", "random_pairs", "importance_sorted")
 
 def rng(*seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def importance_exchange(
-    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
-) -> ImportanceExchange:
-    return ImportanceExchange(
-        kind="importance_exchange",
-        exchange_fraction=fraction,
-        schedule=ExchangeSchedule(**schedule or {}),
-        **more,
-    )
-
-
-def importance_pair(
-    fraction: float, schedule: dict[str, Any] | None = None, **more: Any
-) -> ImportancePair:
-    return ImportancePair(
-        kind="importance_pair",
-        exchange_fraction=fraction,
-        schedule=PairSchedule(**schedule or {}),
-        **more,
-    )
 
 
 def plan_of(

@@ -209,13 +209,7 @@ MACHINES = {
     # NVIDIA, RA-11333-001 V11, Table 4, four units: 127 nodes, 32 leaf and 16 spine switches, 1024
     # cables between them; 1020 to nodes and the fabric manager, of which 127 x 8 are to nodes.
     "dgx-h100-pod": Machine(
-        127,
-        {LEAF: 32, SPINE: 16},
-        {(HOST, LEAF): 127 * 8, (LEAF, SPINE): 1024},
-        2,
-        50.8,
-        25.4,
-        64,
+        127, {LEAF: 32, SPINE: 16}, {(HOST, LEAF): 127 * 8, (LEAF, SPINE): 1024}, 2, 50.8, 25.4, 64
     ),
 }
 STARS = {
@@ -334,11 +328,7 @@ GRIDS: dict[str, Any] = {
         grid_bandwidth="1 GB/s",
     ),
     "HyperX": HyperX(
-        kind="hyperx",
-        shape=[4, 3, 2],
-        links=[1, 2, 3],
-        hosts_per_switch=2,
-        link_bandwidth="1 GB/s",
+        kind="hyperx", shape=[4, 3, 2], links=[1, 2, 3], hosts_per_switch=2, link_bandwidth="1 GB/s"
     ),
 }
 

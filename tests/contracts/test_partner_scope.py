@@ -9,13 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
-    EpochContext,
-    ImportancePair,
-    PartialLocalShuffle,
-    Places,
-    partners,
-)
+from simshuffle.exchange import EpochContext, ImportancePair, PartialLocalShuffle, Places, partners
 from simshuffle.exchange.plan import shuffled_shards
 from simshuffle.exchange.schedule import ExchangeSchedule
 from simshuffle.plan.resources import Resources
@@ -121,12 +115,7 @@ def test_several_partners_serve_for_equal_shares_of_the_iterations() -> None:
     ).tolist() == [0, 0, 1, 2]
     assert ExchangeSchedule(partner_lifetime="epoch").pairing_of(
         np.array([0, 0, 1, 2])
-    ).tolist() == [
-        0,
-        0,
-        0,
-        0,
-    ]
+    ).tolist() == [0, 0, 0, 0]
     assert ExchangeSchedule(partner_lifetime="epoch").pairing_of(np.zeros(0, int)).tolist() == []
 
 

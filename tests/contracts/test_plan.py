@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from simshuffle.exchange import initial_owner
-from simshuffle.plan.epochs import (
-    EpochPlan,
-    cached_share,
-    plan_epochs,
-    sample_nbytes,
-)
+from simshuffle.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
 from simshuffle.plan.findings import exchange_nbytes, exchange_samples
 from simshuffle.plan.holding import staging_seconds
 from simshuffle.scenario.scenario import Scenario, load_scenario

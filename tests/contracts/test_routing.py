@@ -29,13 +29,7 @@ from simshuffle.routing.minimal import MinimalRouter
 from simshuffle.topology import FatTree
 from simshuffle.topology.base import Interconnect
 from simshuffle.topology.cabling import Cabling, SwitchGraph, directed_links
-from simshuffle.topology.graph import (
-    add_host,
-    add_switch,
-    connect,
-    graph_problems,
-    new_graph,
-)
+from simshuffle.topology.graph import add_host, add_switch, connect, graph_problems, new_graph
 from tests.attached import attach_storage
 from tests.examples import SMALL, TOPOLOGIES
 from tests.strategies import abci, fat_tree, star, switch_tree, switch_trees, trees

@@ -39,13 +39,7 @@ from simshuffle.routing.min_hop import BalancedRouter
 from simshuffle.routing.router import HopByHop
 from simshuffle.spec.library import by_kind
 from simshuffle.topology.cabling import Cabling, SwitchGraph
-from simshuffle.topology.graph import (
-    add_host,
-    add_switch,
-    connect,
-    graph_problems,
-    new_graph,
-)
+from simshuffle.topology.graph import add_host, add_switch, connect, graph_problems, new_graph
 from tests.attached import attach_storage
 from tests.contracts.test_routing import IRREGULAR, Net, Torus, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written

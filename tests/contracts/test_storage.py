@@ -251,10 +251,7 @@ def test_a_tier_reads_back_and_refuses_what_it_does_not_know(tier: str) -> None:
 def test_a_tier_is_a_resource_of_every_host_or_of_all(tier: str) -> None:
     machine = load_scenario("quickstart").cluster.model_copy(update={tier: TIERS[tier]})
     links = Resources(machine, 8, np.random.default_rng(0)).links
-    shared = {
-        "parallel_file_system": "pfs.bandwidth",
-        "object_store": "object_store.bandwidth",
-    }
+    shared = {"parallel_file_system": "pfs.bandwidth", "object_store": "object_store.bandwidth"}
     of_tier = shared.get(tier, tier)
     numbers = [i for i, name in enumerate(links.tiers) if name == of_tier]
     assert len(numbers) == (1 if tier in shared else 2)

@@ -28,13 +28,7 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.spec.validation import validated
 from simshuffle.topology import Custom, FatTree
 from simshuffle.topology.cabling import FAR, Cabling, SwitchGraph
-from simshuffle.topology.graph import (
-    add_host,
-    add_switch,
-    connect,
-    graph_problems,
-    new_graph,
-)
+from simshuffle.topology.graph import add_host, add_switch, connect, graph_problems, new_graph
 from simshuffle.verdict import derived
 from tests.attached import attach_storage
 from tests.examples import SMALL_ABCI, TOPOLOGIES, as_text, written

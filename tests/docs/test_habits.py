@@ -187,12 +187,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_bounds_of_the_security_page_are_those_of_the_readers():
-    from simshuffle.spec.library import (
-        MAX_NUMBER,
-        MAX_YAML_DEPTH,
-        MAX_YAML_LENGTH,
-        MAX_YAML_VALUES,
-    )
+    from simshuffle.spec.library import MAX_NUMBER, MAX_YAML_DEPTH, MAX_YAML_LENGTH, MAX_YAML_VALUES
     from simshuffle.topology.custom import MAX_BYTES, MAX_LINKS
 
     page = TEXTS[1].read_text(encoding="utf-8")

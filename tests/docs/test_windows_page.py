@@ -116,10 +116,7 @@ def test_long_runs_are_cut(study):
     scenario = study.window_scenario(0)
     samples = scenario.workload.dataset.num_samples
     long = scenario.with_values(
-        {
-            "world_size": scenario.world_size * 8,
-            "workload.dataset.num_samples": samples * 8 * 50,
-        }
+        {"world_size": scenario.world_size * 8, "workload.dataset.num_samples": samples * 8 * 50}
     )
     cut = study.cut(long)
     assert study.effort(cut).seconds <= study.LONGEST

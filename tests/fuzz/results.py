@@ -24,9 +24,7 @@ def _unfinished(_: Path) -> tuple[Study[Any], Request[Any]]:
     records, descriptions = invented(2)
     names = list(records)
     return TRAINING, request(
-        "part",
-        {names[0]: "no memory", **{name: records[name] for name in names[2:]}},
-        descriptions,
+        "part", {names[0]: "no memory", **{name: records[name] for name in names[2:]}}, descriptions
     )
 
 

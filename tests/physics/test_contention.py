@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
 from simshuffle.network import Flows, Fluid, Links
-from simshuffle.network.contention import (
-    finish_times,
-    first_stage,
-    self_contention,
-)
+from simshuffle.network.contention import finish_times, first_stage, self_contention
 from tests.physics.test_symmetry import all_to_all
 
 
@@ -77,9 +73,7 @@ def test_flows_begin_when_they_start_and_when_others_have_ended():
 def test_a_barrier_waits_for_all():
     # two steps of two messages; the gate is flow 4, without links
     flows = Flows.of(
-        [[0], [1], [0], [0], []],
-        [1.0, 3.0, 1.0, 1.0, 0.0],
-        after=[[], [], [4], [4], [0, 1]],
+        [[0], [1], [0], [0], []], [1.0, 3.0, 1.0, 1.0, 0.0], after=[[], [], [4], [4], [0, 1]]
     )
     found = self_contention(equal_links(2), flows)
     assert found.finish.tolist() == [1.0, 3.0, 5.0, 5.0, 3.0]

@@ -143,12 +143,7 @@ def test_the_first_order_is_the_limit_of_the_exact_share():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.integers(1, 500),
-    st.floats(1, 400),
-    st.floats(1, 5),
-    st.integers(0, 1000),
-)
+@given(st.integers(1, 500), st.floats(1, 400), st.floats(1, 5), st.integers(0, 1000))
 def test_draws_are_in_order_and_within_the_horizon(hosts, days, variation, seed):
     process = bursty(variation=variation, lemons={"hosts": 0.1, "faults": 0.4})
     found = drawn(process, hosts, days, seed)

@@ -35,7 +35,7 @@ ALONE = {
         "gradient_size": "4 B",
         "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms", "backward": "2 ms"}},
         "source": "measured by hand",
-    },
+    }
 }
 FORWARD = "workload.model.accelerators.v100-sxm2-16gb.forward"
 
@@ -126,11 +126,7 @@ def test_twice_the_same_run_is_a_toss_and_a_longer_one_is_never_faster():
     scenario, longer = small(**ALONE), small(**ALONE, workload__dataset__num_samples=8000)
     seconds = bounds(scenario).epoch
     found = uncertain(
-        {
-            "a": (scenario, seconds),
-            "b": (scenario, seconds),
-            "c": (longer, bounds(longer).epoch),
-        },
+        {"a": (scenario, seconds), "b": (scenario, seconds), "c": (longer, bounds(longer).epoch)},
         {},
     )
     assert found.faster("a", "b") == pytest.approx(0.5, abs=0.06)

@@ -36,10 +36,7 @@ AT_ONCE = {
     "cluster__parallel_file_system__latency": "0 s",
 }
 """A worker has a read under way all the time."""
-FROM_PFS = {
-    **AT_ONCE,
-    "cluster__parallel_file_system__open_rate": "400 /s",
-}
+FROM_PFS = {**AT_ONCE, "cluster__parallel_file_system__open_rate": "400 /s"}
 
 
 def together(scenario: Scenario) -> dict[str, Timeline]:

@@ -28,11 +28,7 @@ from tests.small import small
 
 STORE = {"latency": "100 ms", "connection_bandwidth": "100 MB/s", "request_rate": "1000 k/s"}
 READS = {"workload__exchange": "global_shuffle:source=object_store"}
-LONE = {
-    "world_size": 1,
-    "workload__dataset__decode": "0 s",
-    "workload__dataset__num_samples": 100,
-}
+LONE = {"world_size": 1, "workload__dataset__decode": "0 s", "workload__dataset__num_samples": 100}
 ONE = {"workers": 1, "prefetch": 1}
 NO_WAIT = {"latency": "0 s"}
 

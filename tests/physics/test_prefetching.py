@@ -181,9 +181,7 @@ def test_the_simulated_epoch_is_that_of_the_law(workers: int, prefetch: int, dec
 def test_workers_that_begin_together_share_a_device_which_the_law_leaves_out() -> None:
     # three 1 MB reads and three copies at once, in each turn of three: below 2 % here
     scenario = small(
-        **ONE,
-        workload__loader={"workers": 3, "prefetch": 6},
-        workload__dataset__decode="10 ms",
+        **ONE, workload__loader={"workers": 3, "prefetch": 6}, workload__dataset__decode="10 ms"
     )
     of = demand(scenario)
     by_law = 80 * of.step + waits(np.full((80, 1), of.load().item()), of.step, 3, 6).sum()

@@ -289,8 +289,7 @@ def test_the_bound_of_a_ring_inside_a_domain_is_what_it_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{"cluster__placement": "scattered"}, {"workload__allreduce__order": "shuffled"}],
+    "values", [{"cluster__placement": "scattered"}, {"workload__allreduce__order": "shuffled"}]
 )
 def test_domains_that_are_drawn_are_left_out_of_the_bound(values: dict[str, Any]) -> None:
     assert allreduce_seconds(scenario()) > 0.0

@@ -17,12 +17,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.exchange import ExchangePlan
 from simshuffle.studies.validation import testbed
-from simshuffle.studies.validation.testbed import (
-    HEADERS,
-    Overhead,
-    finish_times,
-    makespan,
-)
+from simshuffle.studies.validation.testbed import HEADERS, Overhead, finish_times, makespan
 from simshuffle.studies.validation.testbed_patterns import PATTERNS, Shape, of_plan, partial_plan
 from simshuffle_testbed import namespaces
 from simshuffle_testbed.commands import NamespaceNetwork

@@ -1,8 +1,9 @@
 """Runs a library in processes, kills them, goes on with others, and records what came of it.
 
 To record again: ``python -m tests.resumes.record NAME PYTHON [COUNT]``, where NAME.py in `loaders`
-has `make`, `state`, `resume`, and a literal ``SETTINGS``, a list of laws; PYTHON has the library.
-With a literal ``KEPT``, that share of the cases keeps the batch of all ranks together.
+has `make`, `state`, `resume`, and literals: ``KIND`` of its laws, and ``SETTINGS``, a list of their
+other keys; PYTHON has the library. With ``KEPT``, that share of the cases keeps the batch of all
+ranks together.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +77,15 @@ def literal(name: str, of: str, default: Any = None) -> Any:
     return default
 
 
+def laws(name: str) -> list[dict[str, Any]]:
+    """The laws of a loader. Of its kind are their orders, too, that do not name another."""
+    kind, others = {"kind": literal(name, "KIND")}, literal(name, "SETTINGS")
+    return [kind | keys | ({"of": kind | keys["of"]} if "of" in keys else {}) for keys in others]
+
+
 def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
     """Cases that the laws allow: sets, readers before and after, and where the epoch breaks off."""
-    rng, cases, settings = np.random.default_rng(seed), [], literal(name, "SETTINGS")
+    rng, cases, settings = np.random.default_rng(seed), [], laws(name)
     tries, kept = 0, literal(name, "KEPT", 0.0)
     while len(cases) < count:
         tries += 1
@@ -123,12 +131,8 @@ def drawn(name: str, count: int, seed: int = 0) -> list[Case]:
 
 def job(script: Script, case: Case, readers: str, **of: Any) -> tuple[Path, list[str]]:
     """A job's folder, and what its ranks came to."""
-    read = readers_of(case, readers)
     run = {
-        "nodes": read.nodes,
-        "ranks": read.ranks,
-        "workers": read.workers,
-        "batch_size": read.batch_size,
+        **asdict(readers_of(case, readers)),
         "ranks_before": case["before"][0] * case["before"][1],
         "workers_before": case["before"][2],
     }

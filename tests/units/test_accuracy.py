@@ -13,9 +13,7 @@ from scipy import stats
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.exchange import (
-    empty_plan,
-)
+from simshuffle.exchange import empty_plan
 from simshuffle.exchange.recording import RecordedPlans, read_plans, write_plans
 from simshuffle.studies.training.figures import figures
 from simshuffle.studies.training.study import STUDY

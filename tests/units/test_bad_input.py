@@ -824,9 +824,7 @@ def test_a_result_folder_that_holds_something_else_is_refused_before_anything_is
     refused, monkeypatch
 ):
     monkeypatch.setattr(
-        importlib.import_module("simshuffle.api"),
-        "run",
-        lambda *_: pytest.fail("it was simulated"),
+        importlib.import_module("simshuffle.api"), "run", lambda *_: pytest.fail("it was simulated")
     )
     message = refused(["run", "quickstart", "--out", "taken"], {"taken": "a file"})
     assert_helpful(message, "--out", "taken", "is not a folder")

@@ -616,11 +616,7 @@ def test_several_models_get_files_of_their_own(tmp_path):
     ]
     path.write_text("\n".join(lines), encoding="utf-8")
     fragments = calibrate(path).fragments()
-    assert set(fragments) == {
-        "calibration.yaml",
-        "models/vgg16.yaml",
-        "models/alexnet.yaml",
-    }
+    assert set(fragments) == {"calibration.yaml", "models/vgg16.yaml", "models/alexnet.yaml"}
     assert "accelerators" not in fragments["calibration.yaml"]
     assert "accelerators" in fragments["models/vgg16.yaml"]
 
@@ -903,12 +899,6 @@ def test_check_and_run_say_what_is_extrapolated(scenario, capsys):
 
 
 # ------------------------------------------------------------------------------------- command line
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_command_writes_a_folder_and_prints_a_table(here, capsys):

@@ -46,9 +46,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def test_keys_that_differ_are_named_once_where_all_runs_share_them(
-    folders: dict[str, str],
-) -> None:
+def test_keys_that_differ_are_named_once_where_all_runs_share_them(folders: dict[str, str]) -> None:
     found = compare(side(folders["base"]), side(folders["slow"]))
     (row,) = found.asked.to_dict("records")
     assert row["run"] == ""
@@ -102,9 +100,7 @@ def test_a_result_differs_from_itself_in_nothing(
     assert "GE+WU: gradient exchange (allreduce) and weight update" in out
 
 
-def test_runs_at_other_world_sizes_are_matched_and_that_is_said(
-    folders: dict[str, str],
-) -> None:
+def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders: dict[str, str]) -> None:
     found = compare(side(folders["base"]), side(folders["half"]))
     assert list(found.asked["key"]) == ["world_size"]
     assert len(found.tables["seconds"]) == 22

@@ -12,13 +12,7 @@ import pytest
 
 from simshuffle import load_scenario, run
 from simshuffle.cli.common import reset_volume, set_volume
-from simshuffle.network import (
-    Analytic,
-    Fluid,
-    Packet,
-    fluid_events,
-    fluid_transfers,
-)
+from simshuffle.network import Analytic, Fluid, Packet, fluid_events, fluid_transfers
 from simshuffle.network import packet_kernel as kernel
 from simshuffle.network.models import make_ready
 from simshuffle.spec import compiling

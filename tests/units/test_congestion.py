@@ -493,8 +493,7 @@ def test_runs_that_cannot_differ_are_not_repeated(monkeypatch):
     # one sample an iteration: batches of one iteration are batches of one sample
     alike = small(workload__exchange=EXCHANGE)
     found = compare(
-        [alike],
-        options(pattern=("linear_shift", "pairing_random"), network=("analytic",), seeds=3),
+        [alike], options(pattern=("linear_shift", "pairing_random"), network=("analytic",), seeds=3)
     )
     assert len(found["times"]) == 2 * 5 * 3
     assert len(made) == 3 + 3 * 3  # of the shift once for all seeds, as all samples have one size
@@ -927,10 +926,7 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
     assert [single.world_size for single in swept] == [128, 256, 512, 1024, 2048]
     assert [single.sweep for single in swept] == [{}] * 5
     assert [single.world_size for single in scenarios("quickstart", {}, [])] == [64]
-    assert [single.world_size for single in scenarios("quickstart", {}, [32, 16, 32])] == [
-        16,
-        32,
-    ]
+    assert [single.world_size for single in scenarios("quickstart", {}, [32, 16, 32])] == [16, 32]
     # 64, the scenario's own, would not fit
     assert (
         scenarios("quickstart", {"cluster": "small-fat-tree", "workload.allreduce.rings": 1}, [8])[
@@ -944,10 +940,7 @@ def test_world_sizes_come_from_the_sweep_and_nothing_else_does():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["--pattern", "pairing_randum"],
-            ("--pattern", "'pairing_randum'", "pairing_random or"),
-        ),
+        (["--pattern", "pairing_randum"], ("--pattern", "'pairing_randum'", "pairing_random or")),
         (["--network", "fluids"], ("--network", "'fluids'", "fluid or packet")),
         (["--pattern", "xor", "--world-size", "6"], ("power of two", "6")),
         (["--world-size", "10000"], ("world_size", "10000", "16 GPUs")),

@@ -384,11 +384,7 @@ def test_runs_that_failed_are_left_out_and_named():
     assert row["seeds"] == row["random_pairs"] == 2
     text = as_report(
         parts(
-            FilterTables(
-                *(STORED[name].empty() for name in ("filters", "eps", "points")),
-                runs,
-            ),
-            {},
+            FilterTables(*(STORED[name].empty() for name in ("filters", "eps", "points")), runs), {}
         )
     )
     assert "network-16-0.1-0 (failed): the loss is not finite: epoch 2" in " ".join(text.split())

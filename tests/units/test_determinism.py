@@ -45,10 +45,7 @@ def simulated(folder, *more, hash_seed):
         timeout=900,
     )
     assert done.returncode == 0, done.stderr.decode()
-    return {
-        "stdout": done.stdout,
-        **contents(folder / "out"),
-    }
+    return {"stdout": done.stdout, **contents(folder / "out")}
 
 
 @pytest.fixture(scope="module")

@@ -54,10 +54,7 @@ CAUSES = {
     "gil": ({"gil": 15e-3}, {"gil": 0.0}),
     "straggler rank": ({"ranks": 4, "slow_rank": (2, 2.0)}, {"slow_rank": (0, 1.0)}),
 }
-WORKERS = {
-    "none": ({"workers": 0}, {"workers": 3}),
-    "too few": ({"workers": 1}, {"workers": 3}),
-}
+WORKERS = {"none": ({"workers": 0}, {"workers": 3}), "too few": ({"workers": 1}, {"workers": 3})}
 
 
 @pytest.mark.parametrize("of", HEALTHY_ONES.values(), ids=HEALTHY_ONES)

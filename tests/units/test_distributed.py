@@ -838,7 +838,7 @@ def test_what_is_wrong_with_shards():
     good = [np.array([0, 1]), np.array([2, 3])]
     assert faults(good, owner) == []
     assert faults([np.array([0, 2]), np.array([1, 3])], owner) == [
-        "misplaced: 1 (on rank 1 instead of 0), 2 (on rank 0 instead of 1)",
+        "misplaced: 1 (on rank 1 instead of 0), 2 (on rank 0 instead of 1)"
     ]
     assert faults([np.array([0, 1, 9]), np.array([2])], owner) == [
         "no samples of the data set, on rank 0: 9",

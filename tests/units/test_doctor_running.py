@@ -86,8 +86,7 @@ def asked_when_it_runs(rows, *numbers):
 
 
 @pytest.mark.parametrize(
-    ("text", "status"),
-    [("pass", 0), ("sys.exit(3)", 3), ("raise ValueError('mine')", 1)],
+    ("text", "status"), [("pass", 0), ("sys.exit(3)", 3), ("raise ValueError('mine')", 1)]
 )
 def test_the_status_is_the_script_s_own(text, status, rows):
     assert run(text, rows)[0].status == status

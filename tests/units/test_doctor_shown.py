@@ -28,9 +28,7 @@ def remedy(name, gain_s, change):
 
 WORKERS = {"loader": {"num_workers": 8}}
 FOUND = replace(
-    REAL,
-    loop=LOOP,
-    remedies=[remedy("other code", 0.4, None), remedy("8 workers", 0.2, WORKERS)],
+    REAL, loop=LOOP, remedies=[remedy("other code", 0.4, None), remedy("8 workers", 0.2, WORKERS)]
 )
 
 

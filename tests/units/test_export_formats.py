@@ -54,12 +54,6 @@ def made(request):
     return program(exchanging(request.param), 1, 1)
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def messages(made):
     """Of all messages source, target, number of the step and bytes."""
     return Counter(

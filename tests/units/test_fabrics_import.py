@@ -616,12 +616,6 @@ def test_a_switch_with_too_many_ports_is_no_infiniband():
 # ----------------------------------------------------------------------------- the command line
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def files(folder):
     return sorted(path.name for path in folder.rglob("*"))
 

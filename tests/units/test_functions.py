@@ -60,10 +60,7 @@ ASKED = {
         {"study": "nopfs", "case": ["mnist"], "policy": ["perfect"]},
         ["nopfs", "--case", "mnist", "--policy", "perfect"],
     ),
-    "calibrate": (
-        {"files": [LOGS / "nccl-1-host.txt"]},
-        [str(LOGS / "nccl-1-host.txt")],
-    ),
+    "calibrate": ({"files": [LOGS / "nccl-1-host.txt"]}, [str(LOGS / "nccl-1-host.txt")]),
     "plan_training": (
         {"scenario": "quickstart", "strategy": ["local_shuffle"], "set": TINY},
         ["quickstart", "--strategy", "local_shuffle"],

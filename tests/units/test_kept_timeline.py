@@ -123,7 +123,7 @@ def test_a_kept_sample_is_not_taken_for_all_ranks_and_all_serve_as_a_sample(tmp_
         return len(done) - before
 
     assert [run(kind) for kind in ("none", "ranks", "ranks", "full", "ranks", "none", "full")] == [
-        *(1, 1, 0, 1, 0, 0, 0),
+        *(1, 1, 0, 1, 0, 0, 0)
     ]
 
 

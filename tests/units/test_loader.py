@@ -18,6 +18,17 @@ DATA = ShardedSet(np.full(16, 16), np.full(16, 1.6e6))
 READERS = Readers(nodes=2, ranks=2, workers=2, batch_size=8)
 SHAPE = ["--samples", "256", "--shards", "16", "--nodes", "2", "--batch-size", "8"]
 DRAWN = ["--gpus", "2", "--epochs", "2", "--processes", "1"]
+OF_ALL = Shape(
+    samples=256,
+    samples_per_shard=16,
+    shard_nbytes=1000,
+    nodes=2,
+    gpus=2,
+    workers=2,
+    batch_size=8,
+    cache_nbytes=None,
+    epochs=2,
+)
 TOYS = {"drawn": Drawn(), "kept": Kept()}
 
 
@@ -29,12 +40,6 @@ def toys(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(request, "defaults", lambda shape: TOYS)
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def here(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def table_of(order, epochs=2):
@@ -247,18 +252,7 @@ def test_what_cannot_be_asked_is_refused(words, said, toys, here, capsys):
 
 
 def test_every_registered_order_is_looked_at():
-    shape = Shape(
-        samples=256,
-        samples_per_shard=16,
-        shard_nbytes=1000,
-        nodes=2,
-        gpus=2,
-        workers=2,
-        batch_size=8,
-        cache_nbytes=None,
-        epochs=2,
-    )
     known = request.kinds_of(request.AnyOrder)
-    assert {order.kind for order in request.defaults(shape).values()} == {
+    assert {order.kind for order in request.defaults(OF_ALL).values()} == {
         kind for kind, order in known.items() if not issubclass(order, Mixture)
     }

@@ -16,13 +16,12 @@ from simshuffle.resuming.law import Batches, Refused, Resume, Resumed, dealt_in_
 from simshuffle.resuming.restart import Restart
 from simshuffle.scenario.options import kinds_of
 from simshuffle.studies.loader import resume
-from simshuffle.studies.loader.cell import Shape
-from simshuffle.studies.loader.resume_cell import in_time
 from simshuffle.studies.loader.resume_storage import Storage, of_scenario, of_store
 from simshuffle.studies.loader.resume_tables import RESUMES, right, row_of
 from simshuffle.studies.loader.study import store_of
 from tests.small import small
 from tests.toy_orders import handed_out
+from tests.units.test_loader import OF_ALL
 
 exactly = pytest.approx
 SHAPE = ["--samples", "32", "--shards", "8", "--shard-size", "400 kB", "--batch-size", "2"]
@@ -158,7 +157,7 @@ def test_a_first_batch_is_one_worker_s(capsys):
 
 def test_hosts_meet_the_batches_of_all_their_ranks_in_turn():
     rows = Batches(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 0, 1]), np.arange(5))
-    assert in_time(rows).sample.tolist() == [0, 1, 3, 2, 4]
+    assert rows.in_time().sample.tolist() == [0, 1, 3, 2, 4]
 
 
 def test_the_epoch_before_warms_caches(capsys):
@@ -371,15 +370,4 @@ def test_caches_have_room_for_what_fewer_nodes_read():
 
 
 def test_every_registered_law_is_looked_at(real):
-    shape = Shape(
-        samples=256,
-        samples_per_shard=16,
-        shard_nbytes=1000,
-        nodes=2,
-        gpus=2,
-        workers=2,
-        batch_size=8,
-        cache_nbytes=None,
-        epochs=2,
-    )
-    assert {law.kind for law in real(shape).values()} == set(kinds_of(AnyResume))
+    assert {law.kind for law in real(OF_ALL).values()} == set(kinds_of(AnyResume))

@@ -219,12 +219,6 @@ def test_a_switch_that_another_needs_off_comes_first():
 # ------------------------------------------------------------------------------------- command line
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_ablate_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
     asked = [
         "study",

@@ -5,15 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simshuffle.exchange import (
-    EpochContext,
-    ExchangePlan,
-    PartialLocalShuffle,
-    empty_plan,
-    initial_owner,
-)
+from simshuffle.exchange import ExchangePlan, empty_plan
 from simshuffle.exchange.recording import RecordedPlans
 from tests.mixing import effective_samples
+from tests.trained import recorded
 
 OWNER = np.array([0, 0, 0, 1, 1, 1])
 
@@ -54,22 +49,5 @@ def test_of_two_shards_in_turn_the_older_one_counts_less():
 @given(st.integers(2, 6), st.integers(2, 5), st.floats(0.0, 1.0))
 def test_it_rests_on_a_shard_at_least_and_on_all_samples_at_most(world_size, epochs, kept):
     num_samples = 8 * world_size
-    rng = np.random.default_rng(world_size)
-    owner = initial_owner(num_samples, world_size, rng)
-    strategy, start, plans = (
-        PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.5),
-        owner,
-        [],
-    )
-    for epoch in range(1, epochs + 1):
-        shards = strategy.shards(owner, world_size, rng)
-        plans.append(
-            strategy.plan(
-                EpochContext(
-                    shards, batch_size=4, iterations=2, epoch=epoch, importance=None, rng=rng
-                )
-            )
-        )
-        owner = plans[-1].apply(owner)
-    recorded = RecordedPlans(start, plans)
-    assert 8 - 1e-9 <= effective_samples(recorded, kept) <= num_samples + 1e-9
+    plans = recorded(world_size, num_samples, 0.5, epochs)
+    assert 8 - 1e-9 <= effective_samples(plans, kept) <= num_samples + 1e-9

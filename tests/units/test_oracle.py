@@ -319,10 +319,7 @@ def test_bad_input_is_named_with_a_remedy(options, said, scenario_file, tmp_path
 
 @pytest.fixture(scope="module")
 def scenario_file(tmp_path_factory):
-    shapeless = {
-        "gradient_size": "4 MB",
-        "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}},
-    }
+    shapeless = {"gradient_size": "4 MB", "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}}}
     scenario = tiny(models={"shapeless": shapeless})
     path = tmp_path_factory.mktemp("scenarios") / "tiny.yaml"
     path.write_text(scenario.to_yaml(), encoding="utf-8")

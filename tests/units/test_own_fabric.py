@@ -31,12 +31,6 @@ def rack_text():
     return RACK.read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def one_hca(text):
     """The rack with one adapter of each host that names it."""
     return re.sub(r'"node(\d) mlx5_1"', r'"MT4123 number \1"', text)

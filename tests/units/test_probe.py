@@ -101,10 +101,7 @@ def test_each_action_is_booked_to_its_own_key(arrays, monkeypatch):
     clock = Time()
     takes = clock.takes
     (arrays / "100.npy").unlink()
-    for name, seconds in (
-        ("_pickled", 2.0),
-        ("_zeroed", 7.0),
-    ):
+    for name, seconds in (("_pickled", 2.0), ("_zeroed", 7.0)):
         monkeypatch.setattr(measuring, name, takes(seconds, getattr(measuring, name)))
     slow = measuring.Coder(takes(5.0, bytearray), takes(3.0, bytes), len)
     monkeypatch.setattr(measuring, "ARRAYS", slow)

@@ -329,13 +329,7 @@ WRONG = {
     "latencies too few": ("links.latency", [0.0], "links.latency", "3 elements", "got 1"),
     "sizes too many": ("flows.size", [1] * 6, "flows.start", "6 elements", "got 5"),
     "routes too few": ("flows.route", [[0]], "flows.route", "5 elements", "got 1"),
-    "link out of range": (
-        "flows.route.2",
-        [0, 3],
-        "flows.route[2][1]",
-        "got 3.",
-        "from 0 to 2",
-    ),
+    "link out of range": ("flows.route.2", [0, 3], "flows.route[2][1]", "got 3.", "from 0 to 2"),
     "link negative": ("flows.route.2.1", -1, "flows.route[2][1]", "got -1"),
     "link beyond all measure": ("flows.route.2.1", 2**70, "flows.route[2][1]", "got 118"),
     "link a fraction": ("flows.route.2.1", 1.0, "flows.route[2][1]", "got 1.0"),
@@ -538,10 +532,7 @@ def test_too_large_a_table_of_routes_is_refused_before_it_is_made(monkeypatch, r
         ("--tolerance much", ("--tolerance", "must be a number", "got 'much'")),
         ("--network packet --mtu 4096", ("--mtu", "has no unit", "got '4096'")),
         ("--network packet --mtu '0 B'", ("--mtu", "greater than 0", "got '0 B'")),
-        (
-            "--network packet --port-buffer '64 KiB/s'",
-            ("--port-buffer", "another kind"),
-        ),
+        ("--network packet --port-buffer '64 KiB/s'", ("--port-buffer", "another kind")),
         (
             "--network packet --mtu '64 KiB' --port-buffer '4 KiB'",
             ("--port-buffer: ", "at least one packet", "65536", "Raise port_buffer."),

@@ -389,11 +389,7 @@ def test_no_combination_of_a_sweep_is_lost_to_one_of_the_same_name(sweep):
 
 def test_setting_a_swept_key_removes_its_axis():
     scenario = load_scenario("paper/scaling", {"world_size": 512})
-    assert list(scenario.runs()) == [
-        "global-pfs @512",
-        "local @512",
-        "partial-0.1 authors @512",
-    ]
+    assert list(scenario.runs()) == ["global-pfs @512", "local @512", "partial-0.1 authors @512"]
     assert list(
         load_scenario("paper/scaling", {"world_size": 512, EXCHANGE: "local_shuffle"}).runs()
     ) == ["local @512"]

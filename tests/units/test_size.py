@@ -102,10 +102,7 @@ def find_scenario(folder):
     return path
 
 
-@pytest.mark.parametrize(
-    ("limit", "current", "given_up"),
-    [size.LIMITS[0], size.LIMITS[1]],
-)
+@pytest.mark.parametrize(("limit", "current", "given_up"), [size.LIMITS[0], size.LIMITS[1]])
 def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch, limit, current, given_up):
     """Of 100 MB 70 are in use, 20 of these by files that the system can drop: 50 MB are free."""
     monkeypatch.setattr(size, "GROUPS", tmp_path)

@@ -21,13 +21,7 @@ import pytest
 from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
 from simshuffle.study.cell import ROOT, Outcome, Tell, code_digest, digest_of
-from simshuffle.study.executors import (
-    ONE_THREAD,
-    Here,
-    Local,
-    Processes,
-    usable_cores,
-)
+from simshuffle.study.executors import ONE_THREAD, Here, Local, Processes, usable_cores
 from simshuffle.study.size import available_memory
 from simshuffle.study.standing import TRUST, Standing, Watch
 from simshuffle.study.store import Disk, Memory

@@ -46,9 +46,7 @@ def test_a_value_that_is_given_twice_is_no_other_value():
 def test_what_a_kind_requires_may_come_by_the_axis_alone(given):
     key = "workload.exchange.exchange_fraction"
     options = SweepOptions(
-        scenario=given,
-        set={"workload.exchange": "partial_local_shuffle"},
-        over={key: [0.3, 0.1]},
+        scenario=given, set={"workload.exchange": "partial_local_shuffle"}, over={key: [0.3, 0.1]}
     )
     request = sweep.request(options)
     exchanges = [cell.scenario.workload.exchange for cell in cells_of(request).values()]

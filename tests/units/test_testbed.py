@@ -276,10 +276,7 @@ def test_the_fit_is_always_measured_and_patterns_without_torch_are_left_out_with
     monkeypatch,
 ):
     monkeypatch.setattr(measure, "has_torch", lambda: False)
-    assert measure.chosen(["opposite"], quick=False) == (
-        ("single_short", "single", "opposite"),
-        {},
-    )
+    assert measure.chosen(["opposite"], quick=False) == (("single_short", "single", "opposite"), {})
     names, left_out = measure.chosen([], quick=False)
     assert set(names) == set(PATTERNS) - set(GLOO)
     assert left_out == dict.fromkeys(GLOO, "not measured: torch is missing")

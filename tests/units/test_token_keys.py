@@ -10,10 +10,7 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from tests.small import small
 
-GOOD: dict[str, Any] = {
-    "sequence_length": 1000,
-    "document_length": {"mean": 300, "std": 300},
-}
+GOOD: dict[str, Any] = {"sequence_length": 1000, "document_length": {"mean": 300, "std": 300}}
 SOURCE = {"name": "a", "weight": 1, "tokens": 5000}
 BAD = {
     "a sequence of one token": ({"sequence_length": 1}, "tokens.sequence_length", "1"),
@@ -29,11 +26,7 @@ BAD = {
         "",
     ),
     "another packing": ({"packing": "bins"}, "tokens.packing", "'bins'"),
-    "no weight": (
-        {"sources": [{**SOURCE, "weight": 0}]},
-        "tokens.sources",
-        "none",
-    ),
+    "no weight": ({"sources": [{**SOURCE, "weight": 0}]}, "tokens.sources", "none"),
     "a negative weight": ({"sources": [{**SOURCE, "weight": -1}]}, "tokens.sources.0.weight", "-1"),
     "less than a sequence": (
         {"sources": [{**SOURCE, "tokens": 999}]},

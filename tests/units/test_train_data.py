@@ -20,12 +20,7 @@ from simshuffle.train.data import (
     ImageFolder,
     Procedural,
 )
-from simshuffle.train.samples import (
-    balanced_labels,
-    channel_statistics,
-    split,
-    with_wrong_labels,
-)
+from simshuffle.train.samples import balanced_labels, channel_statistics, split, with_wrong_labels
 
 
 def procedural(**keys):

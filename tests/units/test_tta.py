@@ -209,10 +209,7 @@ def test_end_to_end(made: Path, tmp_path: Path) -> None:
     again = read(folder)
     for name in ("curves", "settings", "targets"):
         pd.testing.assert_frame_equal(
-            again.tables[name],
-            found.tables[name],
-            check_dtype=False,
-            check_exact=True,
+            again.tables[name], found.tables[name], check_dtype=False, check_exact=True
         )
     assert again.report == found.report
     before = {path.name: path.read_bytes() for path in folder.glob("*.p*")}
@@ -423,17 +420,15 @@ def test_folders_that_do_not_fit(made: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------- command line
 
 
+def words(made: Path, folder: Path) -> list[str]:
+    """Of a small comparison, with a file in the folder."""
+    scenario, out = folder / "plain.yaml", folder / "out"
+    scenario.write_text(of_scale().to_yaml())
+    return ["tta", str(made), str(scenario), "--out", str(out), "--processes", "1"]
+
+
 def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "plain.yaml").write_text(of_scale().to_yaml())
-    command = [
-        "tta",
-        str(made),
-        str(tmp_path / "plain.yaml"),
-        "--out",
-        str(tmp_path / "out"),
-        "--processes",
-        "1",
-    ]
+    command = words(made, tmp_path)
     assert main([*command, "--target", "0.85"]) == 0
     said = capsys.readouterr()
     assert "2 simulations. 8 ranks and 160 samples as trained" in said.err
@@ -456,21 +451,12 @@ def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixt
 def test_interrupted_nothing_is_left(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "plain.yaml").write_text(of_scale().to_yaml())
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simshuffle.sim.cell.simulate", stop)
-    command = [
-        "tta",
-        str(made),
-        str(tmp_path / "plain.yaml"),
-        "--out",
-        str(tmp_path / "out"),
-        "--processes",
-        "1",
-    ]
+    command = words(made, tmp_path)
     assert main(command) == 130
     assert "nothing was written" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.yaml"]

@@ -22,13 +22,7 @@ from simshuffle.spec.library import shipped
 from simshuffle.studies.validation.answers import Times
 from simshuffle.studies.validation.entries import ENTRIES
 from simshuffle.studies.validation.figures import ratios_chart
-from simshuffle.studies.validation.predict import (
-    TRAFFIC,
-    predictions,
-    tasks_of,
-    traffic,
-    variants,
-)
+from simshuffle.studies.validation.predict import TRAFFIC, predictions, tasks_of, traffic, variants
 from simshuffle.studies.validation.study import STUDY
 from simshuffle.studies.validation.table import (
     COLUMNS,
@@ -40,12 +34,7 @@ from simshuffle.studies.validation.table import (
     summary,
     table,
 )
-from simshuffle.studies.validation.text import (
-    coverage_text,
-    parts,
-    span,
-    value,
-)
+from simshuffle.studies.validation.text import coverage_text, parts, span, value
 from simshuffle.study import engine
 from simshuffle.study.study import Result
 from tests.drawn import laid_out, rows_of
@@ -345,13 +334,7 @@ def test_numbers_for_a_reader() -> None:
         value(43000, "1/s"),
         value(0.345, "1"),
         value(math.nan, "s"),
-    ] == [
-        "12.3 s",
-        "6.2 GB/s",
-        "43 k/s",
-        "0.345",
-        "–",
-    ]
+    ] == ["12.3 s", "6.2 GB/s", "43 k/s", "0.345", "–"]
     assert [
         span(1.0, 2.0, "s"),
         span(1.0, 1.0, "s"),

@@ -143,9 +143,7 @@ def test_all_is_the_same_but_a_number_that_somebody_changed(
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_folder_that_holds_too_little_says_what_to_do(
-    kind: str,
-    folder_of: Callable[[str], Path],
-    capsys: pytest.CaptureFixture[str],
+    kind: str, folder_of: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["results", "verify", str(folder_of(kind)), "-q"]) == 2
     said = capsys.readouterr().err

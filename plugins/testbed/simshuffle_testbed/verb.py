@@ -57,8 +57,7 @@ class TestbedOptions(Options):
         bool, Option("", "Few patterns, few bytes, two runs: seconds instead of minutes.")
     ] = False
     keep_as: Annotated[
-        Path | None,
-        Option("FILE", "CSV file for the summary, as in validation/testbed/."),
+        Path | None, Option("FILE", "CSV file for the summary, as in validation/testbed/.")
     ] = None
 
 

@@ -40,8 +40,7 @@ class CalibrationOptions(Options):
         ),
     ] = None
     fit_up_to: Annotated[
-        int | None,
-        Option("RANKS", "Fit what has at most so many ranks; predict the rest.", low=1),
+        int | None, Option("RANKS", "Fit what has at most so many ranks; predict the rest.", low=1)
     ] = None
     epochs: Annotated[
         str,

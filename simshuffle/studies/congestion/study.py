@@ -28,12 +28,7 @@ from simshuffle.studies.congestion import text
 from simshuffle.studies.congestion.cell import LINKS, NBYTES, Place, SentCell, TrafficCell
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
 from simshuffle.studies.congestion.messages import Model, described
-from simshuffle.studies.congestion.patterns import (
-    PATTERNS,
-    Variant,
-    needs_power_of_two,
-    variants,
-)
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant, needs_power_of_two, variants
 from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
 from simshuffle.studies.congestion.traffic import Samples, samples
 from simshuffle.studies.congestion.verdict import (

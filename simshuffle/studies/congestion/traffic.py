@@ -129,9 +129,7 @@ class Fabric:
         self._number = np.full(len(table.names) + 1, -1, np.int32)
         self._number[kept] = np.arange(len(kept))
         self.links = Links(
-            table.capacity[kept],
-            table.latency[kept],
-            [table.names[link] for link in kept.tolist()],
+            table.capacity[kept], table.latency[kept], [table.names[link] for link in kept.tolist()]
         )
         self.tiers = [table.tiers[link] for link in kept.tolist()]
         self.all_pairs = src, dst, self._renumbered(routes)

@@ -72,8 +72,7 @@ class CongestionOptions(CellOptions):
         bool, Option("", "Leave out what messages cost: host time, trips, barriers' own messages.")
     ] = False
     world_size: Annotated[
-        tuple[int, ...],
-        Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True),
+        tuple[int, ...], Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True)
     ] = ()
     set: Set = field(default_factory=dict)
 

@@ -19,12 +19,7 @@ from simshuffle.studies.training.summary import (
     correct,
     estimate,
 )
-from simshuffle.studies.training.tables import (
-    ENDING_COLUMNS,
-    INTERVAL_COLUMNS,
-    number,
-    portion,
-)
+from simshuffle.studies.training.tables import ENDING_COLUMNS, INTERVAL_COLUMNS, number, portion
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import Column, Schema, count, flag, real, share, spent, text
 

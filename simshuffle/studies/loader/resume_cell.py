@@ -20,7 +20,6 @@ from simshuffle.studies.loader.resume_tables import (
     REFUSES,
     Reread,
     change_of,
-    joined,
     meetings,
     outcome_of,
     row_of,
@@ -125,11 +124,11 @@ class ResumeCell(PlainCell):
         of, shard = pieces(data, law.unit, law.order.block, places), data.shard_of(places)
         warm = Caches(shape.readers, of, shape.cache_nbytes)
         for each in epochs:
-            had = in_time(each)
+            had = each.in_time()
             missed = _missed(warm, had, shape.readers)
         still = had.where(np.flatnonzero(missed & (had.step >= step)))
-        rows = joined(resumed.skipped, resumed.rest)
-        due = in_time(rows)
+        rows = resumed.skipped.then(resumed.rest)
+        due = rows.in_time()
         asked = due.where(
             np.flatnonzero(_missed(Caches(after, of, shape.cache_nbytes), due, after))
         )
@@ -157,12 +156,6 @@ class ResumeCell(PlainCell):
         workers = np.clip(of_rank, 1, self.after.workers)
         nbytes = np.bincount(asked.rank, sizes, ranks).astype(np.float64)
         return self.storage.seconds(requests, nbytes, self.after, workers)
-
-
-def in_time(rows: Batches) -> Batches:
-    """The rows in the order in which hosts meet them: in every iteration the batches of all ranks,
-    rank by rank."""
-    return rows.where(np.lexsort((rows.rank, rows.step)))
 
 
 def _missed(caches: Caches, rows: Batches, readers: Readers) -> Flags:

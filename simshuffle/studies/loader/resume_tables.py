@@ -111,19 +111,12 @@ def outcome_of(before: Batches, rest: Batches) -> str:
     return AGAIN if again else GOES_ON
 
 
-def joined(before: Batches, rest: Batches) -> Batches:
-    """The epoch that came of it."""
-    parts = ((before.rank, rest.rank), (before.step, rest.step + before.steps))
-    rank, step, sample = map(np.concatenate, (*parts, (before.sample, rest.sample)))
-    return Batches(rank, step, sample)
-
-
 def meetings(
     before: Batches, rest: Batches, after: Batches, whole: Batches, due: Batches
 ) -> Meetings:
     """`Meetings` of an epoch that had ``before`` and then ``rest``, with the epoch ``after`` it; it
     would have been ``whole``, and the next would have been ``due``."""
-    return Meetings(batch_companions(joined(before, rest), after), batch_companions(whole, due))
+    return Meetings(batch_companions(before.then(rest), after), batch_companions(whole, due))
 
 
 def row_of(

@@ -22,10 +22,7 @@ COSTS = (
     *("loader", "files", "requests", "nbytes", "read_s", "first_batch_s"),
     *("batch_companions", "batch_companions_whole"),
 )
-LOOKS = {
-    "lost": Look("lost", "#EE6677"),
-    "again": Look("more than once because of it", "#CCBB44"),
-}
+LOOKS = {"lost": Look("lost", "#EE6677"), "again": Look("more than once because of it", "#CCBB44")}
 ROW, MARGIN = 0.15, 0.42
 """Inches of a bar, and of a panel's axis and title."""
 LONGEST = 26

@@ -235,8 +235,7 @@ class PolicyOptions(CellOptions):
         ),
     ] = ()
     case: Annotated[
-        tuple[str, ...],
-        Option("NAME", "A case of a study. Default: all.", many=True),
+        tuple[str, ...], Option("NAME", "A case of a study. Default: all.", many=True)
     ] = ()
     set: Set = field(default_factory=dict)
 

@@ -51,8 +51,7 @@ ABLATION = {
         key=("state", "seed", "label"),
     ),
     "alone": Schema(
-        {**_SET, "seed": _SEED, "label": _LABEL, "seconds": _SECONDS},
-        key=(*_SET, "seed", "label"),
+        {**_SET, "seed": _SEED, "label": _LABEL, "seconds": _SECONDS}, key=(*_SET, "seed", "label")
     ),
 }
 CHANGE = "+.3f"  # how seconds that a switch changes are printed

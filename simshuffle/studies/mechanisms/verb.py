@@ -27,8 +27,7 @@ class AblationOptions(CellOptions):
 
     scenario: ScenarioName
     start: Annotated[
-        str,
-        Option("EXCHANGE", "The exchange to begin with, as in a scenario.", complete=EXCHANGES),
+        str, Option("EXCHANGE", "The exchange to begin with, as in a scenario.", complete=EXCHANGES)
     ] = "importance_exchange:schedule=authors"
     end: Annotated[
         str,
@@ -70,8 +69,7 @@ class HidingOptions(CellOptions):
 
     scenario: ScenarioName
     world_size: Annotated[
-        tuple[int, ...],
-        Option("M", "Ranks. Default: 64 to 4096, as far as they fit.", many=True),
+        tuple[int, ...], Option("M", "Ranks. Default: 64 to 4096, as far as they fit.", many=True)
     ] = ()
     variant: Annotated[
         tuple[str, ...],

@@ -81,7 +81,7 @@ STUDY: Study[Oracle] = Study(
     stored=STORED,
     documents=("scenario.yaml",),
     derived={
-        "recommended": Derived(RECOMMENDED, lambda result: recommended(result.tables["points"])),
+        "recommended": Derived(RECOMMENDED, lambda result: recommended(result.tables["points"]))
     },
     figures=_figures,
     verdict=lambda result: text.verdict(

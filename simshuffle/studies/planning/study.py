@@ -17,13 +17,7 @@ from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, pr
 from simshuffle.studies.month.study import check_saved
 from simshuffle.studies.planning import text
 from simshuffle.studies.planning.asked import Asked, Candidate, with_settings
-from simshuffle.studies.planning.cells import (
-    EXCHANGE,
-    IO,
-    FileSystemCell,
-    file_system,
-    shares,
-)
+from simshuffle.studies.planning.cells import EXCHANGE, IO, FileSystemCell, file_system, shares
 from simshuffle.studies.planning.costs import HOUR, cheapest, training_seconds
 from simshuffle.studies.planning.figures import plan_chart
 from simshuffle.studies.planning.months import MonthsCell

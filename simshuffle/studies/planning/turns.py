@@ -196,12 +196,7 @@ def _border(best: Callable[[float], str], near: float, far: float, now: str) -> 
 
 
 def _row(
-    base: Scenario,
-    name: str,
-    keys: Sequence[str],
-    now: str,
-    factor: float,
-    after: str,
+    base: Scenario, name: str, keys: Sequence[str], now: str, factor: float, after: str
 ) -> dict[str, Any]:
     plain = {key: _value(base, key) for key in keys}
     unit = UNITS.get(name, Dimension.BANDWIDTH)

@@ -15,13 +15,7 @@ from simshuffle.errors import refuse
 from simshuffle.exchange import TrainedExchange
 from simshuffle.studies.training.study import STUDY
 from simshuffle.studies.training.summary import place_of
-from simshuffle.studies.training.tables import (
-    CONDITION,
-    NORMS,
-    Tables,
-    statistics_of,
-    trained,
-)
+from simshuffle.studies.training.tables import CONDITION, NORMS, Tables, statistics_of, trained
 from simshuffle.studies.training.wording import setting as setting_name
 from simshuffle.study import engine
 

@@ -60,8 +60,7 @@ class TtaOptions(CellOptions):
         ),
     ] = ()
     world_size: Annotated[
-        int | None,
-        Option("M", "Of the study; the default is the M with most strategies."),
+        int | None, Option("M", "Of the study; the default is the M with most strategies.")
     ] = None
     batch_norm: Annotated[
         str | None,

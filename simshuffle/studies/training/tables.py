@@ -191,9 +191,7 @@ RUN_COLUMNS = {
     "effective_samples": amount(EFFECTIVE_SAMPLES, empty=True),
     "train_loss": number("of the last epoch"),
     **of_statistics(
-        "accuracy",
-        portion,
-        "share of test samples after the last epoch, with the statistics '{}'",
+        "accuracy", portion, "share of test samples after the last epoch, with the statistics '{}'"
     ),
     **of_statistics(
         "best_accuracy",

@@ -10,13 +10,7 @@ import pandas as pd
 from rich.table import Table
 
 from simshuffle.studies.training.summary import curve, losses, summary
-from simshuffle.studies.training.tables import (
-    ABSENT,
-    CONDITION,
-    Tables,
-    statistics_of,
-    trained,
-)
+from simshuffle.studies.training.tables import ABSENT, CONDITION, Tables, statistics_of, trained
 from simshuffle.studies.training.wording import (
     RISK,
     Row,

@@ -170,11 +170,6 @@ STUDY: Study[Asked] = Study(
     again=f"{__name__}:again",
 )
 OPENED: Study[Asked] = replace(
-    STUDY,
-    kind="validation_opened",
-    stages=(),
-    collect=_opened,
-    documents=(SEALED,),
-    facts=_facts,
+    STUDY, kind="validation_opened", stages=(), collect=_opened, documents=(SEALED,), facts=_facts
 )
 """The same of predictions that were sealed: nothing is simulated."""

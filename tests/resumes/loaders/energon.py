@@ -1,6 +1,5 @@
 """Megatron-Energon 7.4.1."""
 
-import fcntl
 import gc
 import io
 import tarfile
@@ -9,25 +8,26 @@ import time
 from pathlib import Path
 
 import torch
+from files import written
 from megatron.energon import WorkerConfig, get_savable_loader, get_train_dataset
 from megatron.energon.epathlib import EPath
 from megatron.energon.flavors import BaseWebdatasetFactory
 from megatron.energon.tools.checkpoint import command_redist
 
+KIND = "energon"
 SETTINGS = [
-    {"kind": "energon", "restores": "rank"},
-    {"kind": "energon", "restores": "redist", "max_samples_per_sequence": 3},
-    {"kind": "energon", "restores": "global", "shuffle_buffer_size": 5},
-    {"kind": "energon", "restores": "rank", "max_samples_per_sequence": 2},
-    {"kind": "energon", "restores": "redist", "shuffle_buffer_size": 4},
+    {"restores": "rank"},
+    {"restores": "redist", "max_samples_per_sequence": 3},
+    {"restores": "global", "shuffle_buffer_size": 5},
+    {"restores": "rank", "max_samples_per_sequence": 2},
+    {"restores": "redist", "shuffle_buffer_size": 4},
     {
-        "kind": "energon",
         "restores": "rank",
         "parallel_shard_iters": 2,
         "max_samples_per_sequence": 4,
         "shuffle_buffer_size": 3,
     },
-    {"kind": "energon", "restores": "global", "parallel_shard_iters": 1},
+    {"restores": "global", "parallel_shard_iters": 1},
 ]
 YAML = """sample_type:
   __module__: megatron.energon
@@ -37,27 +37,20 @@ field_map:
 """
 
 
-def prepared(folder, samples):
-    """The set, which the first rank to come writes."""
-    place = Path(folder) / "-".join(map(str, samples))
-    with Path(folder, "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():
-            (place / ".nv-meta").mkdir(parents=True)
-            names, number = [f"{shard:03d}.tar" for shard in range(len(samples))], 0
-            for name, count in zip(names, samples, strict=True):
-                with tarfile.open(place / name, "w") as tar:
-                    for _ in range(count):
-                        info = tarfile.TarInfo(f"{number:06d}.txt")
-                        text = str(number).encode()
-                        info.size = len(text)
-                        tar.addfile(info, io.BytesIO(text))
-                        number += 1
-            BaseWebdatasetFactory.prepare_dataset(
-                place, names, split_parts_patterns=[("train", ".*")], workers=1
-            )
-            (place / ".nv-meta" / "dataset.yaml").write_text(YAML)
-    return place
+def write(place, shards):
+    (place / ".nv-meta").mkdir(parents=True)
+    names = [f"{shard:03d}.tar" for shard in range(len(shards))]
+    for name, numbers in zip(names, shards, strict=True):
+        with tarfile.open(place / name, "w") as tar:
+            for number in numbers:
+                info = tarfile.TarInfo(f"{number:06d}.txt")
+                text = str(number).encode()
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text))
+    BaseWebdatasetFactory.prepare_dataset(
+        place, names, split_parts_patterns=[("train", ".*")], workers=1
+    )
+    (place / ".nv-meta" / "dataset.yaml").write_text(YAML)
 
 
 class Texts:
@@ -72,7 +65,7 @@ class Texts:
         parallel = law.get("parallel_shard_iters")
         self.loader = get_savable_loader(
             get_train_dataset(
-                EPath(prepared(run.folder, run.samples)),
+                EPath(written(run, write)),
                 worker_config=config,
                 batch_size=run.batch_size,
                 shuffle_buffer_size=law.get("shuffle_buffer_size"),

@@ -13,70 +13,27 @@ from pyarrow import table
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+KIND = "hugging_face"
 SETTINGS = [
-    {"kind": "hugging_face", "of": {"kind": "hugging_face", "buffer_size": 12}},
+    {"of": {"buffer_size": 12}},
+    {"of": {"buffer_size": 1, "max_buffer_input_shards": 1}},
+    {"of": {"buffer_size": 9, "max_buffer_input_shards": 2}},
+    {"of": {"buffer_size": 20, "max_buffer_input_shards": 3, "formatted": True}},
+    {"of": {"buffer_size": 8, "max_buffer_input_shards": 1, "formatted": True}, "states": "first"},
+    {"of": {"buffer_size": 9, "max_buffer_input_shards": 1}, "states": "first"},
     {
-        "kind": "hugging_face",
-        "of": {"kind": "hugging_face", "buffer_size": 1, "max_buffer_input_shards": 1},
-    },
-    {
-        "kind": "hugging_face",
-        "of": {"kind": "hugging_face", "buffer_size": 9, "max_buffer_input_shards": 2},
-    },
-    {
-        "kind": "hugging_face",
-        "of": {
-            "kind": "hugging_face",
-            "buffer_size": 20,
-            "max_buffer_input_shards": 3,
-            "formatted": True,
-        },
-    },
-    {
-        "kind": "hugging_face",
-        "of": {
-            "kind": "hugging_face",
-            "buffer_size": 8,
-            "max_buffer_input_shards": 1,
-            "formatted": True,
-        },
-        "states": "first",
-    },
-    {
-        "kind": "hugging_face",
-        "of": {"kind": "hugging_face", "buffer_size": 9, "max_buffer_input_shards": 1},
-        "states": "first",
-    },
-    {
-        "kind": "hugging_face",
-        "of": {
-            "kind": "hugging_face",
-            "buffer_size": 12,
-            "max_buffer_input_shards": 2,
-            "formatted": True,
-        },
+        "of": {"buffer_size": 12, "max_buffer_input_shards": 2, "formatted": True},
         "through": "dataset",
     },
     {
-        "kind": "hugging_face",
-        "of": {"kind": "hugging_face", "buffer_size": 6, "max_buffer_input_shards": 2},
+        "of": {"buffer_size": 6, "max_buffer_input_shards": 2},
         "through": "dataset",
         "states": "first",
         "set_epoch": False,
     },
+    {"of": {"buffer_size": 7, "max_buffer_input_shards": 1}, "set_epoch": False},
     {
-        "kind": "hugging_face",
-        "of": {"kind": "hugging_face", "buffer_size": 7, "max_buffer_input_shards": 1},
-        "set_epoch": False,
-    },
-    {
-        "kind": "hugging_face",
-        "of": {
-            "kind": "hugging_face",
-            "buffer_size": 10,
-            "max_buffer_input_shards": 2,
-            "formatted": True,
-        },
+        "of": {"buffer_size": 10, "max_buffer_input_shards": 2, "formatted": True},
         "through": "torchtitan",
     },
 ]

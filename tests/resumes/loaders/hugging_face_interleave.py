@@ -6,104 +6,43 @@ from datasets.distributed import split_dataset_by_node
 from datasets.utils import logging
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+KIND = "hugging_face_interleave"
 SETTINGS = [
+    {"of": {"stopping": "first_exhausted"}},
+    {"of": {"stopping": "first_exhausted", "weights": [0.2, 0.5, 0.3]}},
+    {"of": {"stopping": "first_exhausted", "drawn": False}},
+    {"of": {"stopping": "first_exhausted", "streamed": False}},
     {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "first_exhausted"},
-    },
-    {
-        "kind": "hugging_face_interleave",
         "of": {
-            "kind": "hugging_face_interleave",
-            "stopping": "first_exhausted",
-            "weights": [0.2, 0.5, 0.3],
-        },
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "first_exhausted", "drawn": False},
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "first_exhausted", "streamed": False},
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {
-            "kind": "hugging_face_interleave",
             "stopping": "first_exhausted",
             "weights": [2.0, 1.0, 1.0],
             "drawn": False,
             "streamed": False,
-        },
+        }
     },
+    {"of": {"stopping": "all_exhausted"}},
+    {"of": {"stopping": "all_exhausted", "weights": [0.2, 0.5, 0.3]}},
+    {"of": {"stopping": "all_exhausted", "drawn": False}},
+    {"of": {"stopping": "all_exhausted", "streamed": False}},
     {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "all_exhausted"},
-    },
-    {
-        "kind": "hugging_face_interleave",
         "of": {
-            "kind": "hugging_face_interleave",
-            "stopping": "all_exhausted",
-            "weights": [0.2, 0.5, 0.3],
-        },
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "all_exhausted", "drawn": False},
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "all_exhausted", "streamed": False},
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {
-            "kind": "hugging_face_interleave",
             "stopping": "all_exhausted",
             "weights": [2.0, 1.0, 1.0],
             "drawn": False,
             "streamed": False,
-        },
+        }
     },
+    {"of": {"stopping": "all_exhausted_without_replacement"}},
+    {"of": {"stopping": "all_exhausted_without_replacement", "weights": [0.2, 0.5, 0.3]}},
+    {"of": {"stopping": "all_exhausted_without_replacement", "drawn": False}},
+    {"of": {"stopping": "all_exhausted_without_replacement", "streamed": False}},
     {
-        "kind": "hugging_face_interleave",
-        "of": {"kind": "hugging_face_interleave", "stopping": "all_exhausted_without_replacement"},
-    },
-    {
-        "kind": "hugging_face_interleave",
         "of": {
-            "kind": "hugging_face_interleave",
-            "stopping": "all_exhausted_without_replacement",
-            "weights": [0.2, 0.5, 0.3],
-        },
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {
-            "kind": "hugging_face_interleave",
-            "stopping": "all_exhausted_without_replacement",
-            "drawn": False,
-        },
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {
-            "kind": "hugging_face_interleave",
-            "stopping": "all_exhausted_without_replacement",
-            "streamed": False,
-        },
-    },
-    {
-        "kind": "hugging_face_interleave",
-        "of": {
-            "kind": "hugging_face_interleave",
             "stopping": "all_exhausted_without_replacement",
             "weights": [2.0, 1.0, 1.0],
             "drawn": False,
             "streamed": False,
-        },
+        }
     },
 ]
 logging.set_verbosity_error()

@@ -9,13 +9,14 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils.data import DataLoader, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+KIND = "lightning"
 SETTINGS = [
-    {"kind": "lightning"},
-    {"kind": "lightning", "in_process": True},
-    {"kind": "lightning", "stateful": True, "in_process": True},
-    {"kind": "lightning"},
-    {"kind": "lightning", "in_process": True},
-    {"kind": "lightning", "stateful": True},
+    {},
+    {"in_process": True},
+    {"stateful": True, "in_process": True},
+    {},
+    {"in_process": True},
+    {"stateful": True},
 ]
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
+KIND = "megatron"
 SETTINGS = [
-    {"kind": "megatron", "dataloader_type": "single"},
-    {"kind": "megatron", "dataloader_type": "cyclic", "data_sharding": True},
-    {"kind": "megatron", "dataloader_type": "cyclic", "data_sharding": False},
-    {"kind": "megatron", "dataloader_type": "batch"},
+    {"dataloader_type": "single"},
+    {"dataloader_type": "cyclic", "data_sharding": True},
+    {"dataloader_type": "cyclic", "data_sharding": False},
+    {"dataloader_type": "batch"},
 ]
 FILE = "megatron/bridge/data/samplers.py"
 spec = importlib.util.spec_from_file_location(

@@ -3,69 +3,36 @@
 Each node has its own names in shared memory and its own folder for locks, as if it were a machine.
 """
 
-import fcntl
 import hashlib
-import importlib.machinery
-import sys
 import tempfile
-import types
 from pathlib import Path
 
 import torch
+from files import Plain, without_torchvision, written
 from torch import distributed
 
-# a stand-in for torchvision, which is built for few versions of torch: the library's data sets of
-# images, which have no part in this, have it as a base
-for part in ("", ".datasets", ".datasets.vision", ".transforms", ".transforms.functional"):
-    module = types.ModuleType(f"torchvision{part}")
-    module.__spec__, module.__path__ = importlib.machinery.ModuleSpec(module.__name__, None), []
-    module.VisionDataset = module.StandardTransform = module.to_tensor = object
-    sys.modules[module.__name__] = module
+without_torchvision()
 
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset  # noqa: E402
 from streaming.base.shared import memory  # noqa: E402
 
+KIND = "mosaicml_streaming"
 SETTINGS = [
-    {"kind": "mosaicml_streaming"},
-    {"kind": "mosaicml_streaming", "persistent_workers": True},
-    {"kind": "mosaicml_streaming", "of": {"kind": "mosaicml_streaming", "shuffle_algo": "naive"}},
-    {"kind": "mosaicml_streaming", "of": {"kind": "mosaicml_streaming", "shuffle_algo": "py1s"}},
-    {
-        "kind": "mosaicml_streaming",
-        "of": {
-            "kind": "mosaicml_streaming",
-            "shuffle_algo": "py1br",
-            "num_canonical_nodes": 12,
-            "shuffle_block_size": 7,
-        },
-    },
-    {
-        "kind": "mosaicml_streaming",
-        "of": {"kind": "mosaicml_streaming", "num_canonical_nodes": 2, "shuffle_block_size": 30},
-        "persistent_workers": True,
-    },
-    {
-        "kind": "mosaicml_streaming",
-        "of": {"kind": "mosaicml_streaming", "partition_algo": "orig"},
-    },
-    {
-        "kind": "mosaicml_streaming",
-        "of": {"kind": "mosaicml_streaming", "shuffle_algo": "py2s", "num_canonical_nodes": 4},
-    },
+    {},
+    {"persistent_workers": True},
+    {"of": {"shuffle_algo": "naive"}},
+    {"of": {"shuffle_algo": "py1s"}},
+    {"of": {"shuffle_algo": "py1br", "num_canonical_nodes": 12, "shuffle_block_size": 7}},
+    {"of": {"num_canonical_nodes": 2, "shuffle_block_size": 30}, "persistent_workers": True},
+    {"of": {"partition_algo": "orig"}},
+    {"of": {"shuffle_algo": "py2s", "num_canonical_nodes": 4}},
 ]
 KEPT = 0.5
 _Memory = memory.BuiltinSharedMemory
 
 
-class Loader(StreamingDataLoader):
-    """Says what a worker said, without the traceback."""
-
-    def __iter__(self):
-        try:
-            yield from super().__iter__()
-        except Exception as error:
-            last = str(error).strip().splitlines()[-1]
-            raise type(error)(last.removeprefix(f"{type(error).__name__}: ")) from error
+class Loader(Plain, StreamingDataLoader):
+    """That of the library."""
 
 
 def make(run):
@@ -83,7 +50,7 @@ def make(run):
     if run.world_size > 1:
         distributed.barrier()
     dataset = StreamingDataset(
-        local=str(_written(run)),
+        local=str(written(run, _write)),
         shuffle=True,
         shuffle_seed=run.seed,
         batch_size=run.batch_size,
@@ -98,21 +65,13 @@ def make(run):
     )
 
 
-def _written(run):
-    """The set, which the first rank that comes writes."""
-    folder = Path(run.folder) / f"mds-{'-'.join(map(str, run.samples))}"
-    with (Path(run.folder) / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            begin = 0
-            with MDSWriter(out=str(folder), columns={"number": "int"}) as out:
-                for size in run.samples:
-                    for number in range(begin, begin + size):
-                        out.write({"number": number})
-                    begin += size
-                    out.flush_shard()
-                    out._reset_cache()
-    return folder
+def _write(folder, shards):
+    with MDSWriter(out=str(folder), columns={"number": "int"}) as out:
+        for shard in shards:
+            for number in shard:
+                out.write({"number": number})
+            out.flush_shard()
+            out._reset_cache()
 
 
 def state(loader):

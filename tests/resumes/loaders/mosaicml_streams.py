@@ -5,65 +5,35 @@ Its shared memory and the processes of its workers, which take half a minute a c
 this; with them, cases of every way of batching came to the same.
 """
 
-import importlib.machinery
-import sys
 import types
 
 import numpy as np
+from files import without_torchvision
 
-# a stand-in for torchvision, which is built for few versions of torch: the library's data sets of
-# images, which have no part in this, have it as a base
-for part in ("", ".datasets", ".datasets.vision", ".transforms", ".transforms.functional"):
-    module = types.ModuleType(f"torchvision{part}")
-    module.__spec__, module.__path__ = importlib.machinery.ModuleSpec(module.__name__, None), []
-    module.VisionDataset = module.StandardTransform = module.to_tensor = object
-    sys.modules[module.__name__] = module
+without_torchvision()
 
 from streaming import Stream, StreamingDataset  # noqa: E402
 from streaming.base.batching import generate_work  # noqa: E402
 from streaming.base.world import World  # noqa: E402
 
+KIND = "mosaicml_streams"
 SETTINGS = [
-    {"kind": "mosaicml_streams", "of": {"kind": "mosaicml_streams"}},
+    {"of": {}},
+    {"of": {"weighing": "repeat", "weights": [0.5, 1.75]}},
+    {"of": {"batching_method": "stratified"}},
+    {"of": {"batching_method": "per_stream"}},
+    {"of": {"batching_method": "device_per_stream"}},
+    {"of": {"weights": [0.2, 0.5, 0.3], "sampling_granularity": 4, "sampling_method": "fixed"}},
     {
-        "kind": "mosaicml_streams",
-        "of": {"kind": "mosaicml_streams", "weighing": "repeat", "weights": [0.5, 1.75]},
-    },
-    {
-        "kind": "mosaicml_streams",
-        "of": {"kind": "mosaicml_streams", "batching_method": "stratified"},
-    },
-    {
-        "kind": "mosaicml_streams",
-        "of": {"kind": "mosaicml_streams", "batching_method": "per_stream"},
-    },
-    {
-        "kind": "mosaicml_streams",
-        "of": {"kind": "mosaicml_streams", "batching_method": "device_per_stream"},
-    },
-    {
-        "kind": "mosaicml_streams",
         "of": {
-            "kind": "mosaicml_streams",
-            "weights": [0.2, 0.5, 0.3],
-            "sampling_granularity": 4,
-            "sampling_method": "fixed",
-        },
-    },
-    {
-        "kind": "mosaicml_streams",
-        "of": {
-            "kind": "mosaicml_streams",
             "weights": [0.4, 0.6],
             "batching_method": "stratified",
             "sampling_method": "fixed",
             "of": {"kind": "mosaicml_streaming", "shuffle_algo": "py1s", "num_canonical_nodes": 12},
-        },
+        }
     },
     {
-        "kind": "mosaicml_streams",
         "of": {
-            "kind": "mosaicml_streams",
             "weighing": "choose",
             "weights": [60.0, 50.0],
             "batching_method": "per_stream",
@@ -73,12 +43,10 @@ SETTINGS = [
                 "num_canonical_nodes": 6,
                 "shuffle_block_size": 17,
             },
-        },
+        }
     },
     {
-        "kind": "mosaicml_streams",
         "of": {
-            "kind": "mosaicml_streams",
             "batching_method": "device_per_stream",
             "sampling_granularity": 3,
             "of": {
@@ -86,7 +54,7 @@ SETTINGS = [
                 "num_canonical_nodes": 12,
                 "shuffle_algo": "naive",
             },
-        },
+        }
     },
 ]
 

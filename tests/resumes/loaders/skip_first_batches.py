@@ -11,17 +11,18 @@ with contextlib.suppress(ImportError):  # accelerate would import them in each r
     import datasets  # noqa: F401
     import torchdata.stateful_dataloader  # noqa: F401
 
+KIND = "skip_first_batches"
 SETTINGS = [
-    {"kind": "skip_first_batches"},
-    {"kind": "skip_first_batches", "even_batches": False},
-    {"kind": "skip_first_batches", "dispatch": "batches"},
-    {"kind": "skip_first_batches", "sets_epoch": False},
-    {"kind": "skip_first_batches", "drop_last": True},
-    {"kind": "skip_first_batches"},
-    {"kind": "skip_first_batches", "even_batches": False, "sets_epoch": False},
-    {"kind": "skip_first_batches", "dispatch": "split"},
-    {"kind": "skip_first_batches", "drop_last": True, "sets_epoch": False},
-    {"kind": "skip_first_batches", "even_batches": False, "drop_last": True},
+    {},
+    {"even_batches": False},
+    {"dispatch": "batches"},
+    {"sets_epoch": False},
+    {"drop_last": True},
+    {},
+    {"even_batches": False, "sets_epoch": False},
+    {"dispatch": "split"},
+    {"drop_last": True, "sets_epoch": False},
+    {"even_batches": False, "drop_last": True},
 ]
 
 

@@ -2,8 +2,6 @@
 
 from skip_first_batches import make, resume, state
 
-SETTINGS = [
-    {"kind": "skip_first_batches", "keeps_iteration": False},
-    {"kind": "skip_first_batches", "keeps_iteration": False, "sets_epoch": False},
-]
+KIND = "skip_first_batches"
+SETTINGS = [{"keeps_iteration": False}, {"keeps_iteration": False, "sets_epoch": False}]
 __all__ = ["make", "resume", "state"]

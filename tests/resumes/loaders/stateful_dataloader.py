@@ -4,13 +4,14 @@ from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
+KIND = "stateful_dataloader"
 SETTINGS = [
-    {"kind": "stateful_dataloader"},
-    {"kind": "stateful_dataloader", "stateful_sampler": True},
-    {"kind": "stateful_dataloader", "in_process": True},
-    {"kind": "stateful_dataloader", "snapshot_every_n_steps": 3},
-    {"kind": "stateful_dataloader", "stateful_sampler": True, "snapshot_every_n_steps": 3},
-    {"kind": "stateful_dataloader", "stateful_sampler": True, "in_process": True},
+    {},
+    {"stateful_sampler": True},
+    {"in_process": True},
+    {"snapshot_every_n_steps": 3},
+    {"stateful_sampler": True, "snapshot_every_n_steps": 3},
+    {"stateful_sampler": True, "in_process": True},
 ]
 
 

@@ -3,7 +3,8 @@
 from alone import workers
 from torch.utils.data import DataLoader, DistributedSampler
 
-SETTINGS = [{"kind": "restart", "of": {"kind": "distributed_sampler"}}]
+KIND = "restart"
+SETTINGS = [{"of": {"kind": "distributed_sampler"}}]
 
 
 class Loader(DataLoader):

@@ -6,29 +6,14 @@ import numpy as np
 from torch.utils.data import DistributedSampler
 from torchdata.nodes import Batcher, Loader, MapStyleWrapper, MultiNodeWeightedSampler
 
+KIND = "torchdata_nodes"
 SETTINGS = [
-    {"kind": "torchdata_nodes", "of": {"kind": "torchdata_nodes"}},
-    {
-        "kind": "torchdata_nodes",
-        "of": {"kind": "torchdata_nodes", "stopping": "ALL_DATASETS_EXHAUSTED"},
-    },
-    {
-        "kind": "torchdata_nodes",
-        "of": {"kind": "torchdata_nodes", "stopping": "FIRST_DATASET_EXHAUSTED"},
-    },
-    {
-        "kind": "torchdata_nodes",
-        "of": {"kind": "torchdata_nodes", "stopping": "CYCLE_FOREVER", "steps": 9},
-    },
-    {"kind": "torchdata_nodes", "of": {"kind": "torchdata_nodes", "weights": [0.2, 0.5, 0.3]}},
-    {
-        "kind": "torchdata_nodes",
-        "of": {
-            "kind": "torchdata_nodes",
-            "weights": [2.0, 1.0, 1.0],
-            "stopping": "ALL_DATASETS_EXHAUSTED",
-        },
-    },
+    {"of": {}},
+    {"of": {"stopping": "ALL_DATASETS_EXHAUSTED"}},
+    {"of": {"stopping": "FIRST_DATASET_EXHAUSTED"}},
+    {"of": {"stopping": "CYCLE_FOREVER", "steps": 9}},
+    {"of": {"weights": [0.2, 0.5, 0.3]}},
+    {"of": {"weights": [2.0, 1.0, 1.0], "stopping": "ALL_DATASETS_EXHAUSTED"}},
 ]
 
 

@@ -3,11 +3,12 @@
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchft.data import DistributedSampler
 
+KIND = "torchft"
 SETTINGS = [
-    {"kind": "torchft", "replica_groups": 4, "in_process": True},
-    {"kind": "torchft", "replica_groups": 4},
-    {"kind": "torchft", "replica_groups": 6, "in_process": True},
-    {"kind": "torchft", "replica_groups": 6, "in_process": True, "snapshot_every_n_steps": 4},
+    {"replica_groups": 4, "in_process": True},
+    {"replica_groups": 4},
+    {"replica_groups": 6, "in_process": True},
+    {"replica_groups": 6, "in_process": True, "snapshot_every_n_steps": 4},
 ]
 
 

@@ -9,11 +9,8 @@ from accelerate import PartialState
 from alone import Waiting, alone, workers
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-SETTINGS = [
-    {"kind": "transformers_trainer"},
-    {"kind": "transformers_trainer"},
-    {"kind": "transformers_trainer", "ignore_data_skip": True},
-]
+KIND = "transformers_trainer"
+SETTINGS = [{}, {}, {"ignore_data_skip": True}]
 
 
 class Model(torch.nn.Module):

@@ -2,8 +2,6 @@
 
 from transformers_trainer import make, resume, state
 
-SETTINGS = [
-    {"kind": "transformers_trainer", "keeps_epoch": False},
-    {"kind": "transformers_trainer", "keeps_epoch": False, "ignore_data_skip": True},
-]
+KIND = "transformers_trainer"
+SETTINGS = [{"keeps_epoch": False}, {"keeps_epoch": False, "ignore_data_skip": True}]
 __all__ = ["make", "resume", "state"]

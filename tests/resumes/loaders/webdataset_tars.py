@@ -1,47 +1,30 @@
 """A WebDataset, which has no state: what a user keeps is the number of the epoch."""
 
-import contextlib
 import tarfile
-import tempfile
 from io import BytesIO
-from pathlib import Path
 
 import webdataset as wds
+from files import written
 from torch.utils.data import DataLoader
 
+KIND = "webdataset"
 SETTINGS = [
+    {"of": {"detshuffle": True, "buffer_size": 12, "initial": 4}},
+    {"of": {"kind": "webdataset_resampled", "samples": 20, "buffer_size": 8, "initial": 3}},
     {
-        "kind": "webdataset",
-        "of": {"kind": "webdataset", "detshuffle": True, "buffer_size": 12, "initial": 4},
-    },
-    {
-        "kind": "webdataset",
-        "of": {"kind": "webdataset_resampled", "samples": 20, "buffer_size": 8, "initial": 3},
-    },
-    {
-        "kind": "webdataset",
-        "of": {
-            "kind": "webdataset",
-            "detshuffle": True,
-            "shard_shuffle": 3,
-            "buffer_size": 30,
-            "initial": 10,
-        },
+        "of": {"detshuffle": True, "shard_shuffle": 3, "buffer_size": 30, "initial": 10},
         "counted_by": "stage",
     },
     {
-        "kind": "webdataset",
         "of": {"kind": "webdataset_resampled", "samples": 17, "buffer_size": 8, "initial": 3},
         "counted_by": "stage",
     },
     {
-        "kind": "webdataset",
-        "of": {"kind": "webdataset", "detshuffle": True, "buffer_size": 12, "initial": 4},
+        "of": {"detshuffle": True, "buffer_size": 12, "initial": 4},
         "counted_by": "stage",
         "persistent_workers": True,
     },
     {
-        "kind": "webdataset",
         "of": {"kind": "webdataset_resampled", "samples": 23, "buffer_size": 8, "initial": 3},
         "counted_by": "stage",
         "persistent_workers": True,
@@ -67,7 +50,7 @@ class Loader:
     def _made(self, seed):
         run, law = self.run, self.run.law
         of = law["of"]
-        names = _tar_files(Path(run.folder), run.samples)
+        names = sorted(map(str, written(run, _write).iterdir()))
         mixed = wds.detshuffle(of["buffer_size"], of["initial"], seed=seed)
         if of["kind"] == "webdataset_resampled":
             shards = wds.ResampledShards(names, seed=seed, deterministic=True)
@@ -90,20 +73,13 @@ class Loader:
         )
 
 
-def _tar_files(folder, sizes):
-    """A shard for each size: a file of nothing for each sample, named after it."""
-    made = folder / "-".join(map(str, sizes))
-    if not made.exists():
-        half = Path(tempfile.mkdtemp(dir=folder))
-        first = 0
-        for shard, size in enumerate(sizes):
-            with tarfile.open(half / f"{shard:03}.tar", "w") as tar:
-                for sample in range(first, first + size):
-                    tar.addfile(tarfile.TarInfo(f"{sample}.txt"), BytesIO())
-            first += size
-        with contextlib.suppress(OSError):  # another rank was faster
-            half.rename(made)
-    return sorted(str(path) for path in made.iterdir())
+def _write(folder, shards):
+    """A file of nothing for each sample, named after it."""
+    folder.mkdir(parents=True)
+    for shard, samples in enumerate(shards):
+        with tarfile.open(folder / f"{shard:03}.tar", "w") as tar:
+            for sample in samples:
+                tar.addfile(tarfile.TarInfo(f"{sample}.txt"), BytesIO())
 
 
 def make(run):
