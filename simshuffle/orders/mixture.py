@@ -60,6 +60,33 @@ class Mixture(Order):
         counts = [int(data.samples[own].sum()) for own in self.shards(data)]
         return np.repeat(np.arange(len(counts)), counts)
 
+    def asked(self, data: ShardedSet, seed: int) -> Floats:
+        """(K,) the share of an epoch that each source should have. By default its weight's."""
+        return self.shares
+
+
+@dataclass(frozen=True)
+class SourceCount:
+    """What an epoch has of a source."""
+
+    asked: float  # share of the epoch
+    had: float  # share of the epoch
+    again: int  # rows beyond the first of each sample
+    cut_off: int  # samples of it that the epoch has not
+
+
+def sources_of(order: Mixture, data: ShardedSet, sample: Ints64, seed: int) -> list[SourceCount]:
+    """What an epoch with those samples, (n,), has of each source, against what was asked."""
+    source = order.source_of(data)
+    times = np.bincount(sample, minlength=data.size)
+    found = []
+    for number, share in enumerate(order.asked(data, seed).tolist()):
+        own = times[source == number]
+        rows, distinct = int(own.sum()), int((own > 0).sum())
+        had = rows / max(1, len(sample))
+        found.append(SourceCount(share, had, rows - distinct, len(own) - distinct))
+    return found
+
 
 # ------------------------------------------------------------------------ sources drawn one by one
 

@@ -92,6 +92,10 @@ class MosaicmlStreams(Mixture):
             [int(weight * size) for weight, size in zip(self.weights, sizes, strict=True)]
         )
 
+    def asked(self, data: ShardedSet, seed: int) -> Floats:
+        """(K,) the share of an epoch that each stream should have."""
+        return self.proportions(self.chosen(data, seed))
+
     def epoch(self, data: ShardedSet, readers: Readers, seed: int, epoch: int) -> EpochOrder:
         """See `Order`; ``seed`` is the library's ``shuffle_seed``. Raises an InputError as
         `MosaicmlStreaming.epoch`, and where a stream has no whole batch, as the library fails."""

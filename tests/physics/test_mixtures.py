@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.orders import AnyOrder
-from simshuffle.orders.mixture import Stop, drawn_from
+from simshuffle.orders.mixture import Stop, drawn_from, sources_of
 from simshuffle.orders.order import Readers, ShardedSet
 from simshuffle.resuming.account import account
 from simshuffle.resuming.law import Crash
@@ -75,6 +76,9 @@ def test_sources_are_drawn_as_the_documentation_of_datasets_has_it(streamed):
     said = [10, 0, 11, 1, 2, 20, 12, 10, 0, 1, 2, 21, 0, 11, 1, 2, 0, 1, 12, 2, 10, 0, 22]
     assert (rows // 3 * 10 + rows % 3).tolist() == said
     assert had(made, sharded(3, 3, 3), rows) == [(13, 3), (7, 3), (3, 3)]
+    found = sources_of(made, sharded(3, 3, 3), rows, 42)
+    assert [(of.again, of.cut_off) for of in found] == [(10, 0), (4, 0), (0, 0)]
+    assert [round(of.had, 2) for of in found] == [0.57, 0.3, 0.13]
 
 
 def test_the_last_round_in_turn_is_broken_off_where_sources_are_streamed():
@@ -183,3 +187,12 @@ def test_a_rank_with_nothing_left_begins_its_next_epoch():
     assert [one < 4 for one in rest] == [one < 4 for one in epochs[1]]
     assert [one for one in rest if one < 4] == [one for one in epochs[0] if one < 4]
     assert [one for one in rest if one > 3] == [one for one in epochs[1] if one > 3]
+
+
+def test_the_study_says_what_an_epoch_has_of_each_source(capsys):
+    words = "loader --order mosaicml_streams --samples 64 --shards 4 --nodes 1 --gpus 1 --epochs 1"
+    assert main([*words.split(), "--workers", "1", "--batch-size", "4"]) == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    # 0.7 of 64 samples are 44 and the rest 20, of 32 in each source
+    assert "68.8% of a source asked for 70.0%, 12 rows again" in said
+    assert "31.2% of a source asked for 30.0%, 12 samples cut off" in said

@@ -24,6 +24,7 @@ from simshuffle.orders.mixing import (
     position_entropy,
     shards_of_batches,
 )
+from simshuffle.orders.mixture import Mixture, sources_of
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import Count, Few, Spec
@@ -162,7 +163,11 @@ class LoaderCell(PlainCell):
             for window, mean in enumerate(shards)
         ]
         epochs = [{"loader": self.label, **row} for row in of_epochs]
-        return Outcome({"loaders": [loader], "epochs": epochs, "windows": windows})
+        of = {"loaders": [loader], "epochs": epochs, "windows": windows}
+        if isinstance(order, Mixture):
+            counts = sources_of(order, data, orders[0].sample, shape.seed)
+            return Outcome(of | {"sources": [asdict(count) for count in counts]})
+        return Outcome(of)
 
 
 def epoch_rows(orders: Sequence[EpochOrder], shape: Shape, of: Pieces) -> list[dict[str, Any]]:
@@ -214,6 +219,12 @@ def summary(
 def by_label(of: Sequence[Cell], outcomes: Outcomes) -> dict[str, Cell]:
     """All cells by name."""
     return {cell.label: cell for cell in of}
+
+
+def mixtures(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, list[dict[str, Any]]]:
+    """Of each mixture of sources what its first epoch has of each."""
+    found = {cell.label: outcomes[cell.label].values.get("sources") for cell in of}
+    return {label: counts for label, counts in found.items() if counts}
 
 
 def collect(of: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:

@@ -4,7 +4,7 @@ store makes of it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import pandas as pd
 from pydantic import Field
@@ -13,7 +13,14 @@ from typing_extensions import TypedDict
 from simshuffle.errors import Problem
 from simshuffle.scenario.options import record_of
 from simshuffle.scenario.storage import ObjectStore
-from simshuffle.studies.loader.cell import BETWEEN, LoaderCell, by_label, collect, facts_of
+from simshuffle.studies.loader.cell import (
+    BETWEEN,
+    LoaderCell,
+    by_label,
+    collect,
+    facts_of,
+    mixtures,
+)
 from simshuffle.studies.loader.figures import loader_chart
 from simshuffle.studies.loader.tables import OF_STORE, STORED, WINDOWS
 from simshuffle.studies.loader.text import loader_parts
@@ -25,6 +32,15 @@ S3 = "s3"
 _Count = Annotated[int, Field(ge=0)]
 _One = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Source(TypedDict):
+    """What an epoch has of a source: shares of its rows, and samples."""
+
+    asked: _Share
+    had: _Share
+    again: _Count
+    cut_off: _Count
 
 
 class _Shape(TypedDict):
@@ -43,6 +59,7 @@ class _Shape(TypedDict):
     batch_companions: Annotated[float, Field(ge=0)]
     rank_companions: _Share
     moves: _Share
+    mixtures: NotRequired[dict[str, list[_Source]]]  # what their first epoch has of each source
 
 
 class _Request(TypedDict):
@@ -117,7 +134,9 @@ STUDY: Study[list[LoaderCell]] = Study(
         result.meta["says"],
         result.meta["asked"]["order_file"] is not None,
     ),
-    facts=lambda cells, outcomes, tables: {"says": facts_of(cells[0].shape)},
+    facts=lambda cells, outcomes, tables: {
+        "says": {**facts_of(cells[0].shape), "mixtures": mixtures(cells, outcomes)}
+    },
     says=_Says,
     faults=_faults,
     again="simshuffle.studies.loader.verb:again",

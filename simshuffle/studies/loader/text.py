@@ -63,11 +63,20 @@ def loader_parts(
     expected = [says[name] for name in ("batch_companions", "rank_companions", "moves")]
     mixing.add_row("(random)", "0", "0", "", *[f"{share:.3g}" for share in expected])
     yield mixing
+    for name, sources in says.get("mixtures", {}).items():
+        yield f"{name}, first epoch: {'; '.join(map(_source, sources))}."
     if recorded:
         for row in known.to_dict("records"):
             yield from findings(row, says)
     for row in loaders[loaders["problem"] != ""].to_dict("records"):
         yield f"{row['loader']}: does not work with these shards and ranks: {row['problem']}"
+
+
+def _source(of: Row) -> str:
+    """What an epoch has of a source."""
+    had = f"{of['had']:.1%} of a source asked for {of['asked']:.1%}"
+    rows = {"rows again": of["again"], "samples cut off": of["cut_off"]}
+    return ", ".join([had, *(f"{count:,} {what}" for what, count in rows.items() if count)])
 
 
 def _again_and_again(loaders: pd.DataFrame, says: Mapping[str, Any]) -> Iterator[str]:
