@@ -221,10 +221,12 @@ def by_label(of: Sequence[Cell], outcomes: Outcomes) -> dict[str, Cell]:
     return {cell.label: cell for cell in of}
 
 
-def mixtures(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, list[dict[str, Any]]]:
-    """Of each mixture of sources what its first epoch has of each."""
+def mixtures(of: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Any]:
+    """As ``mixtures``, of each mixture of sources what its first epoch has of each; nothing where
+    there is none."""
     found = {cell.label: outcomes[cell.label].values.get("sources") for cell in of}
-    return {label: counts for label, counts in found.items() if counts}
+    counted = {label: counts for label, counts in found.items() if counts}
+    return {"mixtures": counted} if counted else {}
 
 
 def collect(of: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:

@@ -135,7 +135,7 @@ STUDY: Study[list[LoaderCell]] = Study(
         result.meta["asked"]["order_file"] is not None,
     ),
     facts=lambda cells, outcomes, tables: {
-        "says": {**facts_of(cells[0].shape), "mixtures": mixtures(cells, outcomes)}
+        "says": {**facts_of(cells[0].shape), **mixtures(cells, outcomes)}
     },
     says=_Says,
     faults=_faults,
