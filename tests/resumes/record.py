@@ -2,7 +2,8 @@
 
 To record again: ``python -m tests.resumes.record NAME PYTHON [COUNT]``, where NAME.py in `loaders`
 has `make`, `state`, `resume`, and a literal ``SETTINGS``, a list of laws; PYTHON has the library.
-With a literal ``KEPT``, that share of the cases keeps the batch of all ranks together.
+With a literal ``KEPT``, that share of the cases keeps the batch of all ranks together. ``NEEDS``
+names the libraries and versions where they are not those of the law.
 """
 
 from __future__ import annotations
@@ -173,15 +174,21 @@ def answer(script: Script, case: Case) -> dict[str, Any]:
     }
 
 
+def command(name: str, python: str) -> Command:
+    """What runs a loader."""
+    return Command((python,), str(HERE / "loaders" / f"{name}.py"))
+
+
 def main(name: str, python: str, count: int) -> None:
     """Record a library, and say how many cases came to what."""
     asked, came = [], Counter[str]()
-    with tempfile.TemporaryDirectory() as folder:
-        command = Command((python,), str(HERE / "loaders" / f"{name}.py"))
-        with Script(command, Path(folder)) as script:
-            for case in drawn(name, count):
-                asked.append(case | answer(script, case))
-                came[next(key for key in ("failed", "error", "rest") if key in asked[-1])] += 1
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Script(command(name, python), Path(folder)) as script,
+    ):
+        for case in drawn(name, count):
+            asked.append(case | answer(script, case))
+            came[next(key for key in ("failed", "error", "rest") if key in asked[-1])] += 1
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in asked)
     (RECORDED / f"{name}.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     sys.stdout.write(f"{name}: {dict(came)}\n")

@@ -2,6 +2,7 @@
 
 from skip_first_batches import make, resume, state
 
+NEEDS = "accelerate 1.13.0"
 SETTINGS = [
     {"kind": "skip_first_batches", "keeps_iteration": False},
     {"kind": "skip_first_batches", "keeps_iteration": False, "sets_epoch": False},

@@ -3,6 +3,7 @@
 from alone import workers
 from torch.utils.data import DataLoader, DistributedSampler
 
+NEEDS = "torch 2.13.0"
 SETTINGS = [{"kind": "restart", "of": {"kind": "distributed_sampler"}}]
 
 

@@ -2,6 +2,7 @@
 
 from transformers_trainer import make, resume, state
 
+NEEDS = "transformers 4.56.2, accelerate 1.13.0"
 SETTINGS = [
     {"kind": "transformers_trainer", "keeps_epoch": False},
     {"kind": "transformers_trainer", "keeps_epoch": False, "ignore_data_skip": True},
