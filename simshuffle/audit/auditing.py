@@ -182,7 +182,7 @@ class _Runs:
                 rule, remedy = "batches must be numbers of samples", "Let make(run) give those."
                 refuse(script, rule, value, remedy, COMMAND_LINE)
             rule = f"must run {asked.epochs} epochs with {shown} without a crash"
-            remedy = "Repair it, name other ranks, or change --samples or --shards."
+            remedy = "Repair it (-v shows where), or change the ranks, --samples or --shards."
             if error == HANGS:
                 remedy = f"It has {asked.seconds:g} s; give it more with --seconds, or repair it."
             refuse(script, rule, error, remedy, COMMAND_LINE)

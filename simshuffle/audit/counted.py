@@ -215,14 +215,15 @@ class Counted:
         return f"{self.audit.name} {found or 'loses, repeats and refuses nothing'} ({base})."
 
     def notes(self) -> list[str]:
-        """What has to be known of the numbers."""
-        if self.audit.repeatable:
-            return []
-        return [
+        """What has to be known of the numbers, and of errors."""
+        unlike = (
             "The loader is not repeatable: with the same seed two uninterrupted runs differ. Lost"
             " is what an epoch, with its rest, misses of all samples, beyond what an uninterrupted"
             " one misses; whether it goes on as it would have cannot be said."
-        ]
+        )
+        errors = "An error may be one of the script: -v shows it in full, with its lines."
+        failed = any(one.error not in {"", NO_BATCH} for one in self.audit.tried)
+        return [unlike] * (not self.audit.repeatable) + [errors] * failed
 
     def parts(self) -> Iterator[str | Table]:
         """What a terminal shows."""

@@ -52,6 +52,18 @@ class BatchError(TypeError):
     """A batch that is not made of numbers."""
 
 
+class StateError(RuntimeError):
+    """What `state` of a script raised."""
+
+
+class Run(SimpleNamespace):
+    """What `make` and `resume` are told, as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Called where there is none of that name."""
+        raise AttributeError(f"run has no {name!r}, but {', '.join(vars(self))}")
+
+
 def main() -> None:
     """Load the script, and do the jobs of standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -182,7 +194,7 @@ def _environment(job, rank, port) -> None:  # type: ignore[no-untyped-def]
 def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
     """Go through the epochs of a job, and write what this rank trains on."""
     asked, begin = job["run"], time.monotonic()
-    run = SimpleNamespace(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
+    run = Run(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
     if job["states"]:
         files = [Path(job["states"]) / f"{other}.state" for other in range(job["saved"])]
         states = [pickle.loads(each.read_bytes()) for each in files]  # noqa: S301 - its own
@@ -203,12 +215,20 @@ def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
                 rows.write(json.dumps([epoch, step - 1, _numbers(batch)]) + "\n")
             if dies and step == state_at:
                 rows.flush()
-                (out / f"{rank}.state").write_bytes(pickle.dumps(script["state"](loader)))
+                (out / f"{rank}.state").write_bytes(_saved(script, loader))
             if dies and step == state_at + job["further"]:
                 os.killpg(0, signal.SIGKILL)  # with the workers that it has started
     if state_at >= 0:
         message = f"the epoch ended before step {state_at} + {job['further']}"
         raise RuntimeError(message)
+
+
+def _saved(script, loader) -> bytes:  # type: ignore[no-untyped-def]
+    """The state of a loader. Raises a StateError if it has none, or none that can be kept."""
+    try:
+        return pickle.dumps(script["state"](loader))
+    except Exception as error:
+        raise StateError(f"state(loader) raises {_said(error)}") from error
 
 
 def _numbers(batch) -> list[int]:  # type: ignore[no-untyped-def]

@@ -3,7 +3,7 @@
 To record again: ``python -m tests.resumes.record NAME PYTHON [COUNT]``, where NAME.py in `loaders`
 has `make`, `state`, `resume`, and literals: ``KIND`` of its laws, and ``SETTINGS``, a list of their
 other keys; PYTHON has the library. With ``KEPT``, that share of the cases keeps the batch of all
-ranks together.
+ranks together. ``NEEDS`` names the libraries and versions where they are not those of the law.
 """
 
 from __future__ import annotations
@@ -179,18 +179,24 @@ def answer(script: Script, case: Case) -> dict[str, Any]:
     }
 
 
+def command(name: str, python: str) -> Command:
+    """What runs a loader."""
+    return Command((python,), str(HERE / "loaders" / f"{name}.py"))
+
+
 def main(name: str, python: str, count: int) -> None:
     """Record a library, going on after the cases that are there, and say how many came to what."""
     path, cases = RECORDED / f"{name}.json", drawn(name, count)
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     asked = [old for old, case in zip(known, cases, strict=False) if old == old | case]
-    with tempfile.TemporaryDirectory() as folder:
-        command = Command((python,), str(HERE / "loaders" / f"{name}.py"))
-        with Script(command, Path(folder)) as script:
-            for case in cases[len(asked) :]:
-                asked.append(case | answer(script, case))
-                lines = ",\n".join(json.dumps(of, separators=(",", ":")) for of in asked)
-                path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Script(command(name, python), Path(folder)) as script,
+    ):
+        for case in cases[len(asked) :]:
+            asked.append(case | answer(script, case))
+            lines = ",\n".join(json.dumps(of, separators=(",", ":")) for of in asked)
+            path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     came = Counter(next(key for key in ("failed", "error", "rest") if key in of) for of in asked)
     sys.stdout.write(f"{name}: {dict(came)}\n")
 

@@ -152,11 +152,14 @@ def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
     assert [row["outcome"] for row in found["resumes"]] == ["begins again", "refuses"]
     assert "ValueError: saved by other ranks" in found["resumes"][1]["says"]
     assert found["resumes"][1]["lost"] is None
+    words = ["audit", *SMALL, "--at", "3", "--to", "2x2", "--", *PYTHON, "refuses"]
+    assert main(words) == 1
+    assert "-v shows it in full" in capfd.readouterr().out
     found = audit(capfd, "--to", "1x1", kind="dies", status=1)
     assert found["points"][0]["says"] == "exit status 3"
     # the state of one rank cannot be had
     found = audit(capfd, kind="stateless", status=1)
-    assert found["points"][0]["says"] == "KeyError: 'step'"
+    assert found["points"][0]["says"] == "StateError: state(loader) raises KeyError: 'step'"
     assert found["points"][0]["outcome"] == "refuses"
 
 
@@ -350,7 +353,10 @@ BAD = {
         (["--", sys.executable, "lacks.py"], "got without state, resume. Define state, resume."),
         (["--", sys.executable, "texts.py"], "numbers of samples; got ['a', 'b']. Let make(run)"),
         (["--", sys.executable, "many.py"], "numbers of samples, from 0 to 23; got 24. Say with"),
-        (["--", sys.executable, "fails.py"], "--from 1x2 without a crash; got AttributeError: "),
+        (
+            ["--", sys.executable, "fails.py"],
+            "crash; got AttributeError: run has no 'shard', but nodes,",
+        ),
         (["--seconds", "0.5", "--", sys.executable, "endless.py"], "got hangs. It has 0.5 s; give"),
         (["--", sys.executable, "alone.py"], "--to 1x1 without a crash; got ZeroDivisionError"),
         (["--", sys.executable, "empty.py"], "--try: an epoch must have 2 steps or more, of ever"),

@@ -1,4 +1,5 @@
-"""A set of Hugging Face's datasets that is streamed, and what saves its state."""
+"""A set of Hugging Face's datasets that is streamed, and what saves its state. For torchtitan,
+`PYTHONPATH` has its unpacked wheel, or it is installed without what it needs."""
 
 import pickle
 import sys
@@ -37,8 +38,8 @@ SETTINGS = [
         "through": "torchtitan",
     },
 ]
-TORCHTITAN = Path("libs/torchtitan/torchtitan/components/dataloader.py")
-"""Of its wheel 0.3.0, unpacked: the one file that keeps the state, without the rest of it."""
+TORCHTITAN = "torchtitan/components/dataloader.py"
+"""Of its wheel 0.3.0: the one file that keeps the state, without the rest of it."""
 
 
 def _torchtitan():
@@ -49,11 +50,11 @@ def _torchtitan():
     sys.modules["torchtitan.tools.logging"].logger = SimpleNamespace(warning=print)
     module = ModuleType("torchtitan.components.dataloader")
     sys.modules[module.__name__] = module
-    exec(compile(TORCHTITAN.read_text(), str(TORCHTITAN), "exec"), module.__dict__)
+    path = next(
+        Path(place) / TORCHTITAN for place in sys.path if (Path(place) / TORCHTITAN).exists()
+    )
+    exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
     return module.ParallelAwareDataloader
-
-
-PARALLEL_AWARE = _torchtitan()
 
 
 class Loader:
@@ -68,7 +69,7 @@ class Loader:
             "collate_fn": lambda rows: [int(row["sample"]) for row in rows],
         }
         if self.law["through"] == "torchtitan":
-            self.loader = PARALLEL_AWARE(self.data, run.rank, run.world_size, **given)
+            self.loader = _torchtitan()(self.data, run.rank, run.world_size, **given)
         elif self.law["through"] == "dataset":
             self.loader = DataLoader(self.data, **given)
         else:

@@ -3,5 +3,6 @@
 from skip_first_batches import make, resume, state
 
 KIND = "skip_first_batches"
+NEEDS = "accelerate 1.13.0"
 SETTINGS = [{"keeps_iteration": False}, {"keeps_iteration": False, "sets_epoch": False}]
 __all__ = ["make", "resume", "state"]

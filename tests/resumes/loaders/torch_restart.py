@@ -4,6 +4,7 @@ from alone import workers
 from torch.utils.data import DataLoader, DistributedSampler
 
 KIND = "restart"
+NEEDS = "torch 2.13.0"
 SETTINGS = [{"of": {"kind": "distributed_sampler"}}]
 
 
