@@ -7,7 +7,7 @@
 # make docs   the documentation as a site, in site/
 # make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
 # make validation  the tables of predicted against measured in docs/reference/validation.md
-# make peers  recorded answers of loaders, caches, OpenSM and SMPI against the programs themselves, each installed; about six minutes
+# make peers  recorded answers of loaders, caches, OpenSM and SMPI against the programs themselves, each installed; about fifteen minutes
 # make wheel  the wheels and the sdist, checked, installed and used in an empty folder
 PYTHON ?= python3
 VENV := .venv
