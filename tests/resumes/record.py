@@ -170,7 +170,7 @@ def answer(script: Script, case: Case) -> dict[str, Any]:
     then, came_to = job(script, case, "after", states=str(first), saved=count, **epochs)
     wrong = [one for one in came_to if one != ranks.ENDED]
     if wrong:
-        return {"trained": trained, "error": wrong[0]}
+        return {"trained": trained, "error": wrong[0].split("\n")[0]}  # a trace names paths
     left = case["after"][0] * case["after"][1]
     return {
         "trained": trained,
