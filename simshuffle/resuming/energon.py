@@ -17,7 +17,15 @@ from simshuffle.errors import refuse
 from simshuffle.orders.order import EpochOrder, Order, Readers, ShardedSet, Unit
 from simshuffle.orders.samplers import permuted
 from simshuffle.orders.streams import check, handed_out
-from simshuffle.resuming.law import Batches, Crash, Refused, Resume, Resumed, batches_of
+from simshuffle.resuming.law import (
+    OTHER_WORKERS,
+    Batches,
+    Crash,
+    Refused,
+    Resume,
+    Resumed,
+    batches_of,
+)
 from simshuffle.spec.arrays import Ints64
 
 Slices = list[int]
@@ -245,12 +253,13 @@ class Energon(Resume):
                 says = "New DP world size must be a multiple of the current DP world size"
                 return Refused(f"AssertionError: {says}")
             same = workers == after.world_size * after.workers
-            return None if same else Refused("AssertionError:")
+            return None if same else Refused("AssertionError:", "ranks x workers are others")
         if self.restores == "global" and before.world_size != after.world_size:
             return Refused("AssertionError: State must be a list of size world_size")
         if before.world_size < after.world_size:
-            return Refused("FileNotFoundError:")
-        return None if before.workers == after.workers else Refused("AssertionError:")
+            return Refused("FileNotFoundError:", "ranks that are new have no state")
+        same = before.workers == after.workers
+        return None if same else Refused("AssertionError:", OTHER_WORKERS)
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
         """Workers go on from where they are; the first of a rank stays the first."""

@@ -13,7 +13,15 @@ from simshuffle.orders.buffers import HuggingFace, halves, in_turn
 from simshuffle.orders.fetching import iteration
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import handed_out, joined, samples_of
-from simshuffle.resuming.law import Batches, Crash, Refused, Resumed, ResumeOf, batches_of
+from simshuffle.resuming.law import (
+    OTHER_WORKERS,
+    Batches,
+    Crash,
+    Refused,
+    Resumed,
+    ResumeOf,
+    batches_of,
+)
 from simshuffle.spec.arrays import Ints64
 
 
@@ -63,11 +71,12 @@ class HuggingFaceState(ResumeOf):
         self.epoch(data, crash.after, seed, crash.epoch)  # may be refused
         stopped = self._stopped(crash.before, crash.after)
         if stopped is not None:
-            return Refused(f"AssertionError:{stopped}")
+            why = "" if "dp_degree" in stopped else OTHER_WORKERS
+            return Refused(f"AssertionError:{stopped}", why)
         try:
             return Resumed(self._rest(data, crash, seed))
         except _FailsError as error:
-            return Refused(str(error))
+            return Refused(str(error), "the state is of other runs of shards")
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
         """See `Resume`."""

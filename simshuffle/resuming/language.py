@@ -153,7 +153,8 @@ class Megatron(Resume):
         rest = self._passed(data, crash, 0)
         active = data.size - data.size % together
         if self.dataloader_type == "cyclic" and consumed % active % together:
-            return Refused("AssertionError:")
+            why = "the count is no multiple of the new batch of all ranks"
+            return Refused("AssertionError:", why)
         return Resumed(rest)
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:

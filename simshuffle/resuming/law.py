@@ -114,6 +114,15 @@ class Refused:
     """The library does not go on with this state."""
 
     says: str  # its error, shortened
+    why: str = ""  # what it is about, where the error does not say it
+
+    @property
+    def told(self) -> str:
+        """The error, and what it is about."""
+        return f"{self.says.rstrip(': ')}: {self.why}" if self.why else self.says
+
+
+OTHER_WORKERS = "the number of workers is another"
 
 
 class Resume(Sourced):

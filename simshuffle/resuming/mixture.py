@@ -14,6 +14,7 @@ from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import handed_out, joined
 from simshuffle.orders.torchdata_nodes import Samplers, TorchdataNodes
 from simshuffle.resuming.law import (
+    OTHER_WORKERS,
     Batches,
     Crash,
     Refused,
@@ -47,8 +48,9 @@ def other_workers(crash: Crash) -> Refused | None:
     if before == after:
         return None
     if after == 1:
-        return Refused("AssertionError: State doesn't contain key '_num_yielded'")
-    return Refused("AssertionError: State doesn't contain key" if before == 1 else "AssertionError")
+        return Refused("AssertionError: State doesn't contain key '_num_yielded'", OTHER_WORKERS)
+    says = "AssertionError: State doesn't contain key" if before == 1 else "AssertionError"
+    return Refused(says, OTHER_WORKERS)
 
 
 class InterleaveResume(ResumeOf):
@@ -88,7 +90,7 @@ class InterleaveResume(ResumeOf):
         if not self.of.streamed:
             return self._in_memory(data, crash, seed, taken)
         if self.of.whole(data, crash.before) != self.of.whole(data, crash.after):
-            return Refused("KeyError")
+            return Refused("KeyError", "ranks share shards before or after, not both")
         streams, skipped = [], []
         states = crash.before.world_size
         for rank in range(crash.after.world_size):
@@ -143,7 +145,7 @@ class InterleaveResume(ResumeOf):
             trained = int(taken[saved].sum()) * crash.before.batch_size
             trained = min(trained, int((before[saved] >= 0).sum()))
             if trained > len(own):
-                return Refused("StopIteration")
+                return Refused("StopIteration", "a rank would skip beyond the end of its share")
             rest.append(own[trained:])
         return Resumed(dealt_in_batches(rest, crash.after.batch_size))
 
@@ -175,7 +177,7 @@ class NodesResume(ResumeOf):
         found = [self._went_on(data, crash, seed, rank) for rank in range(crash.after.world_size)]
         rest = [one[0].sample for one in found if one is not None]
         if len(rest) < len(found):
-            return Refused("ValueError: Tried to fast-forward")
+            return Refused("ValueError: Tried to fast-forward", "beyond the end of a share")
         return Resumed(dealt_in_batches(rest, crash.after.batch_size))
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:

@@ -44,8 +44,7 @@ class StreamsResume(ResumeOf):
         try:
             rest = now.since(data, after, seed, crash.epoch, had)
         except InputError as error:
-            path = error.problems[0].path
-            return Refused(
-                "ValueError: A global batch" if path == "initial_nodes" else "ValueError"
-            )
+            problem = error.problems[0]
+            batch = problem.path == "initial_nodes"
+            return Refused("ValueError: A global batch" if batch else "ValueError", problem.rule)
         return Resumed(batches_of(rest, after))

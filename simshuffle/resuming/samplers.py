@@ -10,7 +10,7 @@ from pydantic import Field
 
 from simshuffle.orders.order import Order, Readers, ShardedSet
 from simshuffle.orders.samplers import DistributedSampler, TorchFt
-from simshuffle.resuming.law import Batches, Crash, Refused, Resume, Resumed
+from simshuffle.resuming.law import OTHER_WORKERS, Batches, Crash, Refused, Resume, Resumed
 from simshuffle.spec.arrays import Ints64
 
 
@@ -66,7 +66,7 @@ class StatefulDataLoader(Resume):
         if self.same_ranks and before.world_size != after.world_size:
             return Refused("AssertionError: dp_degree is inconsistent before and after checkpoint")
         if not self.in_process and before.workers != after.workers:
-            return Refused("AssertionError")
+            return Refused("AssertionError", OTHER_WORKERS)
         again = 0 if self.in_process else crash.step % self.snapshot_every_n_steps
         count = (crash.step - again) * before.batch_size
         whole = self.epoch(data, after, seed, crash.epoch)
@@ -79,7 +79,7 @@ class StatefulDataLoader(Resume):
         batches = -(-np.maximum(share - count_of, 0) // after.batch_size)
         too_far = not self.stateful_sampler and (count_of > share).any()
         if too_far or (batches < again_of).any():
-            return Refused("StopIteration")
+            return Refused("StopIteration", "a rank would skip beyond the end of its share")
         read = left.step < again_of[left.rank]
         rest = left.where(np.flatnonzero(~read))
         rest = Batches(rest.rank, rest.step - again_of[rest.rank], rest.sample)

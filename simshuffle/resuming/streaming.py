@@ -59,7 +59,8 @@ class ResumedMosaicml(ResumeOf):
         try:
             rest = self._begun(crash).since(data, after, seed, crash.epoch, had)
         except InputError as error:
-            return Refused(_said_of_nodes(error.problems[0].path))
+            problem = error.problems[0]
+            return Refused(_said_of_nodes(problem.path), problem.rule)
         return Resumed(batches_of(rest, after))
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:

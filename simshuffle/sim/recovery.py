@@ -217,7 +217,7 @@ class Job:
         loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
         rest = loader.rest()
         if isinstance(rest, Refused):
-            return rest.says
+            return rest.told
         self._state = readers, epoch, step
         left = [rest] if rest.iterations else []
         self._plans = chain(left, loader.later(epoch + 1))

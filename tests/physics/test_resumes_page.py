@@ -106,3 +106,12 @@ def test_the_shard_of_ranks_that_are_gone_is_read_again():
     row = simshuffle.loader(**shape, loader=(law,)).tables["resumes"].iloc[0]
     assert (row["requests"], row["nbytes"]) == (24, 24 * 100_000)
     assert "24 samples of ranks that are gone are read again, and 0 are sent" in row["says"]
+
+
+def test_a_bare_error_is_explained():
+    shape = {"resume_at": 2, "from_": "1x4", "samples": 96, "batch_size": 4, "workers": "4:2"}
+    tables = simshuffle.loader(**shape, loader=("stateful_dataloader", "energon")).tables
+    said = tables["resumes"]["says"].tolist()
+    why = "the number of workers is another", "ranks x workers are others"
+    assert said[0] == f"It refuses to go on: AssertionError: {why[0]}."
+    assert any(of in said[1] for of in why)

@@ -75,7 +75,7 @@ class ResumeCell(PlainCell):
         crash = Crash(readers, self.after, epoch, self._step(whole))
         resumed = law.resumed(data, crash, seed)
         if isinstance(resumed, Refused):
-            return row_of(*about, REFUSES, shape.samples, why=resumed.says)
+            return row_of(*about, REFUSES, shape.samples, why=resumed.told)
         before, rest = whole.first(crash.step), resumed.rest
         following = range(epoch + 1, max(shape.epochs, epoch + 2))
         later = [law.later(data, crash, seed, each) for each in following]
