@@ -39,6 +39,7 @@ class Saved:
 class Loader:
     def __init__(self, run, saved=None):
         self.run, self.saved, self.epoch, self.step = run, saved, 0, 0
+        random.seed(os.environ["MASTER_PORT"])  # another for each run, the same for its ranks
 
     def set_epoch(self, epoch):
         self.epoch, self.step = epoch, 0
