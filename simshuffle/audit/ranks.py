@@ -101,7 +101,7 @@ def _loaded(path: Path) -> dict[str, Any]:
     return vars(module)
 
 
-def _answer(answers, of) -> None:  # type: ignore[no-untyped-def]
+def _answer(answers: TextIO, of: dict[str, Any]) -> None:
     answers.write(json.dumps(of) + "\n")
     answers.flush()
 
@@ -157,7 +157,7 @@ def _came_to(status: int) -> str:
     return f"exit status {code}" if code else ENDED
 
 
-def _rank(job, script, rank, port) -> None:  # type: ignore[no-untyped-def]
+def _rank(job: dict[str, Any], script: Any, rank: int, port: int) -> None:
     """A rank of a job; does not return."""
     code, out = 1, Path(job["out"])
     try:
@@ -174,7 +174,7 @@ def _rank(job, script, rank, port) -> None:  # type: ignore[no-untyped-def]
         os._exit(code)
 
 
-def _environment(job, rank, port) -> None:  # type: ignore[no-untyped-def]
+def _environment(job: dict[str, Any], rank: int, port: int) -> None:
     """The variables that torchrun sets."""
     ranks, nodes = job["run"]["ranks"], job["run"]["nodes"]
     os.environ.update(
@@ -191,7 +191,7 @@ def _environment(job, rank, port) -> None:  # type: ignore[no-untyped-def]
     )
 
 
-def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
+def _trained(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
     """Go through the epochs of a job, and write what this rank trains on."""
     asked, begin = job["run"], time.monotonic()
     run = Run(**asked, rank=rank, world_size=asked["nodes"] * asked["ranks"])
@@ -223,7 +223,7 @@ def _trained(job, script, rank, rows) -> None:  # type: ignore[no-untyped-def]
         raise RuntimeError(message)
 
 
-def _saved(script, loader) -> bytes:  # type: ignore[no-untyped-def]
+def _saved(script: Any, loader: Any) -> bytes:
     """The state of a loader. Raises a StateError if it has none, or none that can be kept."""
     try:
         return pickle.dumps(script["state"](loader))
@@ -231,7 +231,7 @@ def _saved(script, loader) -> bytes:  # type: ignore[no-untyped-def]
         raise StateError(f"state(loader) raises {_said(error)}") from error
 
 
-def _numbers(batch) -> list[int]:  # type: ignore[no-untyped-def]
+def _numbers(batch: Any) -> list[int]:
     """The samples of a batch, whatever it is made of. Raises a BatchError if it has others."""
     listed = batch.tolist() if hasattr(batch, "tolist") else batch
     try:

@@ -80,12 +80,10 @@ def _as_sets(rows: Batches) -> Ints64:
 
 def _places(rows: Batches) -> Ints64:
     """(n,) the place of each row in its batch."""
-    batch = rows.rank * (rows.steps + 1) + rows.step
-    return np.arange(len(batch)) - np.searchsorted(batch, batch, side="left")
+    return np.arange(len(rows.rank)) - np.searchsorted(rows.batch, rows.batch, side="left")
 
 
 def batch_companions(before: Batches, after: Batches) -> float:
     """Share of the pairs of a batch that are in one batch again; see
     `simshuffle.orders.mixing.companions`."""
-    groups = [rows.rank * (rows.steps + 1) + rows.step for rows in (before, after)]
-    return companions(before, groups[0], after, groups[1])
+    return companions(before, before.batch, after, after.batch)

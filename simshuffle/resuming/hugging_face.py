@@ -14,13 +14,13 @@ from simshuffle.orders.fetching import iteration
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import handed_out, joined, samples_of
 from simshuffle.resuming.law import (
-    OTHER_WORKERS,
     Batches,
     Crash,
     Refused,
     Resumed,
     ResumeOf,
     batches_of,
+    other_workers,
 )
 from simshuffle.spec.arrays import Ints64
 
@@ -71,8 +71,7 @@ class HuggingFaceState(ResumeOf):
         self.epoch(data, crash.after, seed, crash.epoch)  # may be refused
         stopped = self._stopped(crash.before, crash.after)
         if stopped is not None:
-            why = "" if "dp_degree" in stopped else OTHER_WORKERS
-            return Refused(f"AssertionError:{stopped}", why)
+            return stopped
         try:
             return Resumed(self._rest(data, crash, seed))
         except _FailsError as error:
@@ -84,13 +83,10 @@ class HuggingFaceState(ResumeOf):
             return self.epoch(data, crash.after, seed, epoch)
         return self._rest(data, crash, seed)
 
-    def _stopped(self, before: Readers, after: Readers) -> str | None:
+    def _stopped(self, before: Readers, after: Readers) -> Refused | None:
         if self.through == "torchtitan" and before.world_size != after.world_size:
-            return " dp_degree is inconsistent before and after checkpoint"
-        if self.through == "dataset" or before.workers == after.workers:
-            return None
-        alone = {before.workers: "_snapshot", after.workers: "_num_yielded"}.get(1)
-        return f" State doesn't contain key '{alone}'" if alone else ""
+            return Refused("AssertionError: dp_degree is inconsistent before and after checkpoint")
+        return None if self.through == "dataset" else other_workers(before, after)
 
     def _rest(self, data: ShardedSet, crash: Crash, seed: int) -> Batches:
         """What follows the state. Raises a _FailsError."""

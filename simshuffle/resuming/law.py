@@ -61,6 +61,11 @@ class Batches:
         return self.where(np.lexsort((self.rank, self.step)))
 
     @property
+    def batch(self) -> Ints64:
+        """(n,) the batch of each row: a number for each rank and step."""
+        return self.rank * (self.steps + 1) + self.step
+
+    @property
     def steps(self) -> int:
         """Iterations of the rank that has most."""
         return int(self.step.max(initial=-1)) + 1
@@ -123,6 +128,16 @@ class Refused:
 
 
 OTHER_WORKERS = "the number of workers is another"
+
+
+def other_workers(before: Readers, after: Readers) -> Refused | None:
+    """The error of torchdata's ``StatefulDataLoader`` for another number of workers, 1 being the
+    rank itself."""
+    if before.workers == after.workers:
+        return None
+    alone = {before.workers: "_snapshot", after.workers: "_num_yielded"}.get(1)
+    says = f" State doesn't contain key '{alone}'" if alone else ""
+    return Refused(f"AssertionError:{says}", OTHER_WORKERS)
 
 
 class Resume(Sourced):

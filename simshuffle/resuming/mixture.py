@@ -14,7 +14,6 @@ from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import handed_out, joined
 from simshuffle.orders.torchdata_nodes import Samplers, TorchdataNodes
 from simshuffle.resuming.law import (
-    OTHER_WORKERS,
     Batches,
     Crash,
     Refused,
@@ -22,6 +21,7 @@ from simshuffle.resuming.law import (
     ResumeOf,
     batches_of,
     dealt_in_batches,
+    other_workers,
 )
 from simshuffle.spec.arrays import Ints64
 
@@ -40,17 +40,6 @@ def handed_in(order: EpochOrder, readers: Readers, steps: int) -> tuple[Ints64, 
         taken[rank] = np.bincount(workers, minlength=count)
         then[rank] = (workers[-1] + 1) % count if len(workers) else 0
     return taken, then
-
-
-def other_workers(crash: Crash) -> Refused | None:
-    """The error of `StatefulDataLoader` for another number of workers."""
-    before, after = crash.before.workers, crash.after.workers
-    if before == after:
-        return None
-    if after == 1:
-        return Refused("AssertionError: State doesn't contain key '_num_yielded'", OTHER_WORKERS)
-    says = "AssertionError: State doesn't contain key" if before == 1 else "AssertionError"
-    return Refused(says, OTHER_WORKERS)
 
 
 class InterleaveResume(ResumeOf):
@@ -84,7 +73,7 @@ class InterleaveResume(ResumeOf):
         """See `Resume`."""
         before = self.of.epoch(data, crash.before, seed, crash.epoch)
         self.of.epoch(data, crash.after, seed, crash.epoch)
-        if (refused := other_workers(crash)) is not None:
+        if (refused := other_workers(crash.before, crash.after)) is not None:
             return refused
         taken, then = handed_in(before, crash.before, crash.step)
         if not self.of.streamed:

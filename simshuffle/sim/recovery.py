@@ -28,7 +28,7 @@ from simshuffle.plan.losses import check_losses, spare_hosts
 from simshuffle.plan.resumed import ResumedLoader, readers_of
 from simshuffle.results.timeline import Timeline
 from simshuffle.resuming.dealing import dealt
-from simshuffle.resuming.law import Refused
+from simshuffle.resuming.law import Refused, Resume
 from simshuffle.scenario.recovery import Recovery
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.losses import EpochParts, Loss
@@ -152,22 +152,21 @@ class Job:
         wait, resume = 0.0, recovery.resume
         if resume is not None:
             told = replace(told, loader=resume.short_name)
-        readers = None if resume is None else self._state_readers()
-        if recovery.policy == "elastic":
+        elastic = recovery.policy == "elastic"
+        if elastic:
             del self._hosts[place]
-            read = NOTHING if readers else self._shrink(parts, gone)
         elif self._spares:
             self._hosts[place] = self._spares.pop(0)
-            read = NOTHING if readers else self._replaced(gone)
         else:
-            read, wait = NOTHING if readers else self._replaced(gone), loss.lasts or 0.0
-        if readers is not None:
-            fewer = int(gone.sum()) * (recovery.policy == "elastic")
-            refused = self._resumed(parts, readers, old.world_size - fewer)
+            wait = loss.lasts or 0.0
+        if resume is not None:
+            read, refused = NOTHING, self._resumed(parts, resume, int((~(gone & elastic)).sum()))
             if refused:
                 self.stopped = True
                 parts.lose(replace(told, refused=refused), gone, at)
                 return
+        else:
+            read = self._shrink(parts, gone) if elastic else self._replaced(gone)
         restore = restore_seconds(self.scenario) if self._saved else 0.0
         spent = recovery.detect + recovery.restart + restore + read.seconds
         told = replace(
@@ -181,7 +180,7 @@ class Job:
             waited_s=max(wait - spent, 0.0),
         )
         resumed = at + spent + told.waited_s
-        parts.lose(told, gone & (recovery.policy == "elastic"), resumed)
+        parts.lose(told, gone & elastic, resumed)
         self._machine = Machine(self.scenario, None, self._struck, resumed)
 
     @property
@@ -206,14 +205,12 @@ class Job:
             refuse("recovery.resume", rule, found, remedy, self.scenario.name)
         return self._state[0]
 
-    def _resumed(self, parts: EpochParts, readers: Readers, ranks: int) -> str:
-        """Let a loader go on, on so many ranks, with the last state, which was saved when
-        ``readers`` read. Returns its error if it does not."""
-        assert self._recovery.resume is not None, "the caller has seen it"  # noqa: S101
-        epoch, step = self._saved_at
+    def _resumed(self, parts: EpochParts, law: Resume, ranks: int) -> str:
+        """Let a loader go on by its ``law``, on so many ranks, with the last state. Returns its
+        error if it does not."""
+        readers, (epoch, step) = self._state_readers(), self._saved_at
         self.scenario = self._placed({"world_size": ranks})
         self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
-        law = self._recovery.resume
         loader = ResumedLoader(law, self.scenario, readers, *self._first, self._nbytes, epoch, step)
         rest = loader.rest()
         if isinstance(rest, Refused):

@@ -100,7 +100,7 @@ class ResumeCell(PlainCell):
 
     def _step(self, whole: Batches) -> int:
         """Iterations that were done of the epoch."""
-        first = np.diff(whole.rank * (whole.steps + 1) + whole.step, prepend=-1) != 0
+        first = np.diff(whole.batch, prepend=-1) != 0
         batches = np.bincount(whole.rank[first], minlength=self.shape.readers.world_size)
         fewest = int(batches.min())
         step = fewest // 2 if self.step is None else self.step
@@ -151,7 +151,7 @@ class ResumeCell(PlainCell):
         ranks = self.after.world_size
         sizes = of.nbytes[of.of_sample[asked.sample]]
         requests = np.bincount(asked.rank, minlength=ranks).astype(np.float64)
-        batches = np.unique(wanted.rank * (wanted.steps + 1) + wanted.step)
+        batches = np.unique(wanted.batch)
         of_rank = np.bincount(batches // (wanted.steps + 1), minlength=ranks)
         workers = np.clip(of_rank, 1, self.after.workers)
         nbytes = np.bincount(asked.rank, sizes, ranks).astype(np.float64)
