@@ -17,6 +17,7 @@ from simshuffle.exchange import (
     ShardsContext,
     empty_plan,
 )
+from simshuffle.orders.fetching import Caches
 from simshuffle.plan.cache_epoch import Batches, batch_edges, batch_sums
 from simshuffle.plan.cache_tier import SharedCache, TierReads
 from simshuffle.plan.page_cache import Hits, PageCaches, all_hits
@@ -70,24 +71,50 @@ class NodeCaches:
         worker = np.zeros(len(rows), np.int64)
         if shards.worker is not None:
             worker[:] = shards.worker[rows]
-        missed, found = self._caches.epoch(np.asarray(rank[rows], np.int64), worker, sample)
-        batch = iteration[rows] * world_size + rank[rows]
-
-        def summed(which: Flags, values: NDArray[np.generic] | None) -> Floats:
-            weights = None if values is None else values[which]
-            sums = np.bincount(batch[which], weights, iterations * world_size)
-            return np.asarray(sums.reshape(iterations, world_size))
-
-        piece_nbytes = self._caches.piece_nbytes(sample)
-        fetches = Fetches(
-            summed(missed, None).astype(np.int64),
-            summed(missed, piece_nbytes).astype(np.int64),
-            found.held_nbytes,
-            self._cached_in,
+        of_rank = np.asarray(rank[rows], np.int64)
+        sums = BatchSums(iteration[rows] * world_size + rank[rows], iterations, world_size)
+        kept = np.ones(len(rows), np.bool_)
+        return node_reads(
+            self._caches, self._cached_in, self._nbytes, sums, of_rank, worker, sample, kept
         )
-        hit = ~missed
-        hit_nbytes = summed(hit, self._nbytes[sample])
-        return NodeReads(fetches, summed(hit, None).astype(np.int64), hit_nbytes)
+
+
+@dataclass(frozen=True)
+class BatchSums:
+    """Sums over the samples of each batch."""
+
+    batch: Ints64  # (n,) the batch of each sample: its iteration times the ranks, and its rank
+    iterations: int
+    world_size: int  # M
+
+    def of(self, which: Flags, values: NDArray[np.generic] | None = None) -> Floats:
+        """(iterations, M) sums of ``values``, (n,), or how many there are, of those samples."""
+        weights = None if values is None else values[which]
+        sums = np.bincount(self.batch[which], weights, self.iterations * self.world_size)
+        return np.asarray(sums.reshape(self.iterations, self.world_size))
+
+
+def node_reads(
+    caches: Caches,
+    cached_in: Literal["ssd", "memory"],
+    nbytes: Floats,
+    sums: BatchSums,
+    rank: Ints64,
+    worker: Ints64,
+    sample: Ints64,
+    kept: Flags,
+) -> NodeReads:
+    """What is read of an epoch that nodes meet in this order: (n,) rank, worker and sample, of
+    ``nbytes`` (N,); those that are not ``kept`` are fetched and thrown away."""
+    missed, found = caches.epoch(rank, worker, sample)
+    fetches = Fetches(
+        sums.of(missed).astype(np.int64),
+        sums.of(missed, caches.piece_nbytes(sample)).astype(np.int64),
+        found.held_nbytes,
+        cached_in,
+    )
+    hit = kept & ~missed
+    return NodeReads(fetches, sums.of(hit).astype(np.int64), sums.of(hit, nbytes[sample]))
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from simshuffle.exchange import LoaderShuffle, Shards, empty_plan
 from simshuffle.exchange.loader_shuffle import stored_samples
 from simshuffle.orders.fetching import Caches
 from simshuffle.orders.order import Readers
-from simshuffle.plan.epochs import EpochPlan, Fetches, Reads
+from simshuffle.plan.epochs import BatchSums, EpochPlan, Reads, node_reads
 from simshuffle.resuming.account import account
 from simshuffle.resuming.law import NOTHING, Batches, Crash, Refused, Resume, joined
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+from simshuffle.spec.arrays import Floats, Ints
 
 
 class ResumedLoader:
@@ -75,45 +75,28 @@ class ResumedLoader:
 
     def _plan(self, epoch: int, batches: Batches, skipped: Batches = NOTHING) -> EpochPlan:
         readers = self._crash.after
-        ranks, size = readers.world_size, batches.steps * readers.world_size
+        ranks = readers.world_size
         exchange = empty_plan(ranks)
         counts = np.bincount(batches.rank, minlength=ranks)
         shards = Shards(
             self._stored[batches.sample], np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         )
         # in time, what is thrown away before the first batch
-        first = skipped.in_time() if size else NOTHING
+        first = skipped.in_time() if batches.steps else NOTHING
         first = Batches(first.rank, 0 * first.step, first.sample)
         rank, step, sample = joined(first, batches.in_time()).columns
         kept = np.arange(len(rank)) >= len(first.rank)
         sample = self._stored[sample].astype(np.int64)
-        missed, found = self._caches.epoch(rank, step % readers.workers, sample)
-        batch = step * ranks + rank
-
-        def summed(which: Flags, values: Floats | Ints64 | None = None) -> Floats:
-            weights = None if values is None else values[which]
-            return np.bincount(batch[which], weights, size).reshape(-1, ranks).astype(float)
-
-        samples = summed(kept).astype(np.int64)
-        work = None
+        sums = BatchSums(step * ranks + rank, batches.steps, ranks)
+        caches = self._caches, self._cached_in, self._nbytes
+        found = node_reads(*caches, sums, rank, step % readers.workers, sample, kept)
+        samples, work = sums.of(kept).astype(np.int64), None
         if self._work is not None:
-            whole = summed(kept, self._work[sample])
+            whole = sums.of(kept, self._work[sample])
             work = np.divide(whole, samples, out=np.ones_like(whole), where=samples > 0)
-        hit, own = kept & ~missed, self._nbytes[sample]
-        fetches = Fetches(
-            summed(missed).astype(np.int64),
-            summed(missed, self._caches.piece_nbytes(sample)).astype(np.int64),
-            found.held_nbytes,
-            self._cached_in,
-        )
-        training = Reads(
-            samples,
-            summed(kept, own),
-            summed(hit).astype(np.int64),
-            summed(hit, own),
-            fetches,
-            work,
-        )
+        cached = found.hit_samples, found.hit_nbytes
+        nbytes = sums.of(kept, self._nbytes[sample])
+        training = Reads(samples, nbytes, *cached, found.fetches, work)
         sent = np.zeros(exchange.sample.shape, bool)
         return EpochPlan(epoch, shards, exchange, training, None, sent)
 
