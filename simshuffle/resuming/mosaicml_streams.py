@@ -8,6 +8,7 @@ from simshuffle.errors import InputError
 from simshuffle.orders.mosaicml_streams import MosaicmlStreams
 from simshuffle.orders.order import ShardedSet
 from simshuffle.resuming.law import Crash, Refused, Resumed, ResumeOf, batches_of
+from simshuffle.resuming.streaming import counted_by_rank_0, too_far
 
 
 class StreamsResume(ResumeOf):
@@ -33,13 +34,11 @@ class StreamsResume(ResumeOf):
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """See `Resume`."""
-        before, after = crash.before, crash.after
-        whole = self.epoch(data, before, seed, crash.epoch).first(crash.step)
-        had = int((whole.rank == 0).sum()) * before.world_size
-        size, ranks = int(self.of.chosen(data, seed).sum()), after.world_size
-        if self.of.batching_method == "random" and had > size + ranks - size % ranks:
-            return Refused(f"ValueError: Resuming further into the dataset ({had})")
-        begun = self.of.of.model_copy(update={"initial_nodes": before.nodes})
+        after, had = crash.after, counted_by_rank_0(self, data, crash, seed)
+        refused = too_far(had, int(self.of.chosen(data, seed).sum()), after)
+        if refused is not None and self.of.batching_method == "random":
+            return refused
+        begun = self.of.of.model_copy(update={"initial_nodes": crash.before.nodes})
         now = self.of.model_copy(update={"of": begun})
         try:
             rest = now.since(data, after, seed, crash.epoch, had)

@@ -13,8 +13,32 @@ from simshuffle.orders.litdata import LitdataFull, LitdataWindow
 from simshuffle.orders.mosaicml_streaming import MosaicmlStreaming
 from simshuffle.orders.order import EpochOrder, Readers, ShardedSet
 from simshuffle.orders.streams import numbered
-from simshuffle.resuming.law import Batches, Crash, Refused, Resumed, ResumeOf, batches_of, joined
+from simshuffle.resuming.law import (
+    Batches,
+    Crash,
+    Refused,
+    Resume,
+    Resumed,
+    ResumeOf,
+    batches_of,
+    joined,
+)
 from simshuffle.spec.arrays import Ints64
+
+
+def counted_by_rank_0(law: Resume, data: ShardedSet, crash: Crash, seed: int) -> int:
+    """The samples that a state of MosaicML Streaming says: those of rank 0, times the ranks."""
+    done = law.epoch(data, crash.before, seed, crash.epoch).first(crash.step)
+    return int((done.rank == 0).sum()) * crash.before.world_size
+
+
+def too_far(had: int, size: int, readers: Readers) -> Refused | None:
+    """The error of MosaicML Streaming for more samples than an epoch of ``size`` has with those who
+    read now (streaming/base/partition/__init__.py)."""
+    if had <= size + readers.world_size - size % readers.world_size:
+        return None
+    said = f"Resuming further into the dataset ({had}) than it has samples ({size})"
+    return Refused(f"ValueError: {said}")
 
 
 class ResumedMosaicml(ResumeOf):
@@ -49,19 +73,15 @@ class ResumedMosaicml(ResumeOf):
 
     def resumed(self, data: ShardedSet, crash: Crash, seed: int) -> Resumed | Refused:
         """What is left in the order, or an error of Python's that says why it cannot be dealt."""
-        before, after = crash.before, crash.after
-        whole = self.epoch(data, before, seed, crash.epoch).first(crash.step)
-        had = int((whole.rank == 0).sum()) * before.world_size
-        ranks = after.world_size
-        if had > data.size + ranks - data.size % ranks:  # partition/__init__.py
-            said = f"Resuming further into the dataset ({had}) than it has samples ({data.size})"
-            return Refused(f"ValueError: {said}")
+        had = counted_by_rank_0(self, data, crash, seed)
+        if (refused := too_far(had, data.size, crash.after)) is not None:
+            return refused
         try:
-            rest = self._begun(crash).since(data, after, seed, crash.epoch, had)
+            rest = self._begun(crash).since(data, crash.after, seed, crash.epoch, had)
         except InputError as error:
             problem = error.problems[0]
             return Refused(_said_of_nodes(problem.path), problem.rule)
-        return Resumed(batches_of(rest, after))
+        return Resumed(batches_of(rest, crash.after))
 
     def later(self, data: ShardedSet, crash: Crash, seed: int, epoch: int) -> Batches:
         """As the run began if the workers persist, and otherwise as if it had begun with those who
