@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simshuffle.train.recording import effective_number
+from simshuffle.plan.running_statistics import effective_number
 
 
 def owners(recorded):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import nn
 
 from simshuffle.exchange import ExchangePlan, Strategy
 from simshuffle.exchange.recording import RecordedPlans
+from simshuffle.plan.running_statistics import effective_number, epoch_kept, epochs_remembered
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.studies.training.tables import (
     EPOCH_COLUMNS,
@@ -84,46 +84,6 @@ def description(
         "epochs": training.epochs,
         "exchange": strategy.model_dump(mode="json"),
     }
-
-
-FORGOTTEN = 1e-6
-"""Shares of running statistics that are smaller than this part of a new epoch's are left out."""
-
-
-def epoch_kept(momentum: float, iterations: int) -> float:
-    """What running statistics keep over an epoch: each iteration leaves 1 - ``momentum`` of it."""
-    return (1.0 - momentum) ** iterations
-
-
-def epochs_remembered(kept: float) -> int:
-    """How many of the last epochs have at least `FORGOTTEN` of a new one's share in running
-    statistics that keep ``kept`` over an epoch; at least one."""
-    forgets = -math.log(kept) if kept > 0.0 else math.inf
-    return 1 + math.floor(-math.log(FORGOTTEN) / max(forgets, 1e-300))
-
-
-def effective_number(of: Sequence[Ints], world_size: int, kept: float) -> float:
-    """The number of samples that the running statistics of a rank rest on, mean over ranks.
-
-    Running statistics forget: an epoch's share in them shrinks to ``kept`` of it in the next. So
-    sample i has the weight w_i, the sum of ``kept`` to the power of the epochs that have gone since
-    each one in which the rank held it. The number is (sum w)^2 / sum w^2 (Kish, Survey Sampling,
-    1965): that of a shard if it never changes, more if others come.
-
-    ``of`` is the rank of each sample, (N,), in every epoch that counts, the last one at the end; -1
-    where none had it. ``kept`` is `epoch_kept`, from 0, where only the last epoch counts, to 1.
-    """
-    samples = len(of[0])
-    # weights by (rank, sample), of which few are not 0: a row for each epoch in which a rank held a
-    # sample, then one for each pair
-    places = np.concatenate([owner.astype(np.int64) * samples + np.arange(samples) for owner in of])
-    weights = np.repeat(kept ** np.arange(len(of) - 1, -1, -1.0), samples)
-    pairs, which = np.unique(places[places >= 0], return_inverse=True)
-    weight = np.bincount(which, weights[places >= 0])
-    rank = pairs // samples
-    total, squares = np.bincount(rank, weight, world_size), np.bincount(rank, weight**2, world_size)
-    held = total > 0
-    return float(np.mean(total[held] ** 2 / squares[held]))
 
 
 class OwnStatistics:

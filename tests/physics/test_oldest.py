@@ -21,8 +21,8 @@ from simshuffle.exchange import (
 )
 from simshuffle.exchange.importance import selected
 from simshuffle.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.plan.running_statistics import epoch_kept
 from simshuffle.train.iterations import planned
-from simshuffle.train.recording import epoch_kept
 from tests.mixing import effective_samples, owners
 from tests.small import small
 
