@@ -16,7 +16,9 @@ from simshuffle.spec.arrays import Ints64
 from simshuffle.spec.record import Count, Fraction, NonNegative, Spec, whole_as_float
 from simshuffle.spec.rng import stream
 from simshuffle.train.data_files import Cifar10, Cifar100, ImageFolder
+from simshuffle.train.data_idx import FashionMnist, Idx
 from simshuffle.train.samples import (
+    MOST_NBYTES,
     Augmentation,
     Samples,
     TestShare,
@@ -29,8 +31,6 @@ from simshuffle.train.samples import (
     with_wrong_labels,
 )
 
-MOST_NBYTES = 8e9
-"""Bytes of a set that is made in memory; a computer that trains has that much (estimate)."""
 STEPS = 16
 """Positions between two values that an image is interpolated from; few enough that sums of squares
 stay exact in 64 bits."""
@@ -324,6 +324,14 @@ class OwnData(Spec):
 
 
 Data = Annotated[
-    Digits | Procedural | Classification | Cifar10 | Cifar100 | ImageFolder | OwnData,
+    Digits
+    | Procedural
+    | Classification
+    | Cifar10
+    | Cifar100
+    | FashionMnist
+    | Idx
+    | ImageFolder
+    | OwnData,
     Field(discriminator="kind"),
 ]

@@ -23,6 +23,7 @@ from simshuffle.train.samples import (
     TrainingSet,
     channel_statistics,
     check_memory,
+    kept,
     split,
 )
 
@@ -83,14 +84,10 @@ class _Cifar(Spec):
     def _training_set(self, train: NDArray[np.uint8], test: NDArray[np.uint8]) -> TrainingSet:
         """Images and labels of the rows, with the statistics of the training images that are
         kept."""
-        keep, column = self.num_samples, self.column
-        if keep is not None and keep > len(train):
-            rule = f"must not exceed the {len(train)} training images"
-            refuse("data.num_samples", rule, str(keep), "Lower it, or leave it out.", "data")
-        if keep is not None and keep < len(train):
-            labels = train[:, column].astype(np.int64)
+        column, count = self.column, self.num_samples
+        if count is not None:
             rng = stream(self.seed, "cifar subset")
-            train = train[split(labels, keep / len(train), rng)[1]]
+            train = train[kept(train[:, column].astype(np.int64), count, rng)]
         parts = [Samples(_images(rows), rows[:, column].astype(np.int64)) for rows in (train, test)]
         mean, std = channel_statistics(parts[0].inputs)
         return TrainingSet(self.label, parts[0], parts[1], self.classes[column], mean, std)
@@ -229,12 +226,12 @@ class ImageFolder(Spec):
         if test:
             parts = [Samples(images, labels), Samples(self._images(test), _labels(test, names))]
         else:
-            kept = split(labels, self.test_share, stream(self.seed, "image folder split"))
-            if not len(kept[1]):
+            shares = split(labels, self.test_share, stream(self.seed, "image folder split"))
+            if not len(shares[1]):
                 rule = "must leave at least one test image"
                 remedy = "Raise it, or add images."
                 refuse("data.test_share", rule, f"{len(labels)} images", remedy, self.path)
-            parts = [Samples(images[part], labels[part]) for part in kept]
+            parts = [Samples(images[part], labels[part]) for part in shares]
         mean, std = channel_statistics(parts[0].inputs)
         return TrainingSet(Path(self.path).name, parts[0], parts[1], len(names), mean, std)
 

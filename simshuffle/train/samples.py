@@ -17,6 +17,9 @@ from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.spec.record import whole_as_float
 
+MOST_NBYTES = 8e9
+"""Bytes of a set that is made in memory, or read whole; a computer that trains has that much
+(estimate)."""
 TestShare = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0.001, le=0.9)]
 
 
@@ -77,6 +80,17 @@ def split(targets: Ints64, test_share: float, rng: np.random.Generator) -> tuple
     order = shuffled[np.argsort(targets[shuffled], kind="stable")]
     tested = np.diff(np.floor(np.arange(len(targets) + 1) * test_share + 1e-9)) > 0
     return np.sort(order[~tested]), np.sort(order[tested])
+
+
+def kept(targets: Ints64, count: int | None, rng: np.random.Generator) -> Ints64:
+    """Numbers of the training images to keep, rising: ``count`` of them, of every label its share
+    to within one; all if None. Raises InputError if there are not so many."""
+    if count is None or count == len(targets):
+        return np.arange(len(targets))
+    if count > len(targets):
+        rule = f"must not exceed the {len(targets)} training images"
+        refuse("data.num_samples", rule, str(count), "Lower it, or leave it out.", "data")
+    return split(targets, count / len(targets), rng)[1]
 
 
 def standardised(
