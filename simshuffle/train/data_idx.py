@@ -146,8 +146,9 @@ class FashionMnist(_Idx):
 
     label: ClassVar[str] = "Fashion-MNIST"
     again = "Take it from github.com/zalandoresearch/fashion-mnist again."
-    # of what gunzip makes of the files of Debian's dataset-fashion-mnist 0.0~git20200523.55506a9-1
-    # and of github.com/zalandoresearch/fashion-mnist at 55506a9: another gzip is the same set
+    # of what gunzip makes of them: another gzip is the same set. Computed from the files of
+    # Debian's dataset-fashion-mnist 0.0~git20200523.55506a9-1; with name and time in their headers,
+    # which Debian takes out, these have the MD5 in the README of zalandoresearch/fashion-mnist
     digests: ClassVar = {
         ("train", "images"): "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
         ("train", "labels"): "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",

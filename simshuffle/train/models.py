@@ -5,7 +5,8 @@ weights drawn from torch's global generator. Its last layer is linear and named 
 into it are the features. ``label`` is what it is in words, for figures.
 
 Sources: He et al. 2015 (arXiv 1512.03385), section 4.2, for `ResNet`; Zagoruyko and Komodakis 2016
-(arXiv 1605.07146) for `WideResNet`.
+(arXiv 1605.07146) for `WideResNet`; Dosovitskiy et al. 2020 (arXiv 2010.11929) for `Vit`; Wu and He
+2018 (arXiv 1803.08494) for group norm.
 """
 
 from __future__ import annotations
@@ -13,21 +14,40 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from torch import nn
 
 from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
+from simshuffle.train.transformer import VisionTransformer
 
 SMALLEST_SIDE = 8
 """Pixels: the convolutional networks halve an image twice."""
 WIDTHS = (16, 32, 64)
 """Channels of the three stages of a residual network."""
+MOST_GROUPS = 8
+"""Of a group norm: the first stage's 16 channels are then groups of two, as the 64 channels of the
+first layer of a ResNet-50 in the paper's usual 32 groups."""
+Norm = Literal["batch", "group"]
+
+
+def norm_2d(norm: Norm, channels: int) -> nn.Module:
+    """Batch norm, or group norm in as many groups as the channels can be divided into, at most
+    `MOST_GROUPS`, of at least two channels each."""
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    fitting = [n for n in range(1, MOST_GROUPS + 1) if not channels % n and channels >= 2 * n]
+    return nn.GroupNorm(max(fitting, default=1), channels)
+
+
+def _with_norm(label: str, norm: Norm) -> str:
+    return label if norm == "batch" else f"{label}, group norm"
 
 
 def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
@@ -78,16 +98,27 @@ class SmallCnn(Spec):
     """Two times 3 x 3 convolution, 2 x 2 max-pooling, batch norm and ReLU, ``width`` and twice as
     many channels; then a linear head.
 
-    Pooling comes first because batch norm and ReLU then have a quarter to do.
+    Pooling comes first because norm and ReLU then have a quarter to do.
 
     Attributes:
         width: channels of the first convolution; the second one has twice as many.
+        norm: 'batch'; or 'group', which normalises each sample by itself, in at most 8 groups of
+            channels.
     """
 
-    has_batch_norm: ClassVar[bool] = True
-    label: ClassVar[str] = "small convolutional network"
     kind: Literal["small_cnn"]
     width: Few = 16
+    norm: Norm = "batch"
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether it has layers of batch norm."""
+        return self.norm == "batch"
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return _with_norm("small convolutional network", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """For images of at least 8 x 8 pixels."""
@@ -96,7 +127,7 @@ class SmallCnn(Spec):
         for number, outputs in enumerate((self.width, 2 * self.width), 1):
             parts[f"conv{number}"] = nn.Conv2d(channels, outputs, 3, padding=1, bias=False)
             parts[f"pool{number}"] = nn.MaxPool2d(2)
-            parts[f"norm{number}"] = nn.BatchNorm2d(outputs)
+            parts[f"norm{number}"] = norm_2d(self.norm, outputs)
             parts[f"relu{number}"] = nn.ReLU()
             channels = outputs
         parts["flatten"] = nn.Flatten()
@@ -125,20 +156,32 @@ class ResNet(Spec):
 
     Attributes:
         depth: layers in all: 6 n + 2.
+        norm: 'batch'; or 'group', which normalises each sample by itself, in at most 8 groups of
+            channels.
+        stem_stride: of the first convolution; 2 halves the image, as in a ResNet-50, and leaves a
+            quarter of the work.
     """
 
-    has_batch_norm: ClassVar[bool] = True
     kind: Literal["resnet"]
     depth: Annotated[int, Field(ge=8, le=1202), _six_n_plus(2, "8, 14, 20")] = 8
+    norm: Norm = "batch"
+    stem_stride: Literal[1, 2] = 1
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether it has layers of batch norm."""
+        return self.norm == "batch"
 
     @property
     def label(self) -> str:
         """In words."""
-        return f"ResNet-{self.depth}"
+        stem = "" if self.stem_stride == 1 else f", stem of stride {self.stem_stride}"
+        return _with_norm(f"ResNet-{self.depth}{stem}", self.norm)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """For images of at least 8 x 8 pixels."""
-        return _ResNet(image_shape(shape, self.kind)[0], (self.depth - 2) // 6, classes)
+        channels = image_shape(shape, self.kind)[0]
+        return _ResNet(channels, (self.depth - 2) // 6, classes, self.norm, self.stem_stride)
 
 
 class WideResNet(Spec):
@@ -167,12 +210,12 @@ class WideResNet(Spec):
 
 
 class _Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
+        self.norm1 = norm_2d(norm, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
+        self.norm2 = norm_2d(norm, outputs)
         self.stride, self.added = stride, outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -221,11 +264,11 @@ def _draw_convolutions(network: nn.Module) -> None:
 
 
 class _ResNet(nn.Module):
-    def __init__(self, channels: int, blocks: int, classes: int) -> None:
+    def __init__(self, channels: int, blocks: int, classes: int, norm: Norm, stride: int) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, 1, 1, bias=False)
-        self.norm = nn.BatchNorm2d(WIDTHS[0])
-        self.blocks = _stages(_Block, blocks, 1)
+        self.conv = nn.Conv2d(channels, WIDTHS[0], 3, stride, 1, bias=False)
+        self.norm = norm_2d(norm, WIDTHS[0])
+        self.blocks = _stages(partial(_Block, norm=norm), blocks, 1)
         self.head = nn.Linear(WIDTHS[-1], classes)
         _draw_convolutions(self)
 
@@ -248,6 +291,55 @@ class _WideResNet(nn.Module):
         x = F.relu(self.norm(self.blocks(self.conv(x))))
         logits: torch.Tensor = self.head(x.mean((2, 3)))
         return logits
+
+
+# ------------------------------------------------------------------------------------- transformers
+
+
+class Vit(Spec):
+    """A vision transformer: patches of the image as vectors, plus learned positions; blocks of
+    attention and a perceptron four times as wide, each after its own layer norm and beside a
+    shortcut, without dropout; a layer norm, and a linear head.
+
+    What goes into the head is the mean over patches, which does as well as the class token
+    (appendix D.3 there). No batch norm: every sample is normalised by itself.
+
+    Attributes:
+        patch_size: pixels along a side of a patch; both sides of the image are multiples of it.
+        width: numbers that stand for a patch; a multiple of ``heads``.
+        depth: blocks.
+        heads: of each attention.
+    """
+
+    has_batch_norm: ClassVar[bool] = False
+    kind: Literal["vit"]
+    patch_size: Few = 7
+    width: Few = 64
+    depth: Few = 2
+    heads: Few = 4
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Vit:
+        if self.width % self.heads:
+            raise PydanticCustomError("heads", "width must be a multiple of heads")
+        return self
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"ViT of {self.depth} block{'s' if self.depth > 1 else ''}"
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        """For images of at least 8 x 8 pixels, whose sides are multiples of ``patch_size``."""
+        image = image_shape(shape, self.kind)
+        side = math.gcd(*image[1:])
+        if side % self.patch_size:
+            rule = f"must divide both sides of the images, {image[1]} x {image[2]} pixels"
+            fitting = [str(n) for n in range(1, side + 1) if not side % n]
+            remedy = f"Take {' or '.join(fitting)}."
+            refuse("model.patch_size", rule, str(self.patch_size), remedy, "training")
+        keys = self.model_dump(include={"patch_size", "width", "depth", "heads"})
+        return VisionTransformer(image, classes, **keys)
 
 
 # ---------------------------------------------------------------------------------- of the caller's
@@ -282,4 +374,6 @@ class OwnModel(Spec):
         refuse("model", "must be given from Python", self.name, remedy, "study")
 
 
-Model = Annotated[Mlp | SmallCnn | ResNet | WideResNet | OwnModel, Field(discriminator="kind")]
+Model = Annotated[
+    Mlp | SmallCnn | ResNet | WideResNet | Vit | OwnModel, Field(discriminator="kind")
+]

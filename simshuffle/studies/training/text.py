@@ -127,6 +127,11 @@ def _method(names: Sequence[str], tables: Tables, meta: Mapping[str, Any]) -> st
         ),
         *_how_statistics_move(meta.get("runs", {}).values()),
     ]
+    if (tables.runs["batch_norm"] == ABSENT).any():
+        lines.append(
+            "A network without batch norm has no running statistics: there is no n, and accuracy"
+            " does not depend on which rank evaluates."
+        )
     if fewest < 5:
         lines.append(
             f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of so"
