@@ -112,8 +112,8 @@ class _ScaleAndShift(OtherNorm):
 LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """What is understood. A layer of a changed class keeps its own one as ``ordinary``."""
 _SYNC = (
-    "Use batch_norm: sync, which leaves the model's layers as they are and normalises over all"
-    " ranks."
+    "Use batch_norm: sync without sync_ranks, which leaves the model's layers as they are and"
+    " normalises over all ranks."
 )
 
 

@@ -280,7 +280,8 @@ class Emulation(Shuffled):
     def model(self, rank: int | None = None) -> nn.Module:
         """A copy of the trained model with ordinary layers, and statistics of ``rank``; pooled if
         None."""
-        return ordinary(self.network.model, rank)
+        group = None if rank is None else rank // self.network.group
+        return ordinary(self.network.model, group)
 
 
 class _NotFinite(Exception):

@@ -116,9 +116,10 @@ class Evaluation:
         rng: Callable[[str], np.random.Generator],
     ) -> None:
         self.test, self.train, self.statistics = test, train, training.statistics
-        own_ranks = training.own_ranks
-        self.samples, self.counted = own_pairs(len(test), world_size, own_ranks, rng("evaluate"))
+        groups, own_ranks = world_size // training.by_group(world_size)[1], training.own_ranks
+        self.samples, self.counted = own_pairs(len(test), groups, own_ranks, rng("evaluate"))
         self.order = rng("recalibrate").permutation(len(train))
+        self.recalibration_samples = training.recalibration_samples
         self.temperature = training.temperature
 
     def scores(self, network: RankedNetwork) -> dict[Statistics, Score]:
@@ -137,11 +138,13 @@ class Evaluation:
 
     def _score(self, network: RankedNetwork, name: Statistics) -> Score:
         if name == "own" and network.by_rank:
+            network = network.of_groups()
             means = self._means(network)
             return own_score(network, self.test, self.samples, self.counted, means)
         model = ordinary(network.model, 0 if name == "rank0" else None)
         if name == "recalibrated":
-            recalibrate(model, self.train, self.order, network.rows_at_once)
+            some = self.order[: self.recalibration_samples]
+            recalibrate(model, self.train, some, network.rows_at_once)
         means = self._means(RankedNetwork.alone(model, network.rows_at_once))
         return score(model, self.test, network.rows_at_once, network.loss, means)
 

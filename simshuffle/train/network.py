@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,9 @@ class RankedNetwork:
     rows_at_once: int  # samples that are worked off together
     loss: Loss = cross_entropy  # of each sample
     contrast: Contrast | None = None  # of a contrastive training
+    # k, neighbouring ranks that share statistics, where there are several: to ``model`` and
+    # ``rows``, such a group is one rank
+    group: int = 1
 
     @classmethod
     def alone(cls, model: nn.Module, rows_at_once: int) -> RankedNetwork:
@@ -151,9 +154,9 @@ class RankedNetwork:
         return cls(model, RankRows(), 1, False, False, rows_at_once)
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
-        """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, each with its first
-        rank."""
-        count = max(1, self.rows_at_once // len(samples))
+        """``samples`` (n, M) in parts (n, ranks) of neighbouring ranks, in whole groups, each with
+        its first rank."""
+        count = max(1, self.rows_at_once // len(samples) // self.group) * self.group
         if self.whole and self.model.training:
             count = self.world_size
         for first in range(0, self.world_size, count):
@@ -168,8 +171,7 @@ class RankedNetwork:
     def outputs(self, source: Source, first: int, part: Ints) -> tuple[torch.Tensor, torch.Tensor]:
         """What the network puts out (n ranks, classes), and targets, of ``part`` as of `losses`."""
         inputs, targets = source.batch(part.ravel())
-        self.rows.expect(first, part.shape[1], part.size)
-        return self.model(inputs), targets
+        return self._asked(inputs, first, part.shape[1]), targets
 
     def trained_losses(self, source: Source, first: int, part: Ints, epoch: int) -> torch.Tensor:
         """The losses (n ranks,) that the network is trained on in ``epoch`` (from 1), of ``part``
@@ -177,8 +179,27 @@ class RankedNetwork:
         if self.contrast is None:
             return self.losses(source, first, part)[0]
         pair = self.contrast.views.pair(source.batch(part.ravel())[0], part.ravel(), epoch)
-        self.rows.expect(first, part.shape[1], len(pair))
-        return self.contrast.losses(self.model(pair), part.shape[1])
+        return self.contrast.losses(self._asked(pair, first, part.shape[1]), part.shape[1])
+
+    def _asked(self, inputs: torch.Tensor, first: int, ranks: int) -> torch.Tensor:
+        """What the model makes of ``inputs`` (rows, ...) of so many ranks from ``first`` on, the
+        rank being the fastest index, here and in what is returned; to the model the group is."""
+        groups = ranks // self.group
+        self.rows.expect(first // self.group, groups, len(inputs))
+        if self.group == 1:
+            return self.model(inputs)  # type: ignore[no-any-return]
+        return _swapped(self.model(_swapped(inputs, groups, self.group)), self.group, groups)
+
+    def of_groups(self) -> RankedNetwork:
+        """The same network where every group is one rank: which rank of it evaluates is the
+        same."""
+        return replace(self, world_size=self.world_size // self.group, group=1)
+
+
+def _swapped(rows: torch.Tensor, slow: int, fast: int) -> torch.Tensor:
+    """``rows`` (n slow fast, ...), whose two fastest indices have so many values, with these two
+    swapped."""
+    return rows.view(-1, slow, fast, *rows.shape[1:]).transpose(1, 2).flatten(0, 2)
 
 
 def ranked_network(
@@ -191,32 +212,36 @@ def ranked_network(
     contrast: Contrast | None = None,
 ) -> RankedNetwork:
     """A copy of ``model`` for M ranks, with the batch norm that ``training`` wants, to be trained
-    on ``source`` with ``loss`` or ``contrast``. Raises InputError as of `apply_mode` and `try_out`;
-    or if it mixes samples of ranks by something else than batch norm, or batch norm would have to
-    normalise single values."""
+    on ``source`` with ``loss`` or ``contrast``. Raises InputError as of `apply_mode`, `try_out` and
+    `Training.by_group`; or if it mixes samples of ranks by something else than batch norm, or batch
+    norm would have to normalise single values."""
     dtype, sizes = torch_dtype(training), local_batches(len(source), world_size, training)
-    probe = try_out(model, training.batch_norm, source, dtype, device, loss)
-    if probe.mixes and world_size > 1 and training.batch_norm != "sync":
+    mode, group = training.by_group(world_size)
+    probe = try_out(model, mode, source, dtype, device, loss)
+    if probe.mixes and world_size > 1 and mode != "sync":
+        ranks = "ranks" if group == 1 else f"groups of {group} ranks"
         rule = (
             f"with batch_norm: {training.batch_norm}, what it makes of a rank's samples must not"
-            " depend on those of other ranks"
+            f" depend on those of other {ranks}"
         )
-        remedy = "Take out what goes over the whole batch, or use batch_norm: sync."
+        remedy = "Take out what goes over the whole batch, or use batch_norm: sync over all ranks."
         refuse("model", rule, type(model).__name__, remedy, "training")
-    _check_sizes(probe, sizes, world_size, training)
+    _check_sizes(probe, sizes, group, training)
     twin = copy.deepcopy(model)
     set_statistics_momentum(twin, training.statistics_momentum)
-    rows = apply_mode(twin, training.batch_norm, world_size)
+    rows = apply_mode(twin, mode, world_size // group)
     twin.to(device, dtype).train()
-    by_rank = training.batch_norm == "per_rank" and bool(batch_norm_layers(twin))
+    by_rank = mode == "per_rank" and bool(batch_norm_layers(twin))
     at_once = max(1, ACTIVATIONS_AT_ONCE.get(device.type, 1 << 23) // probe.activations)
     whole = probe.mixes or (contrast is not None and contrast.gathered)
-    return RankedNetwork(twin, rows, world_size, by_rank, whole, at_once, loss, contrast)
+    together = group if mode == "per_rank" else 1
+    return RankedNetwork(twin, rows, world_size, by_rank, whole, at_once, loss, contrast, together)
 
 
-def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Training) -> None:
-    """See that batch norm never has to normalise a single value, or raise InputError."""
-    values = min(sizes) * (world_size if training.batch_norm == "sync" else 1)
+def _check_sizes(probe: Probe, sizes: list[int], group: int, training: Training) -> None:
+    """See that batch norm, over so many ranks, never has to normalise a single value, or raise
+    InputError."""
+    values = min(sizes) * group
     if values > 1 or training.batch_norm == "none" or not probe.flat:
         return
     which = "local_batch_size" if training.local_batch_size == 1 else "the last local batch"

@@ -77,6 +77,7 @@ def description(
         "partner_rule": getattr(strategy.exchange_schedule, "partner_rule", ""),
         "local_batch_size": training.local_batch_size,
         "batch_norm": mode_of(network, training.batch_norm),
+        "sync_ranks": training.sync_ranks,
         "statistics_momentum": statistics_momentum(network),
         "importance_pass": training.importance_pass if strategy.inference_pass else "",
         "parameters": sum(weight.numel() for weight in network.parameters()),
@@ -87,32 +88,32 @@ def description(
 
 
 class OwnStatistics:
-    """The running statistics of a rank's own batch norm, told of every epoch: on how many samples
-    do they rest?"""
+    """The running statistics of a rank's own batch norm, or those that a group of ranks shares,
+    told of every epoch: on how many samples do they rest?"""
 
     def __init__(self, strategy: Strategy, training: Training, network: nn.Module) -> None:
-        own = mode_of(network, training.batch_norm) == "per_rank"
-        self._momentum = (statistics_momentum(network) if own else None) or None
+        self._training, self._momentum = training, statistics_momentum(network) or None
         # an importance pass that refreshes them shows them the shard once more
         self._passes = 2 if strategy.inference_pass and training.refreshes_statistics else 1
         self._owners: list[Ints] = []
-        self._world_size, self._kept = 0, 0.0
+        self._groups, self._kept = 0, 0.0
 
     def add(self, owner: Ints, world_size: int, iterations: int) -> None:
         """Add an epoch of so many ``iterations``, in which ``owner`` (N,) says which of
         ``world_size`` ranks had each sample."""
-        if self._momentum is not None:
+        mode, ranks = self._training.by_group(world_size)
+        if mode == "per_rank" and self._momentum is not None:
             self._kept = epoch_kept(self._momentum, self._passes * iterations)
-            self._owners.append(owner.astype(np.int32))
+            self._owners.append((owner // ranks).astype(np.int32))  # -1 stays
             del self._owners[: -epochs_remembered(self._kept)]
-            self._world_size = world_size
+            self._groups = world_size // ranks
 
     def effective_samples(self) -> float | None:
         """`effective_number` after the last epoch; None where
         ranks have no statistics of their own, or layers differ in their momentum."""
         if not self._owners:
             return None
-        return effective_number(self._owners, self._world_size, self._kept)
+        return effective_number(self._owners, self._groups, self._kept)
 
 
 class Recorder:

@@ -76,6 +76,8 @@ def cells_of(study: Study, device: str) -> dict[str, RunCell]:
 
 MEASURED = {"importance_pass"}
 """Keys of a training that only strategies with such a pass follow."""
+TOGETHER = "training.sync_ranks"
+"""What the batch norm of tables, 'sync', does not tell."""
 
 
 def run_label(run: Run) -> str:
@@ -165,8 +167,9 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 def _variants(runs: Sequence[Run]) -> list[str]:
     """For each run, 'key=value' of whatever else varies in the study than strategy, ranks, batch
     norm, seed and how importance is measured; '' where nothing does. A key of the training is left
-    out if ranks and batch norm decide it, as often the learning rate; one of the data, say, where
-    it has its default, if there are several kinds of data."""
+    out if ranks and batch norm decide it, as often the learning rate, unless it is how many ranks
+    normalise together; one of the data, say, where it has its default, if there are several kinds
+    of data."""
     elsewhere: dict[str, Any] = {
         **dict.fromkeys(("exchange", "seed", "world_size"), True),
         "training": MEASURED,
@@ -176,7 +179,7 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     telling = []
     for key in dict.fromkeys(key for values in flat for key in values):
         found = {
-            (of if key.startswith("training.") else None, repr(values.get(key)))
+            (of if key.startswith("training.") and key != TOGETHER else None, repr(values.get(key)))
             for of, values in zip(decided, flat, strict=True)
         }
         if key != "training.batch_norm" and len(found) > len({of for of, _ in found}):
@@ -190,7 +193,11 @@ def _variants(runs: Sequence[Run]) -> list[str]:
     }
     chosen = [common | {*_flat(run.model_dump(mode="json", exclude_defaults=True))} for run in runs]
     return [
-        ", ".join(f"{names[key]}={values[key]}" for key in telling if key in values.keys() & of)
+        ", ".join(
+            f"{names[key]}={values[key]}"
+            for key in telling
+            if key in values.keys() & of and (key != TOGETHER or values[key])
+        )
         for values, of in zip(flat, chosen, strict=True)
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Annotated, Literal, NoReturn
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from torch import nn
 from typing_extensions import TypedDict
 
@@ -21,7 +21,7 @@ Statistics = Literal["own", "rank0", "pooled", "recalibrated"]
 own: each rank evaluates with its own running statistics, and the mean over ranks is taken;
 rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them;
 pooled: mean over ranks, and variance within ranks plus variance between them;
-recalibrated: of the whole training set, with the final weights.
+recalibrated: of the training set or a sample of it, with the weights as they are then.
 """
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
@@ -71,6 +71,9 @@ class Training(Spec):
         batch_norm: 'per_rank' (each rank normalises its own local batch and keeps its own running
             statistics, as DistributedDataParallel does), 'sync' (over all ranks, as SyncBatchNorm),
             or 'none' (scale and shift only).
+        sync_ranks: with 'sync', how many neighbouring ranks normalise together and share their
+            running statistics, such as those of a host: SyncBatchNorm with a process group of them.
+            M must be a multiple; None: all ranks.
         statistics_momentum: how far the running statistics of batch norm move towards those of each
             batch, as momentum of torch.nn.BatchNorm1d; None leaves what the network's layers have,
             which is torch's 0.1 in the networks of this package.
@@ -82,9 +85,13 @@ class Training(Spec):
         dtype: of weights and arithmetic.
         evaluate_every: epochs between evaluations; the last epoch is always evaluated.
         statistics: evaluations to make; see `Statistics`. With 'none' all of them are the same;
-            with 'sync' all but 'recalibrated'.
-        own_ranks: how many ranks evaluate each test sample for 'own'; all of them where there are
-            no more.
+            with 'sync' over all ranks all but 'recalibrated'.
+        own_ranks: how many ranks, or groups of ``sync_ranks``, evaluate each test sample for 'own';
+            all of them where there are no more.
+        recalibration_samples: how many training samples, drawn at random once, the statistics
+            'recalibrated' are of: update_bn of stochastic weight averaging (Izmailov et al. 2018,
+            arXiv 1803.05407) on a sample, which takes a forward pass of it in every evaluation;
+            None, or more than there are: all.
     """
 
     epochs: Count = 30
@@ -98,6 +105,7 @@ class Training(Spec):
     weight_decay: NonNegative = 5e-4
     nesterov: bool = False
     batch_norm: BatchNorm = "per_rank"
+    sync_ranks: Count | None = None
     statistics_momentum: (
         Annotated[float, BeforeValidator(whole_as_float), Field(gt=0, le=1)] | None
     ) = None
@@ -110,6 +118,29 @@ class Training(Spec):
     evaluate_every: Count = 1
     statistics: list[Statistics] = Field(default_factory=lambda: list(STATISTICS))
     own_ranks: Count = 8
+    recalibration_samples: Annotated[int, Field(ge=2, le=2**53)] | None = None
+
+    @field_validator("sync_ranks")
+    @classmethod
+    def _only_synchronised(cls, value: int | None, told: ValidationInfo) -> int | None:
+        if value is not None and told.data.get("batch_norm", "sync") != "sync":
+            remedy = "Use batch_norm: sync, or leave it out."
+            refuse("", "needs batch_norm: sync", str(value), remedy, "training")
+        return value
+
+    def by_group(self, world_size: int) -> tuple[BatchNorm, int]:
+        """How batch norm treats groups of neighbouring ranks, and how many ranks each has:
+        ('per_rank', k), where every group normalises by itself and has statistics of its own;
+        ('sync', ``world_size``), where all ranks are one; or ('none', 1). Raises InputError if the
+        ranks do not make whole groups."""
+        if self.batch_norm != "sync":
+            return self.batch_norm, 1
+        together = self.sync_ranks or world_size
+        if world_size % together:
+            remedy = f"Use a divisor of {world_size}, or leave it out, for all ranks."
+            rule = f"must divide the number of ranks, {world_size}"
+            refuse("training.sync_ranks", rule, str(together), remedy, "training")
+        return "per_rank" if together < world_size else "sync", together
 
     @property
     def refreshes_statistics(self) -> bool:
@@ -158,6 +189,7 @@ class TrainingOptions(TypedDict, total=False):
     weight_decay: float
     nesterov: bool
     batch_norm: BatchNorm
+    sync_ranks: int | None
     statistics_momentum: float | None
     importance_pass: ImportancePass
     drop_last: bool
@@ -165,6 +197,7 @@ class TrainingOptions(TypedDict, total=False):
     evaluate_every: int
     statistics: list[Statistics]
     own_ranks: int
+    recalibration_samples: int | None
 
 
 # --------------------------------------------------------------------------------------- optimisers

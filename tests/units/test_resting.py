@@ -121,6 +121,27 @@ def test_without_exchange_it_is_the_shard_and_with_global_shuffle_more():
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_ranks_that_normalise_together_rest_on_the_samples_of_all_of_them():
+    """Four ranks with 12 samples each: two groups of two with 24, four of one with 12. What a group
+    exchanges within itself changes nothing; with others, more than its own count."""
+    of_two, of_one = (
+        {"batch_norm": "sync", "sync_ranks": 2},
+        {"batch_norm": "sync", "sync_ranks": 1},
+    )
+    found = trained("local_shuffle", **of_two).description
+    assert (found["effective_samples"], found["sync_ranks"]) == (pytest.approx(24.0), 2)
+    assert trained("local_shuffle", **of_one).description["effective_samples"] == pytest.approx(
+        12.0
+    )
+    record = trained("partial_local_shuffle:exchange_fraction=0.5", **of_two)
+    halves = [owner // 2 for owner in owners(record.plans)[:-1]]
+    kept = epoch_kept(0.1, 3)
+    expected = effective_number(halves, 2, kept)
+    assert record.description["effective_samples"] == pytest.approx(expected)
+    assert 24.0 < expected < effective_number(halves, 1, kept) * 48.0
+
+
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("batch_norm", ["sync", "none"])
 def test_ranks_without_statistics_of_their_own_have_no_such_number(batch_norm):
     assert trained("local_shuffle", batch_norm=batch_norm).description["effective_samples"] is None

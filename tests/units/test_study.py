@@ -65,7 +65,13 @@ def test_every_key_of_training_is_documented_with_its_default():
     defaults = Training().model_dump(mode="json")
     shown = {cells[0].strip("`"): cells[2].strip("`") for cells in found}
     left_out = {key for key, default in shown.items() if not default}
-    assert left_out == {"statistics_momentum", "loss", "statistics"}  # in words
+    assert left_out == {
+        "sync_ranks",
+        "statistics_momentum",
+        "loss",
+        "statistics",
+        "recalibration_samples",
+    }  # in words
     for key in shown.keys() - left_out:
         assert yaml.safe_load(shown[key]) == defaults[key], key
     for name, value, *_ in found:  # every choice of a key is named
@@ -254,6 +260,21 @@ def test_of_several_kinds_of_data_only_what_is_unusual_is_named(study):
         "data=procedural, flat=True, imbalance=9.0",
         "data=procedural",
     ]
+
+
+def test_variants_say_how_many_ranks_normalise_together(study):
+    """Batch norm is 'sync' in tables whether groups are of four ranks or of all."""
+    of_four = {"training.batch_norm": ["sync"], "training.sync_ranks": 4}
+    blocks = [
+        {"exchange": ["global_shuffle"], "world_size": [4, 8], **more}
+        for more in ({}, of_four, {"training.batch_norm": ["sync"]})
+    ]
+    for some in (blocks, blocks[:2]):  # beside all ranks, and alone beside each by itself
+        found = {
+            (each["batch_norm"], each["variant"]) for each in described(study(seeds=1, runs=some))
+        }
+        whole = {("sync", "")} if len(some) == 3 else set()
+        assert found == {("per_rank", ""), ("sync", "sync_ranks=4"), *whole}
 
 
 def test_strategies_name_the_pass_that_measures_importance_and_variants_the_momentum():

@@ -453,6 +453,7 @@ def test_the_tables_of_a_run() -> None:
         "world_size": 4,
         "local_batch_size": 8,
         "batch_norm": "per_rank",
+        "sync_ranks": None,
         "learning_rate": 0.1,
         "epochs": 5,
         "seed": 0,

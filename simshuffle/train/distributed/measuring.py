@@ -115,7 +115,8 @@ class Scorer:
             for layer in batch_norm_layers(self.network.model):
                 for statistic in _statistics(layer):
                     size = statistic.shape[-1]
-                    statistic.copy_(table[:, :size] if statistic.ndim == 2 else table[0, :size])
+                    of_groups = table[:: self.network.group, :size]
+                    statistic.copy_(of_groups if statistic.ndim == 2 else of_groups[0])
                     table = table[:, size:]
         return self.evaluation.scores(self.network)
 

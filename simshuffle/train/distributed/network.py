@@ -30,39 +30,44 @@ def data_parallel(model: nn.Module, **more: Any) -> DistributedDataParallel:
     return DistributedDataParallel(model, **{keep: False, **more})
 
 
-def with_batch_norm(model: nn.Module, mode: BatchNorm) -> nn.Module:
+def with_batch_norm(
+    model: nn.Module, mode: BatchNorm, group: dist.ProcessGroup | None = None
+) -> nn.Module:
     """``model`` with batch norm as ``mode``, in place but for 'per_rank', which it is on real
-    ranks. 'sync' takes torch's SyncBatchNorm on a GPU; that refuses CPUs, where layers of our own
-    do the same. Raises InputError naming a layer that cannot be treated so."""
+    ranks. 'sync' is over the ranks of ``group``, or all if None. It takes torch's SyncBatchNorm on
+    a GPU; that refuses CPUs, where layers of our own do the same. Raises InputError naming a layer
+    that cannot be treated so."""
     check_materialised(model)
     if mode == "none":
         scale_and_shift_only(model)
     elif mode == "sync":
         check_layers(model)
         if any(weight.is_cuda for weight in model.parameters()):
-            return nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+            return nn.SyncBatchNorm.convert_sync_batchnorm(model, group)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
         for layer in model.modules():
             if type(layer) in LAYERS:
                 OtherNorm.change(layer, _OverRanks)
+                layer.group = group  # type: ignore[assignment]
     else:
         check_layers(model)
     return model
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks; so is its gradient, as each rank's sum enters every rank's loss."""
+    """The sum over the ranks of a group, all if None; so is its gradient, as each rank's sum enters
+    the loss of every rank of them."""
 
     @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
-        total = value.clone()
-        dist.all_reduce(total)
+    def forward(ctx: Any, value: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
+        total, ctx.group = value.clone(), group
+        dist.all_reduce(total, group=group)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         total = gradients[0].clone()
-        dist.all_reduce(total)
-        return total
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
 
 
 class _Gathered(torch.autograd.Function):
@@ -90,8 +95,10 @@ def gathered(rows: torch.Tensor, world_size: int) -> torch.Tensor:
 
 
 class _OverRanks(OtherNorm):
-    """Batch norm over the equally large batches of all ranks; so is its unbiased running
-    variance."""
+    """Batch norm over the equally large batches of the ranks of a group, all if None; so is its
+    unbiased running variance."""
+
+    group: dist.ProcessGroup | None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """``input`` (n, C, ...), normalised."""
@@ -100,7 +107,7 @@ class _OverRanks(OtherNorm):
             return super().forward(input)
         shape = (1, -1, *[1] * (input.ndim - 2))
         others = [axis for axis in range(input.ndim) if axis != 1]
-        count = input.numel() // input.shape[1] * dist.get_world_size()
+        count = input.numel() // input.shape[1] * dist.get_world_size(self.group)
         mean = self._sum(input.sum(others)) / count
         centred = input - mean.view(shape)
         variance = self._sum((centred * centred).sum(others)) / count
@@ -110,9 +117,8 @@ class _OverRanks(OtherNorm):
             return output
         return output * self.weight.view(shape) + self.bias.view(shape)
 
-    @staticmethod
-    def _sum(value: torch.Tensor) -> torch.Tensor:
-        total: torch.Tensor = _SumOverRanks.apply(value)  # type: ignore[no-untyped-call]
+    def _sum(self, value: torch.Tensor) -> torch.Tensor:
+        total: torch.Tensor = _SumOverRanks.apply(value, self.group)  # type: ignore[no-untyped-call]
         return total
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor) -> None:

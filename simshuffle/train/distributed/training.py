@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
@@ -93,7 +94,12 @@ class RankTraining:
         self.scheduler.training = training  # the rest of it, of which a learning rate is made
         model = copy.deepcopy(materials.model).to(device, torch_dtype(training))
         set_statistics_momentum(model, training.statistics_momentum)
-        self.model = with_batch_norm(model, training.batch_norm)
+        mode, together = training.by_group(run.world_size)
+        # of the ranks that this one normalises with, where they are some and not all
+        self._group: dist.ProcessGroup | None = None
+        if mode == "per_rank" and together > 1:
+            mode, self._group = "sync", dist.new_subgroups(together)[0]  # type: ignore[no-untyped-call]
+        self.model = with_batch_norm(model, mode, self._group)
         self.network = data_parallel(self.model)
         self.optimizer = optimizer_of(self.model, training, materials.optimizer)
         self._ready = 0.0
@@ -106,6 +112,12 @@ class RankTraining:
             sampler=self.scheduler.sampler,
             collate_fn=self._collate,
         )
+
+    def end(self) -> None:
+        """Give up what the training alone needed."""
+        self.scheduler.dataset.unstage()
+        if self._group is not None:
+            dist.destroy_process_group(self._group)
 
     def epoch(self, epoch: int) -> tuple[Floats, Floats]:
         """Train for one epoch (from 1): the losses (n,) of this rank's samples, nats; and its
@@ -248,7 +260,7 @@ def train_distributed(
         recorder.add(outcome, scheduler.losses.table, scores)
         if watcher is not None:
             watcher(rank, epoch)
-    scheduler.dataset.unstage()
+    rank.end()
     if scheduler.ranks.rank != 0:
         return None
     record = recorder.record(message)
