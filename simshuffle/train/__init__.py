@@ -15,6 +15,7 @@ from simshuffle.train.order_recording import recorded_order
 from simshuffle.train.own import train_study
 from simshuffle.train.record import Recording, record
 from simshuffle.train.run import Run
+from simshuffle.train.screening import Screening, screen
 from simshuffle.train.training import Training
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Emulation",
     "Recording",
     "Run",
+    "Screening",
     "Training",
     "check_run",
     "emulate",
@@ -30,6 +32,7 @@ __all__ = [
     "read_layers",
     "record",
     "recorded_order",
+    "screen",
     "train_run",
     "train_study",
 ]

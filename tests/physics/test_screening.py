@@ -1,0 +1,152 @@
+"""Screening: the statistics of ranks under weights that stay, against a training whose weights
+do not move, and against what was derived by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from simshuffle.errors import InputError
+from simshuffle.train import emulate
+from simshuffle.train.screening import Screening, screen
+
+SAMPLES, CLASSES = 96, 4
+STILL = {"learning_rate": 1e-30, "momentum": 0.0, "weight_decay": 0.0}
+
+
+def data(count: int, seed: int) -> TensorDataset:
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % CLASSES
+    inputs = torch.randn(count, 6, generator=draw)
+    inputs[torch.arange(count), labels] += 1.5
+    return TensorDataset(inputs, labels)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES))
+
+
+STRATEGIES = (
+    "local_shuffle",
+    "partial_local_shuffle:exchange_fraction=0.5",
+    "partial_local_shuffle:exchange_fraction=0.25,selection=oldest",
+)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_statistics_are_those_of_a_training_that_stands_still(strategy: str) -> None:
+    """Of 4 ranks all evaluate every test sample, in both: the same share is right. The momentum is
+    so large that neither remembers where it began."""
+    train, test = data(SAMPLES, 0), data(400, 1)
+    found = screen(
+        model(),
+        train,
+        test,
+        strategies=strategy,
+        world_size=4,
+        local_batch_size=4,
+        momentum=0.5,
+        epochs=6,
+        seeds=1,
+        progress=False,
+    )
+    trained = emulate(
+        model(),
+        train,
+        test,
+        strategy=strategy,
+        world_size=4,
+        local_batch_size=4,
+        statistics_momentum=0.5,
+        epochs=6,
+        **STILL,
+    )
+    row = found.settings.set_index("strategy").drop(index="global_shuffle").iloc[0]
+    assert row["accuracy"] == pytest.approx(trained.epochs["own_accuracy"].iloc[-1], abs=1e-12)
+
+
+def test_few_of_many_ranks_rest_on_as_many_samples() -> None:
+    """A shard of 4 that is one batch: n = 4, on the 4 ranks that are emulated of 24."""
+    found = screen(
+        model(), data(SAMPLES, 0), data(40, 1), world_size=24, ranks=4, local_batch_size=4,
+        seeds=2, progress=False,
+    )  # fmt: skip
+    rows = found.settings.set_index("strategy")
+    assert rows.loc["local_shuffle", "effective_samples"] == pytest.approx(4.0)
+    # fresh batches of 4: b (2 - m)/m = 76, less what returns by chance among 96 samples
+    assert 30.0 < rows.loc["global_shuffle", "effective_samples"] < 76.0
+    assert rows.loc["local_shuffle", "samples_per_rank"] == pytest.approx(4.0)
+
+
+def test_the_law_is_fitted_through_its_settings() -> None:
+    found = screen(
+        model(), data(SAMPLES, 0), data(400, 1), world_size=[8, 24], local_batch_size=4,
+        seeds=4, progress=False,
+    )  # fmt: skip
+    rows = found.settings
+    of = rows.set_index(["strategy", "world_size"])
+    n = of["effective_samples"]
+    x = [1 / n["local_shuffle", m] - 1 / n["global_shuffle", m] for m in (8, 24)]
+    y = [of.loc[("local_shuffle", m), "loss_points"] for m in (8, 24)]
+    c = sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)
+    assert found.c_points == pytest.approx(c, rel=0.02)  # x of means, or mean of x
+    assert found.c_low < found.c_points < found.c_high
+    assert of.loc[("local_shuffle", 24), "loss_points"] > 1.0
+
+
+def test_sorted_shards_have_no_law(tmp_path: Path) -> None:
+    found = screen(
+        model(), data(SAMPLES, 0), data(40, 1), world_size=[4, 8], partition="sorted",
+        local_batch_size=4, seeds=2, progress=False,
+    )  # fmt: skip
+    assert math.isnan(found.c_points)
+    rows = found.settings.set_index(["strategy", "world_size"])
+    # a rank of 4 holds one class of four: half of |1 - 1/4| + 3/4
+    assert rows.loc[("local_shuffle", 4), "label_divergence"] == pytest.approx(0.75)
+    found.save(tmp_path / "screening.json")
+    kept = json.loads((tmp_path / "screening.json").read_text(encoding="utf-8"))
+    assert kept["c_points"] is None
+    assert [row["strategy"] for row in kept["settings"]] == list(found.settings["strategy"])
+    assert kept["momentum"] == 0.1
+
+
+def test_the_verdict_names_the_worst() -> None:
+    rows = [("global_shuffle", 0.0, 0.0), ("local_shuffle", 0.9, 1.2), ("other", 0.4, 0.7)]
+    table = pd.DataFrame(rows, columns=["strategy", "loss_points", "high"]).assign(world_size=24)
+    found = Screening("M", "D", 0.1, 8, "random", table, *[math.nan] * 4, seeds=3)
+    assert found.verdict(1.3).startswith("No setting loses more than 1.3 points")
+    assert found.verdict(1.0).startswith("1 of 2 settings may lose more than 1 points")
+    assert found.verdict(0.5).startswith("2 of 2 settings")
+    assert "local_shuffle on 24 ranks, 0.90" in found.verdict(0.5)
+
+
+def test_a_network_without_batch_norm_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(6, CLASSES))
+    with pytest.raises(InputError, match="running statistics of batch norm") as error:
+        screen(net, data(8, 0), data(8, 1), world_size=2, progress=False)
+    assert error.value.problems[0].path == "model"
+    assert error.value.problems[0].remedy
+
+
+def test_more_ranks_than_samples_are_refused() -> None:
+    with pytest.raises(InputError, match="ranks"):
+        screen(model(), data(8, 0), data(8, 1), world_size=9, progress=False)
+
+
+def test_layers_that_differ_in_momentum_need_one() -> None:
+    net = nn.Sequential(
+        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=0.3), nn.Linear(8, CLASSES)
+    )
+    with pytest.raises(InputError, match="one momentum"):
+        screen(net, data(96, 0), data(8, 1), world_size=2, progress=False)
+    assert screen(
+        net, data(96, 0), data(8, 1), world_size=2, momentum=0.2, seeds=1, progress=False
+    ).momentum == pytest.approx(0.2)
