@@ -20,6 +20,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.studies.training.tables import ABSENT
+from simshuffle.train.rank_kernels import NormaliseByRank, rescaled, takes
 from simshuffle.train.training import BatchNorm
 
 Tensor = torch.Tensor
@@ -71,6 +72,11 @@ class _ByRank(OtherNorm):
             return super().forward(input)
         mine = slice(ranks.first, ranks.first + ranks.count)
         factor = self._count_batch(mine)
+        if takes(input) and input.numel() > ranks.count * input.shape[1]:
+            if self.training:
+                return self._normalised(input, mine, factor)
+            if not torch.is_grad_enabled():
+                return self._rescaled(input, mine)
         keeps = not self.training or self.track_running_stats
         channels = ranks.count * input.shape[1]
         wide = input.reshape(ranks.rows // ranks.count, channels, *input.shape[2:])
@@ -85,6 +91,33 @@ class _ByRank(OtherNorm):
             self.eps,
         )
         return output.reshape(input.shape)
+
+    def _normalised(self, input: Tensor, mine: slice, factor: float) -> Tensor:
+        """In training, compiled; the running statistics of the ranks ``mine`` take it in."""
+        count = self.ranks.count
+        found = NormaliseByRank.apply(input, *self._affine(input), count, self.eps)
+        output, mean, square = found
+        if self.track_running_stats and self.running_mean is not None:
+            values = input.numel() // mean.numel()
+            self.running_mean[mine].mul_(1 - factor).add_(mean, alpha=factor)
+            self.running_var[mine].mul_(1 - factor).add_(
+                square, alpha=factor * values / (values - 1)
+            )
+        return output
+
+    def _rescaled(self, input: Tensor, mine: slice) -> Tensor:
+        """With the running statistics of the ranks ``mine``, compiled."""
+        weight, bias = self._affine(input)
+        scale = weight * (self.running_var[mine] + self.eps).rsqrt()
+        return rescaled(input, scale, bias - self.running_mean[mine] * scale)
+
+    def _affine(self, input: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias; 1 and 0 where there are none."""
+        channels = input.shape[1]
+        return (
+            input.new_ones(channels) if self.weight is None else self.weight,
+            input.new_zeros(channels) if self.bias is None else self.bias,
+        )
 
     def _count_batch(self, mine: slice) -> float:
         """Count this batch; how far the running statistics go towards its own."""

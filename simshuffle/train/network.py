@@ -38,6 +38,8 @@ class Probe:
     flat: list[str] = field(default_factory=list)
     # whether what the network makes of a rank's samples depends on those of another rank
     mixes: bool = False
+    # whether it finds the same with channels last in memory, and has convolutions to gain by it
+    channels_last: bool = False
 
 
 def try_out(
@@ -73,7 +75,23 @@ def try_out(
     try_loss(loss, logits, source.batch(spread[:4])[1])
     # rank 0 has the same samples in both
     probe.mixes = bool(((logits - other)[0::2].abs() > 1e-5 * logits.abs().max()).any())
+    if device.type == "cpu" and any(isinstance(layer, nn.Conv2d) for layer in twin.modules()):
+        probe.channels_last = _same_with_channels_last(twin, rows, source, spread[:4], logits)
     return probe
+
+
+def _same_with_channels_last(
+    twin: nn.Module, rows: RankRows, source: Source, samples: Ints, logits: torch.Tensor
+) -> bool:
+    """Whether ``twin`` puts out the ``logits`` with its weights laid out so too; one that needs the
+    usual order in memory, or draws by it, does not."""
+    twin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            found = _logits(twin, rows, source, samples)
+    except InputError:
+        return False
+    return torch.allclose(found, logits, rtol=1e-4, atol=1e-4 * float(logits.abs().max()))
 
 
 def _logits(twin: nn.Module, rows: RankRows, source: Source, samples: Ints) -> torch.Tensor:
@@ -231,6 +249,8 @@ def ranked_network(
     set_statistics_momentum(twin, training.statistics_momentum)
     rows = apply_mode(twin, mode, world_size // group)
     twin.to(device, dtype).train()
+    if probe.channels_last:
+        twin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     by_rank = mode == "per_rank" and bool(batch_norm_layers(twin))
     at_once = max(1, ACTIVATIONS_AT_ONCE.get(device.type, 1 << 23) // probe.activations)
     whole = probe.mixes or (contrast is not None and contrast.gathered)
