@@ -40,6 +40,7 @@ def case(
     model: str = "mlp",
     storage: bool = False,
     epochs: int = 3,
+    size: int = 8,
     **training: Any,
 ) -> dict[str, Any]:
     fields = {
@@ -54,6 +55,7 @@ def case(
         "exchange": exchange,
         "transport": transport,
         "model": model,
+        "size": size,
         "storage": storage,
         "training": fields | training,
     }
@@ -85,8 +87,24 @@ CASES = {
     "synchronised batch norm, images": case(
         PARTIAL | {"schedule": FAST}, batch_norm="sync", model="small_cnn"
     ),
+    "synchronised in pairs, images": case(
+        PARTIAL | {"schedule": FAST}, batch_norm="sync", sync_ranks=2, model="small_cnn"
+    ),
     "no batch norm": case(PARTIAL | {"schedule": FAST}, batch_norm="none"),
     "images": case(PARTIAL | {"schedule": FAST}, model="small_cnn"),
+    **{
+        f"28 x 28, {model}, {dtype}": case(
+            PARTIAL | {"schedule": FAST},
+            model=model,
+            size=28,
+            dtype=dtype,
+            local_batch_size=4,
+            learning_rate=rate,
+        )
+        # in float32 rounding turns a ReLU on or off now and then, which a lower rate makes less of
+        for model, rate in (("small_cnn", 0.05), ("resnet", 0.002))
+        for dtype in ("float32", "float64")
+    },
     "local negatives": case(PARTIAL | {"schedule": FAST}, loss={"kind": "contrastive"}),
     "gathered negatives": case(
         PARTIAL | {"schedule": FAST}, loss={"kind": "contrastive", "negatives": "gathered"}
@@ -103,6 +121,7 @@ ALSO_ON_TWO = [
     "ILag",
     "IS-Pair",
     "ILag-Pair",
+    *(name for name in CASES if name.startswith("28")),
 ]
 
 
@@ -111,17 +130,18 @@ def cases(world_size: int) -> list[str]:
     return list(CASES) if world_size == 4 else ALSO_ON_TWO
 
 
-def data_of(model: str) -> TrainingSet:
-    """203 samples, which neither 2 nor 4 ranks share evenly."""
-    rng = np.random.default_rng(7)
-    labels = rng.integers(0, 5, 203)
-    if model == "mlp":
+def data_of(name: str) -> TrainingSet:
+    """203 samples, which neither 2 nor 4 ranks share evenly; of 28 x 28 pixels 67."""
+    rng, size = np.random.default_rng(7), CASES[name]["size"]
+    count = 203 if size == 8 else 67
+    labels = rng.integers(0, 5, count)
+    if CASES[name]["model"] == "mlp":
         inputs = (rng.normal(size=(203, 12)) + labels[:, None] * 0.5).astype(np.float32)
         train = Samples(inputs, labels)
         test, views = Samples(inputs[:40], labels[:40]), Augmentation((1, 3, 4), 1, 0.5, 0.5)
         return TrainingSet("numbers", train, test, 5, augmentation=views)
     images = (
-        rng.integers(0, 200, (203, 1, 8, 8)).astype(np.uint8)
+        rng.integers(0, 200, (count, 1, size, size)).astype(np.uint8)
         + (labels * 10).astype(np.uint8)[:, None, None, None]
     )
     return TrainingSet(
@@ -131,14 +151,10 @@ def data_of(model: str) -> TrainingSet:
 
 def run_of(name: str, world_size: int) -> Run:
     chosen = CASES[name]
-    model = (
-        {"kind": "mlp", "width": 16}
-        if chosen["model"] == "mlp"
-        else {"kind": "small_cnn", "width": 4}
-    )
+    sizes = {"mlp": {"width": 16}, "small_cnn": {"width": 4}, "resnet": {"depth": 8}}
     raw = {
         "data": {"kind": "digits"},
-        "model": model,
+        "model": {"kind": chosen["model"], **sizes[chosen["model"]]},
         "exchange": chosen["exchange"],
         "world_size": world_size,
         "seed": 3,
@@ -168,7 +184,7 @@ def serve(rank: int, world_size: int, folder: Path) -> None:
     )
     for number, name in enumerate(cases(world_size)):
         chosen, found = CASES[name], {}
-        data = data_of(chosen["model"])
+        data = data_of(name)
 
         def watch(training, epoch, found=found, data=data):
             scheduler = training.scheduler
@@ -242,7 +258,7 @@ def one_thread():
     [(world_size, name) for world_size in (2, 4) for name in cases(world_size)],
 )
 def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
-    run, data = run_of(name, world_size), data_of(CASES[name]["model"])
+    run, data = run_of(name, world_size), data_of(name)
     found = [
         dict(np.load(real / str(world_size) / f"{cases(world_size).index(name)}-{rank}.npz"))
         for rank in range(world_size)
@@ -274,7 +290,7 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
         moved += outcome.plan.samples_moved
     assert (moved > 0) == bool(run.exchange.fraction)
     steps = run.training.epochs * len(emulation.batch_sizes)
-    assert steps >= (35 if name in {"partial", "partial, float32"} else 18)
+    assert steps >= (35 if name in {"partial", "partial, float32"} else 15)
     tolerance = TOLERANCE[run.training.dtype]
     for key, weight in emulation.weights().items():
         for rank in range(world_size):
@@ -290,10 +306,17 @@ def test_real_ranks_do_what_emulated_ones_do(real, world_size, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["partial", "IS", "synchronised batch norm, images", "local negatives"]
+    "name",
+    [
+        "partial",
+        "IS",
+        "synchronised batch norm, images",
+        "synchronised in pairs, images",
+        "local negatives",
+    ],
 )
 def test_their_tables_are_the_same(real, name):
-    run, data = run_of(name, 4), data_of(CASES[name]["model"])
+    run, data = run_of(name, 4), data_of(name)
     emulated = train_run(run, data=data).epochs
     found = np.load(real / "4" / f"{cases(4).index(name)}-0.npz")
     for statistics in ("own", "rank0", "pooled", "recalibrated"):
