@@ -221,7 +221,9 @@ class _Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         residual = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         if self.added:
-            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
+            # the mean of one pixel is that pixel; unlike a slice, its gradient stays in the order of
+            # memory that the rest has
+            x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.added))
         return F.relu(x + residual)
 
 
@@ -274,7 +276,7 @@ class _ResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.blocks(F.relu(self.norm(self.conv(x))))
-        logits: torch.Tensor = self.head(x.mean((2, 3)))
+        logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
         return logits
 
 
@@ -289,7 +291,7 @@ class _WideResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.relu(self.norm(self.blocks(self.conv(x))))
-        logits: torch.Tensor = self.head(x.mean((2, 3)))
+        logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
         return logits
 
 
