@@ -97,7 +97,11 @@ _fill()
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        # hidden, as everybody tries it: the help of all verbs has to fit a screen
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version.", hidden=True
+        ),
     ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -1,0 +1,120 @@
+"""The tables of an accuracy: what is measured of networks, and what is expected."""
+
+from __future__ import annotations
+
+from simshuffle.study.schema import Schema, amount, count, flag, real, text
+
+
+def figure(value: float) -> str:
+    """A number with four digits, or all of its whole ones."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+NORMS = ("batch", "group", "layer", "none")
+SENSITIVITY = Schema(
+    {
+        "model": text("the network"),
+        "data": text("the data set"),
+        "norm": text("what it normalises by", *NORMS),
+        "c": amount(
+            "points lost for each 1/n more than under global shuffle; 0 without batch norm"
+        ),
+        "c_low": amount(
+            "lower end of its 90 % interval; empty where none is documented", empty=True
+        ),
+        "c_high": amount("upper end", empty=True),
+        "rms": amount("points that settings lie beside the curve (root mean square)"),
+        "n_low": amount("fewest samples that statistics rested on", empty=True),
+        "n_high": amount("most", empty=True),
+        "samples_low": count("fewest samples a rank", 1),
+        "samples_high": count("most", 1),
+        "ranks_low": count("fewest ranks", 1),
+        "ranks_high": count("most", 1),
+        "local_batch": count("samples of a rank in an iteration", 1),
+        "steps": count("iterations of a training, at least", 1),
+        "runs": count("trainings", 1),
+        "source": text("where it is documented"),
+    },
+    key=("model", "data", "norm"),
+)
+"""What was measured, in ``sensitivity.csv`` beside this."""
+
+KINDS = (
+    *("as it is", "local batch", "momentum", "recomputed", "pooled", "sync batch norm"),
+    *("partial", "oldest", "global", "group norm"),
+)
+_RANKS = count("ranks, M", 1, head="ranks")
+_LOST = real(
+    "points of accuracy expected to be lost against global shuffle; below 0 gained",
+    empty=True,
+    head="points\nlost",
+    look=".2f",
+)
+_LOW = real("lower end of its 90 % interval", empty=True, look=".2f")
+_HIGH = real("upper end", empty=True, look=".2f")
+_ENOUGH = flag("whether that end is within the tolerance")
+_OUTSIDE = text("what of it was never tried when the sensitivity was measured; empty if nothing")
+_N = amount(
+    "samples that the statistics rest on, n; empty without running statistics",
+    empty=True,
+    head="n",
+    look=figure,
+)
+
+SETTINGS = Schema(
+    {
+        "world_size": _RANKS,
+        "strategy": text("the scenario's shuffling strategy, with Q"),
+        "samples": count("samples of a rank", 1, head="samples\na rank"),
+        "local_batch": count("samples of a rank in an iteration", 1),
+        "iterations": count("of an epoch", 1, head="iterations"),
+        "n": _N,
+        "n_low": amount("lower end of the 90 % interval of n, from how ranks differ", empty=True),
+        "n_high": amount("upper end", empty=True),
+        "n_global": amount("n of global shuffle", empty=True, head="n global", look=figure),
+        "emulated": count("ranks that were followed to know n; 0 where it is exact"),
+        "loss_points": _LOST,
+        "low_points": _LOW,
+        "high_points": _HIGH,
+        "enough": _ENOUGH,
+        "outside": _OUTSIDE,
+        "epoch_s": amount("s of a warm epoch", head="epoch s", look=".4g"),
+    },
+    key=("world_size",),
+)
+REMEDIES = Schema(
+    {
+        "world_size": _RANKS,
+        "remedy": text("what is done; 'as it is' for nothing", head="remedy"),
+        "kind": text("what sort of remedy", *KINDS),
+        "n": _N,
+        "loss_points": _LOST,
+        "low_points": _LOW,
+        "high_points": _HIGH,
+        "own_points": real(
+            "the same against global shuffle with the same change", empty=True, look=".2f"
+        ),
+        "epoch_s": amount(
+            "s of a warm epoch with it; empty where it cannot be had, or no costs are known",
+            empty=True,
+            head="epoch s",
+            look=".4g",
+        ),
+        "added_s": real(
+            "s that this is longer than as it is", empty=True, head="added s", look="+.3g"
+        ),
+        "enough": _ENOUGH,
+        "front": flag("whether no other remedy of the same network loses less in less time"),
+        "chosen": flag("the quickest that is enough; as it is, if that is"),
+        "outside": _OUTSIDE,
+        "note": text("why it cannot be had or is not chosen, and what the law leaves out"),
+    },
+    key=("world_size", "remedy"),
+)
+STORED = {"settings": SETTINGS, "remedies": REMEDIES}
+SHOWN = {
+    **REMEDIES.columns,
+    "interval": text("90 % interval", head="90 %"),
+    "mark": text("* is chosen, + on the front", head=""),
+}
+"""What is printed of remedies."""

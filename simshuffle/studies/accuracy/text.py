@@ -1,0 +1,133 @@
+"""An accuracy on a terminal: what is lost, what is quickest against it, and what that rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from simshuffle.studies.accuracy.tables import SETTINGS, SHOWN, figure
+from simshuffle.study.schema import Schema
+from simshuffle.study.study import Result
+
+LISTED = Schema(SHOWN)
+
+
+def verdict(result: Result) -> Iterator[str]:
+    """For each number of ranks what is lost and what to do; then what it rests on."""
+    settings, remedies, meta = result.tables["settings"], result.tables["remedies"], result.meta
+    for row in settings.to_dict("records"):
+        yield _said(row, remedies[remedies["world_size"] == row["world_size"]], meta)
+    yield _rests(settings, meta)
+
+
+def _said(row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any]) -> str:
+    tolerance = meta["asked"]["tolerance"]
+    lost = (
+        f"On {row['world_size']:,} ranks with {row['samples']:,} samples each {row['strategy']} is"
+        f" expected to lose {_points(row['loss_points'])} points"
+        f" ({_points(row['low_points'])} to {_points(row['high_points'])})"
+    )
+    if meta["sensitivity"]["norm"] != "batch":
+        return f"{lost}: without batch norm there are no running statistics, and n is not defined."
+    of_n = f"n is {figure(row['n'])}, and {figure(row['n_global'])} under global shuffle"
+    if row["enough"]:
+        return f"{lost}; {of_n}. That is within {tolerance:g} points: nothing has to be done."
+    chosen = remedies[remedies["chosen"]]
+    if not len(chosen):
+        return f"{lost}; {of_n}. No remedy is sure to stay within {tolerance:g} points."
+    best = chosen.to_dict("records")[0]
+    return (
+        f"{lost}; {of_n}. Quickest within {tolerance:g} points is {best['remedy']}:"
+        f" {_points(best['loss_points'])} ({_points(best['low_points'])} to"
+        f" {_points(best['high_points'])}), {best['added_s']:+.3g} s an epoch."
+    )
+
+
+def _points(value: float) -> str:
+    return f"{value:.2f}".replace("-0.00", "0.00")
+
+
+def _rests(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
+    """What the answer rests on, and what it crosses."""
+    of, asked = meta["sensitivity"], meta["asked"]
+    rest = f"Rests on {of['basis']}"
+    if of["norm"] == "batch":
+        rest += (
+            f": c = {of['c']:.3g} points ({of['low']:.3g} to {of['high']:.3g}, 90 %) times 1/n -"
+            f" 1/n of global shuffle, settings {of['rms']:.2g} points beside it; momentum"
+            f" {asked['momentum']:g}"
+        )
+    rest += (
+        ". Shards must be random: of shards sorted by class it says nothing. One seed of the"
+        " simulation."
+    )
+    crossed = _crossed(settings["outside"])
+    return rest + (f" Never tried: {'; '.join(crossed)}." if crossed else "")
+
+
+def _crossed(outside: pd.Series[str]) -> list[str]:
+    """What was never tried at any number of ranks, each bound once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for part in (part for row in outside for part in row.split("; ") if part):
+        said, _, tried = part.partition(" (")
+        name, _, value = said.rpartition(" ")
+        values = found.setdefault((name, tried), [])
+        if value not in values:
+            values.append(value)
+    return [
+        f"{name} {', '.join(values)}" + f" ({tried}" * bool(tried)
+        for (name, tried), values in found.items()
+    ]
+
+
+def parts(result: Result) -> Iterator[str | Table]:
+    """What a terminal shows below the verdict."""
+    settings, remedies, meta = result.tables["settings"], result.tables["remedies"], result.meta
+    title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
+    shown = ["world_size", "strategy", "samples", "iterations", "n", "n_global", "loss_points"]
+    known = [name for name in shown if settings[name].notna().any()]
+    listed = settings.assign(interval=[*map(_interval, settings.to_dict("records"))])
+    columns = {**SETTINGS.columns, "interval": SHOWN["interval"]}
+    yield Schema(columns).listing(listed, title, [*known, "interval", "epoch_s"], names=2)
+    for size, rows in remedies.groupby("world_size"):
+        if len(rows) > 1:
+            yield _remedies(int(str(size)), rows)
+    yield from _notes(remedies, meta)
+
+
+def _remedies(size: int, rows: pd.DataFrame) -> Table:
+    """Remedies by what they add, those that cannot be had last."""
+    rows = rows.sort_values("added_s", kind="stable", na_position="last")
+    marks = [
+        "*" if c else "+" if f else "" for c, f in zip(rows["chosen"], rows["front"], strict=True)
+    ]
+    listed = rows.assign(interval=[*map(_interval, rows.to_dict("records"))], mark=marks)
+    title = f"Remedies on {size:,} ranks (* quickest that is enough, + on the front)"
+    columns = ("mark", "remedy", "n", "loss_points", "interval", "epoch_s", "added_s")
+    return LISTED.listing(listed, title, columns, names=2)
+
+
+def _interval(row: Mapping[Any, Any]) -> str:
+    if pd.isna(row["low_points"]):
+        return ""
+    return f"{_points(row['low_points'])} to {_points(row['high_points'])}"
+
+
+def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
+    """What the law leaves out, by remedy."""
+    if len(remedies) > 1 and meta["sensitivity"]["norm"] == "batch":
+        yield (
+            "Lost against global shuffle of the scenario as it is. A larger batch or a slower"
+            " momentum lets that rest on more, too: own_points in remedies.csv."
+        )
+    noted = remedies[remedies["note"] != ""]
+    for (remedy, note), rows in noted.groupby(["remedy", "note"], sort=False):
+        sizes = ", ".join(f"{size:,}" for size in rows["world_size"])
+        where = f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
+        yield f"{remedy}{where}: {note}."
+    timed, model = meta["accuracy"]["timed"], meta["sensitivity"]["model"]
+    if timed != model:
+        yield f"Times are those of {timed}, which the scenario trains (workload.model)."

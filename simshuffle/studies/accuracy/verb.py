@@ -1,0 +1,88 @@
+"""What ``simshuffle accuracy`` is asked: which network, on how many ranks, and what may be lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from simshuffle.scenario.options import ScenarioName, Set
+from simshuffle.studies.planning.prices import EPOCHS
+from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.verb import Verb
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Request, Study
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(CellOptions):
+    """Say what a shuffle costs in accuracy, and which remedy is cheapest.
+
+    Against global shuffle, with each rank's own batch-norm statistics. By a law, before anything is
+    trained: it holds for shards that are drawn at random."""
+
+    scenario: ScenarioName
+    model: Annotated[
+        str | None,
+        Option("NET", "The network whose sensitivity counts. Default: that of the scenario."),
+    ] = None
+    norm: Annotated[
+        str | None,
+        Option(
+            "NORM",
+            "What it normalises by: batch, group, layer or none. Default: what is known of it, else"
+            " batch.",
+            choices=("batch", "group", "layer", "none"),
+        ),
+    ] = None
+    momentum: Annotated[
+        float,
+        Option(
+            "SHARE", "That running statistics take of each batch, as in PyTorch.", low=1e-3, high=1
+        ),
+    ] = 0.1
+    world_size: Annotated[
+        tuple[int, ...], Option("M", "Ranks. Default: those of the scenario.", low=1, many=True)
+    ] = ()
+    screening: Annotated[
+        Path | None,
+        Option("FILE", "What simshuffle.train.screen measured of your own network (JSON)."),
+    ] = None
+    shards: Annotated[
+        str,
+        Option(
+            "SHARDS",
+            "How samples came to ranks: random or sorted. The law holds for random ones.",
+            choices=("random", "sorted"),
+        ),
+    ] = "random"
+    epochs: Annotated[int, Option("N", "Of the training.", low=1)] = EPOCHS
+    tolerance: Annotated[
+        float, Option("POINTS", "Points of accuracy that may be lost.", low=0, high=100)
+    ] = 0.5
+    set: Set = field(default_factory=dict)
+
+
+def request(options: AccuracyOptions) -> tuple[Study[Any], Request[Any]]:
+    """The law for each number of ranks, and a simulation of every remedy that takes time."""
+    from simshuffle.studies.accuracy import asked, study  # noqa: PLC0415 - what computes
+
+    return study.STUDY, asked.request(options)
+
+
+VERBS = (
+    Verb(
+        "accuracy",
+        AccuracyOptions,
+        request,
+        examples=(
+            "simshuffle accuracy quickstart",
+            "simshuffle accuracy abci-imagenet1k --world-size 64 --world-size 2048",
+            "simshuffle accuracy quickstart --model mlp --tolerance 0.2",
+        ),
+        kinds={"accuracy": "simshuffle.studies.accuracy.study"},
+        function="accuracy",
+        noun="cell",
+    ),
+)
