@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ class OtherNorm(_BatchNorm):
         self.ordinary._check_input_dim(self, input)  # type: ignore[no-untyped-call]
 
 
-class _ByRank(OtherNorm):
+class ByRank(OtherNorm):
     """Batch norm with running statistics (M, C), one row for each rank."""
 
     ranks: RankRows
@@ -62,21 +62,35 @@ class _ByRank(OtherNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """``input`` (rows, C, ...), normalised by rank; see `RankRows`."""
+        return self._output(input, None, rectified=False)
+
+    def rectified(self, input: Tensor, added: Tensor | None = None) -> Tensor:
+        """No less than 0: ``input`` normalised, plus ``added``."""
+        return self._output(input, added, rectified=True)
+
+    def _output(self, input: Tensor, added: Tensor | None, *, rectified: bool) -> Tensor:
         self._check_input_dim(input)
         ranks = self.ranks
         if len(input) != ranks.rows:
             rule = f"batch norm by rank needs one row for each sample ({ranks.rows} of this batch)"
             refuse(self.path, rule, f"{len(input)} rows", _SYNC, "model")
+        mine = slice(ranks.first, ranks.first + ranks.count)
+        compiled = takes(input) and input.numel() > ranks.count * input.shape[1]
+        if self.training and compiled:
+            return self._normalised(input, mine, added, rectified)
         # statistics of the batch that is evaluated, whoever does it
         if not self.training and self.running_mean is None:
-            return super().forward(input)
-        mine = slice(ranks.first, ranks.first + ranks.count)
-        factor = self._count_batch(mine)
-        if takes(input) and input.numel() > ranks.count * input.shape[1]:
-            if self.training:
-                return self._normalised(input, mine, factor)
-            if not torch.is_grad_enabled():
-                return self._rescaled(input, mine)
+            output = super().forward(input)
+        elif compiled and not torch.is_grad_enabled():
+            output = self._rescaled(input, mine)
+        else:
+            output = self._seen_wide(input, mine)
+        output = output if added is None else output + added
+        return F.relu(output) if rectified else output
+
+    def _seen_wide(self, input: Tensor, mine: slice) -> Tensor:
+        """Of the ranks ``mine``, as torch does it."""
+        ranks, factor = self.ranks, self._count_batch(mine)
         keeps = not self.training or self.track_running_stats
         channels = ranks.count * input.shape[1]
         wide = input.reshape(ranks.rows // ranks.count, channels, *input.shape[2:])
@@ -92,32 +106,34 @@ class _ByRank(OtherNorm):
         )
         return output.reshape(input.shape)
 
-    def _normalised(self, input: Tensor, mine: slice, factor: float) -> Tensor:
+    def _normalised(
+        self, input: Tensor, mine: slice, added: Tensor | None, rectified: bool
+    ) -> Tensor:
         """In training, compiled; the running statistics of the ranks ``mine`` take it in."""
-        count = self.ranks.count
-        found = NormaliseByRank.apply(input, *self._affine(input), count, self.eps)
-        output, mean, square = found
+        factor, normalised = self._count_batch(mine), cast(Any, NormaliseByRank.apply)
+        output: Tensor
+        output, (mean, square) = normalised(
+            input, self._affine(input), added, self.ranks.count, self.eps, rectified
+        )
         if self.track_running_stats and self.running_mean is not None:
             values = input.numel() // mean.numel()
+            unbiased = factor * values / (values - 1)
             self.running_mean[mine].mul_(1 - factor).add_(mean, alpha=factor)
-            self.running_var[mine].mul_(1 - factor).add_(
-                square, alpha=factor * values / (values - 1)
-            )
+            _known(self.running_var)[mine].mul_(1 - factor).add_(square, alpha=unbiased)
         return output
 
     def _rescaled(self, input: Tensor, mine: slice) -> Tensor:
         """With the running statistics of the ranks ``mine``, compiled."""
         weight, bias = self._affine(input)
-        scale = weight * (self.running_var[mine] + self.eps).rsqrt()
-        return rescaled(input, scale, bias - self.running_mean[mine] * scale)
+        scale = weight * (_known(self.running_var)[mine] + self.eps).rsqrt()
+        return rescaled(input, scale, bias - _known(self.running_mean)[mine] * scale)
 
-    def _affine(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight and bias; 1 and 0 where there are none."""
+    def _affine(self, input: Tensor) -> Tensor:
+        """Weight and bias (2, C); 1 and 0 where there are none."""
         channels = input.shape[1]
-        return (
-            input.new_ones(channels) if self.weight is None else self.weight,
-            input.new_zeros(channels) if self.bias is None else self.bias,
-        )
+        weight = input.new_ones(channels) if self.weight is None else self.weight
+        bias = input.new_zeros(channels) if self.bias is None else self.bias
+        return torch.stack([weight, bias])
 
     def _count_batch(self, mine: slice) -> float:
         """Count this batch; how far the running statistics go towards its own."""
@@ -140,6 +156,21 @@ class _ScaleAndShift(OtherNorm):
         if self.bias is None:
             return input * self.weight.view(by_channel)
         return torch.addcmul(self.bias.view(by_channel), input, self.weight.view(by_channel))
+
+
+def _known(statistic: Tensor | None) -> Tensor:
+    if statistic is None:
+        raise ValueError("a layer without running statistics")
+    return statistic
+
+
+def rectified(norm: nn.Module, x: Tensor, added: Tensor | None = None) -> Tensor:
+    """No less than 0: ``x`` through the batch norm ``norm``, plus ``added``; at once where that is
+    batch norm by rank."""
+    if isinstance(norm, ByRank):
+        return norm.rectified(x, added)
+    output: Tensor = norm(x)
+    return F.relu(output if added is None else output + added)
 
 
 LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -171,7 +202,7 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     ranks = RankRows()
     for path, layer in model.named_modules():
         if type(layer) in LAYERS:
-            OtherNorm.change(layer, _ByRank)
+            OtherNorm.change(layer, ByRank)
             layer.ranks, layer.path = ranks, path or "(model)"
             for name, buffer in layer.named_buffers(recurse=False):
                 setattr(layer, name, buffer.expand(world_size, *buffer.shape).clone())
@@ -234,7 +265,7 @@ def ordinary(model: nn.Module, rank: int | None = None) -> nn.Module:
     have the running statistics of ``rank``, or `pooled` ones if None."""
     twin = copy.deepcopy(model)
     for layer in twin.modules():
-        if isinstance(layer, _ByRank):
+        if isinstance(layer, ByRank):
             _reduce(layer, rank)
     return twin
 

@@ -25,6 +25,7 @@ from torch import nn
 
 from simshuffle.errors import refuse
 from simshuffle.spec.record import Few, Spec
+from simshuffle.train.batch_norm import ByRank, rectified
 from simshuffle.train.transformer import VisionTransformer
 
 SMALLEST_SIDE = 8
@@ -60,6 +61,22 @@ def image_shape(shape: tuple[int, ...], kind: str) -> tuple[int, int, int]:
     return shape
 
 
+class _Chain(nn.Sequential):
+    """One layer after the other; batch norm and the rectifier after it at once where that can
+    be."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        layers = list(self)
+        while layers:
+            layer = layers.pop(0)
+            if isinstance(layer, ByRank) and layers and isinstance(layers[0], nn.ReLU):
+                layers.pop(0)
+                input = rectified(layer, input)
+            else:
+                input = layer(input)
+        return input
+
+
 class Mlp(Spec):
     """``layers`` times linear, batch norm and ReLU, each ``width`` units wide, and a linear head.
     Images are flattened.
@@ -91,7 +108,7 @@ class Mlp(Spec):
             parts[f"relu{number}"] = nn.ReLU()
             inputs = self.width
         parts["head"] = nn.Linear(inputs, classes)
-        return nn.Sequential(parts)
+        return _Chain(parts)
 
 
 class SmallCnn(Spec):
@@ -132,7 +149,7 @@ class SmallCnn(Spec):
             channels = outputs
         parts["flatten"] = nn.Flatten()
         parts["head"] = nn.Linear(channels * (height // 4) * (width // 4), classes)
-        return nn.Sequential(parts)
+        return _Chain(parts)
 
 
 # ------------------------------------------------------------------------------- residual networks
@@ -219,12 +236,12 @@ class _Block(nn.Module):
         self.stride, self.added = stride, outputs - inputs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        residual = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        residual = self.conv2(rectified(self.norm1, self.conv1(x)))
         if self.added:
-            # the mean of one pixel is that pixel; unlike a slice, its gradient stays in the order of
-            # memory that the rest has
+            # the mean of one pixel is that pixel; unlike that of a slice, its gradient stays in the
+            # order of memory that the rest has
             x = F.pad(F.avg_pool2d(x, 1, self.stride), (0, 0, 0, 0, 0, self.added))
-        return F.relu(x + residual)
+        return rectified(self.norm2, residual, x)
 
 
 class _WideBlock(nn.Module):
@@ -242,8 +259,8 @@ class _WideBlock(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        active = F.relu(self.norm1(x))
-        residual: torch.Tensor = self.conv2(F.relu(self.norm2(self.conv1(active))))
+        active = rectified(self.norm1, x)
+        residual: torch.Tensor = self.conv2(rectified(self.norm2, self.conv1(active)))
         return residual + (x if self.shortcut is None else self.shortcut(active))
 
 
@@ -275,7 +292,7 @@ class _ResNet(nn.Module):
         _draw_convolutions(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.blocks(F.relu(self.norm(self.conv(x))))
+        x = self.blocks(rectified(self.norm, self.conv(x)))
         logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
         return logits
 
@@ -290,7 +307,7 @@ class _WideResNet(nn.Module):
         _draw_convolutions(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.relu(self.norm(self.blocks(self.conv(x))))
+        x = rectified(self.norm, self.blocks(self.conv(x)))
         logits: torch.Tensor = self.head(F.avg_pool2d(x, x.shape[2:]).flatten(1))
         return logits
 

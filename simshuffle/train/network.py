@@ -141,7 +141,7 @@ def _watch(twin: nn.Module, probe: Probe, samples: int) -> list[Any]:
 # -------------------------------------------------------------------------------------- the network
 
 
-ACTIVATIONS_AT_ONCE = {"cpu": 1 << 23, "cuda": 1 << 28}
+ACTIVATIONS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Numbers that the layers of a network put out together: larger batches are worked off in parts of
 whole ranks, so that memory does not grow with M. On a CPU such a part stays near its caches
 (benchmarks/training.py)."""
@@ -252,7 +252,7 @@ def ranked_network(
     if probe.channels_last:
         twin.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     by_rank = mode == "per_rank" and bool(batch_norm_layers(twin))
-    at_once = max(1, ACTIVATIONS_AT_ONCE.get(device.type, 1 << 23) // probe.activations)
+    at_once = max(1, ACTIVATIONS_AT_ONCE.get(device.type, 1 << 22) // probe.activations)
     whole = probe.mixes or (contrast is not None and contrast.gathered)
     together = group if mode == "per_rank" else 1
     return RankedNetwork(twin, rows, world_size, by_rank, whole, at_once, loss, contrast, together)

@@ -11,134 +11,141 @@ Formulas: Ioffe and Szegedy 2015 (arXiv 1502.03167), section 3; gradients as the
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
 from simshuffle.spec.compiling import compiled, entry
 
 Tensor = torch.Tensor
-BLOCK = 64
-"""Numbers of a block, at least: four vectors of 512 bits of float32."""
+BLOCK = 256
+"""Numbers of a block, at least: many vectors, and few beside all of a row."""
+
+
+@compiled
+def _tile(values: Any, block: Any) -> None:
+    """Put ``values`` (C,) into every place of a block."""
+    channels = len(values)
+    for place in range(0, len(block), channels):
+        for c in range(channels):
+            block[place + c] = values[c]
 
 
 @compiled
 def _fold(sums: Any, total: Any) -> None:
-    """Add the block ``sums`` to ``total`` (C,), and empty it."""
+    """Add a block of ``sums`` to ``total`` (C,), and empty it."""
     channels = len(total)
-    for number in range(len(sums)):
-        total[number % channels] += sums[number]
-        sums[number] = 0
+    for place in range(0, len(sums), channels):
+        for c in range(channels):
+            total[c] += sums[place + c]
+            sums[place + c] = 0
 
 
 @compiled
-def _moments(x: Any, rank: int, ranks: int, mean: Any, square: Any, total: Any, work: Any) -> None:
-    """Mean (C,) and mean square deviation ``square`` (C,) of the rows of ``rank``; ``mean`` also
-    goes into every place of the block work[1]. work[0] is empty, before and after."""
+def _moments(x: Any, rank: int, mean: Any, square: Any, total: Any, work: Any) -> None:
+    """Fill ``mean`` and ``square`` (M, C) of ``rank``; its mean also goes into work[1]. The block
+    work[0] is empty, before and after."""
     rows, numbers = x.shape
-    width, channels = work.shape[1], len(mean)
-    values = (rows // ranks) * (numbers // channels)
+    ranks, channels = mean.shape
+    width, values = work.shape[1], (rows // ranks) * (numbers // channels)
     sums, middle = work[0], work[1]
     total[:] = 0
     for row in range(rank, rows, ranks):
-        line = x[row]
         for begin in range(0, numbers, width):
-            a = line[begin : begin + width]
+            a = x[row, begin : begin + width]
             for k in range(len(a)):
                 sums[k] += a[k]
         _fold(sums, total)
     for c in range(channels):
-        mean[c] = total[c] / values
-    for k in range(width):
-        middle[k] = mean[k % channels]
+        mean[rank, c] = total[c] / values
+    _tile(mean[rank], middle)
     total[:] = 0
     for row in range(rank, rows, ranks):
-        line = x[row]
         for begin in range(0, numbers, width):
-            a = line[begin : begin + width]
+            a = x[row, begin : begin + width]
             for k in range(len(a)):
                 away = a[k] - middle[k]
                 sums[k] += away * away
         _fold(sums, total)
     for c in range(channels):
-        square[c] = total[c] / values
+        square[rank, c] = total[c] / values
 
 
 @entry
-def normalise(  # noqa: PLR0913, PLR0917 - compiled
+def normalise(
     x: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    square: Any,
+    affine: Any,
+    moments: Any,
     eps: float,
+    added: Any,
+    rectified: bool,
     y: Any,
-    total: Any,
     work: Any,
+    total: Any,
+    factor: Any,
 ) -> None:
-    """Fill ``mean`` and ``square`` (M, C), the biased variance, from ``x`` (b M, S C), and ``y``
-    with (x - mean) / sqrt(square + eps) weight + bias. ``total`` (2, C) float64 and ``work``
-    (4, block) are for its own use; the latter comes with zeros."""
+    """Fill ``moments`` (2, M, C), mean and biased variance by rank, from ``x`` (b M, S C), and
+    ``y`` with (x - mean) / sqrt(variance + eps) weight + bias, plus ``added`` if that has rows,
+    and no less than 0 if ``rectified``. ``affine`` (2, C) is weight and bias; the last three are
+    for its own use, as of `_room` (4)."""
     rows, numbers = x.shape
+    mean, square = moments[0], moments[1]
     ranks, channels = mean.shape
     width = work.shape[1]
     middle, scale, shift = work[1], work[2], work[3]
+    _tile(affine[1], shift)
     for rank in range(ranks):
-        _moments(x, rank, ranks, mean[rank], square[rank], total[0], work)
-        for k in range(width):
-            c = k % channels
-            scale[k] = weight[c] / (square[rank, c] + eps) ** 0.5
-            shift[k] = bias[c]
+        _moments(x, rank, mean, square, total[0], work)
+        for c in range(channels):
+            factor[0, c] = affine[0, c] / math.sqrt(square[rank, c] + eps)
+        _tile(factor[0], scale)
         for row in range(rank, rows, ranks):
-            line, out = x[row], y[row]
             for begin in range(0, numbers, width):
-                a, to = line[begin : begin + width], out[begin : begin + width]
+                a, to = x[row, begin : begin + width], y[row, begin : begin + width]
                 for k in range(len(a)):
                     to[k] = (a[k] - middle[k]) * scale[k] + shift[k]
+                if len(added):
+                    more = added[row, begin : begin + width]
+                    for k in range(len(a)):
+                        to[k] += more[k]
+                if rectified:
+                    for k in range(len(a)):
+                        to[k] = 0 if to[k] <= 0 else to[k]
+
+
+@compiled
+def _passed(given: Any, y: Any, block: Any) -> None:
+    """What a rectifier that put out ``y`` lets through of the gradient ``given``."""
+    for k in range(len(given)):
+        block[k] = 0 if y[k] <= 0 else given[k]
 
 
 @entry
-def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
-    """Fill ``y`` with ``x`` (b M, S C) times ``scale`` plus ``shift`` (M, C); ``work`` (2, block)
-    is for its own use."""
-    rows, numbers = x.shape
-    ranks, channels = scale.shape
-    width = work.shape[1]
-    factor, added = work[0], work[1]
-    for rank in range(ranks):
-        for k in range(width):
-            factor[k] = scale[rank, k % channels]
-            added[k] = shift[rank, k % channels]
-        for row in range(rank, rows, ranks):
-            line, out = x[row], y[row]
-            for begin in range(0, numbers, width):
-                a, to = line[begin : begin + width], out[begin : begin + width]
-                for k in range(len(a)):
-                    to[k] = a[k] * factor[k] + added[k]
-
-
-@entry
-def gradients(  # noqa: PLR0913, PLR0917 - compiled
+def gradients(
     given: Any,
     x: Any,
+    y: Any,
     weight: Any,
-    mean: Any,
-    square: Any,
+    moments: Any,
     eps: float,
-    found: Any,
-    of_weight: Any,
-    of_bias: Any,
-    total: Any,
+    of_x: Any,
+    of_added: Any,
+    of_affine: Any,
     work: Any,
+    total: Any,
+    factor: Any,
 ) -> None:
-    """Fill ``found`` (b M, S C) with the gradient by ``x``, and ``of_weight`` and ``of_bias`` (C,)
-    float64, of what has the gradient ``given`` by the output; the others as of `normalise`."""
+    """Of what has the gradient ``given`` by the output of `normalise`: fill ``of_x`` (b M, S C);
+    ``of_added``, if it has rows; and ``of_affine`` (2, C) float64. ``y`` is that output if it was
+    rectified, and else has no rows. The last three are for its own use, as of `_room` (7)."""
     rows, numbers = x.shape
+    mean, square = moments[0], moments[1]
     ranks, channels = mean.shape
-    width = work.shape[1]
-    values = (rows // ranks) * (numbers // channels)
-    middle, scale, level, slope, sums, products = (
+    width, values = work.shape[1], (rows // ranks) * (numbers // channels)
+    sums, products, middle, scale, level, slope = (
         work[0],
         work[1],
         work[2],
@@ -146,40 +153,61 @@ def gradients(  # noqa: PLR0913, PLR0917 - compiled
         work[4],
         work[5],
     )
-    of_weight[:] = 0
-    of_bias[:] = 0
+    of_affine[:] = 0
     for rank in range(ranks):
         total[:] = 0
-        for k in range(width):
-            middle[k] = mean[rank, k % channels]
+        _tile(mean[rank], middle)
         for row in range(rank, rows, ranks):
-            line, come = x[row], given[row]
             for begin in range(0, numbers, width):
-                a, g = line[begin : begin + width], come[begin : begin + width]
+                a, g = x[row, begin : begin + width], given[row, begin : begin + width]
+                if len(y):
+                    _passed(g, y[row, begin : begin + width], work[6])
+                    g = work[6]
+                if len(of_added):
+                    to = of_added[row, begin : begin + width]
+                    for k in range(len(a)):
+                        to[k] = g[k]
                 for k in range(len(a)):
                     sums[k] += g[k]
                     products[k] += g[k] * (a[k] - middle[k])
             _fold(sums, total[0])
             _fold(products, total[1])
         for c in range(channels):
-            of_bias[c] += total[0, c]
-            of_weight[c] += total[1, c] / (square[rank, c] + eps) ** 0.5
-        for k in range(width):
-            c = k % channels
-            scale[k] = weight[c] / (square[rank, c] + eps) ** 0.5
-            level[k] = total[0, c] / values
-            slope[k] = total[1, c] / values / (square[rank, c] + eps)
+            spread = square[rank, c] + eps
+            of_affine[0, c] += total[1, c] / math.sqrt(spread)
+            of_affine[1, c] += total[0, c]
+            factor[0, c] = weight[c] / math.sqrt(spread)
+            factor[1, c] = total[0, c] / values
+            factor[2, c] = total[1, c] / values / spread
+        _tile(factor[0], scale)
+        _tile(factor[1], level)
+        _tile(factor[2], slope)
         for row in range(rank, rows, ranks):
-            line, come, out = x[row], given[row], found[row]
             for begin in range(0, numbers, width):
-                a, g, to = (
-                    line[begin : begin + width],
-                    come[begin : begin + width],
-                    out[begin : begin + width],
-                )
+                a, g = x[row, begin : begin + width], given[row, begin : begin + width]
+                to = of_x[row, begin : begin + width]
+                if len(y):
+                    _passed(g, y[row, begin : begin + width], work[6])
+                    g = work[6]
                 for k in range(len(a)):
-                    away = a[k] - middle[k]
-                    to[k] = (g[k] - level[k] - away * slope[k]) * scale[k]
+                    to[k] = (g[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+
+
+@entry
+def rescale(x: Any, scale: Any, shift: Any, y: Any, work: Any) -> None:
+    """Fill ``y`` with ``x`` (b M, S C) times ``scale`` plus ``shift`` (M, C); ``work`` (2, block)
+    is for its own use."""
+    rows, numbers = x.shape
+    ranks, width = len(scale), work.shape[1]
+    factor, added = work[0], work[1]
+    for rank in range(ranks):
+        _tile(scale[rank], factor)
+        _tile(shift[rank], added)
+        for row in range(rank, rows, ranks):
+            for begin in range(0, numbers, width):
+                a, to = x[row, begin : begin + width], y[row, begin : begin + width]
+                for k in range(len(a)):
+                    to[k] = a[k] * factor[k] + added[k]
 
 
 # -------------------------------------------------------------------------------- as torch calls it
@@ -190,29 +218,38 @@ def takes(x: Tensor) -> bool:
     channels last in memory."""
     if x.device.type != "cpu" or x.dtype not in {torch.float32, torch.float64} or not x.numel():
         return False
-    if x.ndim == 4:
-        return x.is_contiguous(memory_format=torch.channels_last)
-    return x.ndim == 2 and x.is_contiguous()
+    return x.ndim in {2, 4} and x.is_contiguous(memory_format=_order(x))
 
 
-def _flat(x: Tensor) -> Any:
-    """(rows, S C) in the order of memory."""
-    given = x.detach()
+def _order(x: Tensor) -> torch.memory_format:
+    return torch.channels_last if x.ndim == 4 else torch.contiguous_format
+
+
+def _flat(x: Tensor | None, like: Tensor) -> Any:
+    """``x`` as (rows, S C) numbers in the order of memory; without rows if None."""
+    if x is None:
+        return np.empty((0, 0), like.detach().numpy().dtype)
+    given = x.detach().contiguous(memory_format=_order(x))
     return (given.permute(0, 2, 3, 1) if x.ndim == 4 else given).reshape(len(x), -1).numpy()
 
 
-def _work(x: Tensor, blocks: int) -> tuple[Any, Any]:
-    """Room for sums: (2, C) float64, and zeros (blocks, block)."""
-    channels = x.shape[1]
+def _room(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
+    """Zeros (blocks, block), (2, C) float64 and (3, C); the others of the type of ``x``."""
+    channels, given = x.shape[1], x.detach().numpy().dtype
     width = -(-BLOCK // channels) * channels
-    total = torch.zeros(2, channels, dtype=torch.float64).numpy()
-    return total, torch.zeros(blocks, width, dtype=x.dtype).numpy()
+    return (
+        np.zeros((blocks, width), given),
+        np.zeros((2, channels)),
+        np.zeros((3, channels), given),
+    )
 
 
 def rescaled(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """``x`` (b M, C, ...) times ``scale`` plus ``shift``, (M, C) each; without gradient."""
     y = torch.empty_like(x)
-    rescale(_flat(x), scale.detach().numpy(), shift.detach().numpy(), _flat(y), _work(x, 2)[1])
+    rescale(
+        _flat(x, x), scale.detach().numpy(), shift.detach().numpy(), _flat(y, x), _room(x, 2)[0]
+    )
     return y
 
 
@@ -221,38 +258,49 @@ class NormaliseByRank(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, x: Tensor, weight: Tensor, bias: Tensor, ranks: int, eps: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Of ``x`` (b M, C, ...) by M = ``ranks``: what is normalised; mean and biased variance
-        (M, C)."""
-        mean, square = x.new_empty(2, ranks, x.shape[1])
-        y = torch.empty_like(x)
-        given = weight.detach().numpy(), bias.detach().numpy()
-        normalise(_flat(x), *given, mean.numpy(), square.numpy(), eps, _flat(y), *_work(x, 4))
-        context.save_for_backward(x, weight, mean, square)
-        context.eps = eps
-        context.mark_non_differentiable(mean, square)
-        return y, mean, square
+        context: Any,
+        x: Tensor,
+        affine: Tensor,
+        added: Tensor | None,
+        ranks: int,
+        eps: float,
+        rectified: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """What is made of ``x`` (b M, C, ...), M = ``ranks``; mean and biased variance
+        (2, M, C)."""
+        moments, y = x.new_empty(2, ranks, x.shape[1]), torch.empty_like(x)
+        normalise(
+            _flat(x, x),
+            affine.detach().numpy(),
+            moments.numpy(),
+            eps,
+            _flat(added, x),
+            rectified,
+            _flat(y, x),
+            *_room(x, 4),
+        )
+        context.save_for_backward(x, affine, moments, *([y] if rectified else []))
+        context.eps, context.added = eps, added is not None
+        context.mark_non_differentiable(moments)
+        return y, moments
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, given: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        """The gradients by ``x``, ``weight`` and ``bias``."""
-        x, weight, mean, square = context.saved_tensors
-        if not takes(given):
-            given = given.contiguous(
-                memory_format=torch.channels_last if x.ndim == 4 else torch.contiguous_format
-            )
-        found, of_both = torch.empty_like(x), torch.empty(2, x.shape[1], dtype=torch.float64)
+        """The gradients by ``x``, ``affine`` and ``added``."""
+        x, affine, moments, *rectified = context.saved_tensors
+        of_x, of_affine = torch.empty_like(x), torch.empty(*affine.shape, dtype=torch.float64)
+        of_added = torch.empty_like(x) if context.added else None
         gradients(
-            _flat(given),
-            _flat(x),
-            weight.detach().numpy(),
-            mean.numpy(),
-            square.numpy(),
+            _flat(given, x),
+            _flat(x, x),
+            _flat(rectified[0] if rectified else None, x),
+            affine[0].detach().numpy(),
+            moments.numpy(),
             context.eps,
-            _flat(found),
-            *of_both.numpy(),
-            *_work(x, 6),
+            _flat(of_x, x),
+            _flat(of_added, x),
+            of_affine.numpy(),
+            *_room(x, 7),
         )
-        return found, *of_both.to(x.dtype), None, None
+        return of_x, of_affine.to(x.dtype), of_added, None, None, None

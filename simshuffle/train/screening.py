@@ -57,7 +57,7 @@ class Screening:
     model: str  # class of the network
     data: str  # class of the training samples
     momentum: float  # of the running statistics
-    local_batch_size: int  # b
+    local_batch: int  # b, samples
     partition: str  # kind of the partition
     # for each strategy and M: strategy, world_size, samples_per_rank, effective_samples (n),
     # label_divergence (total variation, 0 to 1), accuracy (share), loss_points (accuracy lost
@@ -77,9 +77,10 @@ class Screening:
         told = {key: value for key, value in self.__dict__.items() if key != "settings"}
         unknown = {key for key, value in told.items() if isinstance(value, float) and isnan(value)}
         numbers = {key: None if key in unknown else value for key, value in told.items()}
-        rows = json.loads(self.settings.to_json(orient="records", double_precision=10))
+        rows = self.settings.rename(columns={"effective_samples": "n"})
+        curve = json.loads(rows.to_json(orient="records", double_precision=10))
         with whole_file(Path(path)) as file:
-            json.dump({"simshuffle": "screening", **numbers, "settings": rows}, file, indent=1)
+            json.dump({**numbers, "norm": "batch", "curve": curve}, file, indent=1)
 
     def verdict(self, tolerance: float = 0.5) -> str:
         """Whether a full study is needed to lose at most ``tolerance`` points, and why."""

@@ -94,7 +94,7 @@ def test_the_loss_of_two_samples_by_hand() -> None:
 def test_local_negatives_are_those_of_real_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop over ranks, each with a copy of the network and its own local batch: losses, the mean
     of the gradients, and running statistics; also where a batch is worked off in parts."""
-    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 600)
+    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 400)
     ours, batch = emulation(training()), np.arange(24)[5:17].reshape(EACH, RANKS)
     assert ours.network.rows_at_once < batch.size
     losses = ours.gradient(batch)
@@ -202,7 +202,7 @@ def test_the_nearest_class_mean_by_hand() -> None:
 def test_own_accuracy_is_the_mean_of_ranks_with_their_own_class_means(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 600)
+    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 400)
     run = emulation(training(learning_rate=0.5))
     run.epoch()
     rng, test = np.random.default_rng, source(10)

@@ -203,7 +203,7 @@ def test_emulated_ranks_are_networks_side_by_side(
     """Weights, running statistics of every rank, owners and losses after three epochs; 47 samples
     do not divide by 5 ranks or by 4."""
     # so that batches are worked off in parts of 2 or 1 ranks
-    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 600)
+    monkeypatch.setitem(ACTIVATIONS_AT_ONCE, "cpu", 400)
     data, how = source(47), training(warmup_epochs=1.0, **more)
     ours = Emulation(mlp(), data, strategy=strategy, world_size=5, training=how, seed=4)
     assert 1 < ours.network.rows_at_once < 12
@@ -223,6 +223,47 @@ def test_emulated_ranks_are_networks_side_by_side(
             torch.testing.assert_close(
                 dict(ours.model(rank).named_buffers())[name], buffer, rtol=0, atol=1e-12
             )
+
+
+class Viewing(nn.Module):
+    """Flattens by ``view``, which needs the usual order in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3)
+        self.head = nn.Linear(108, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(F.relu(self.norm(self.conv(x))).view(len(x), -1))
+        return found
+
+
+@pytest.mark.parametrize("kind", ["small_cnn", "viewing", "drawing"])
+def test_order_in_memory_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels come last in memory where the network takes that, and never where what it finds
+    would be another."""
+    torch.manual_seed(2)
+    model = SmallCnn(kind="small_cnn", width=4).build((1, 8, 8), CLASSES)
+    if kind == "drawing":  # in the order of memory
+        model.relu1 = nn.Dropout(0.5)
+    model = (Viewing() if kind == "viewing" else model).double()
+    runs = []
+    for usual in (False, True):
+        if usual:
+            monkeypatch.setattr(
+                "simshuffle.train.network._same_with_channels_last", lambda *_: False
+            )
+        run = Emulation(
+            model, source(32, (1, 8, 8)), strategy=PARTIAL, world_size=4, training=training()
+        )
+        kernels = [weight for weight in run.weights().values() if weight.ndim == 4]
+        last = kind == "small_cnn" and not usual
+        assert kernels and all((kernel.stride(1) == 1) == last for kernel in kernels)
+        for _ in range(2):
+            run.epoch()
+        runs.append(run.network.model)
+    for name, found in runs[0].state_dict().items():
+        torch.testing.assert_close(found, runs[1].state_dict()[name], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
