@@ -19,7 +19,7 @@ from simshuffle.errors import InputError
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.studies.accuracy import sensitivity
-from simshuffle.studies.accuracy.asked import request
+from simshuffle.studies.accuracy.asked import again, request
 from simshuffle.studies.accuracy.cells import SumsCell
 from simshuffle.studies.accuracy.sensitivity import NORMAL, Sensitivity, of_network, pooled, table
 from simshuffle.studies.accuracy.study import STUDY
@@ -28,7 +28,7 @@ from simshuffle.studies.accuracy.verb import AccuracyOptions
 from simshuffle.studies.mechanisms.variants import WarmCell
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
-from simshuffle.study.study import Result
+from simshuffle.study.study import Result, fingerprint
 from tests.small import small
 
 SCREENING: dict[str, Any] = {
@@ -198,6 +198,9 @@ def test_a_resnet_on_64_512_and_2048_ranks(quick: None) -> None:
     assert list(rows.index) == [64, 512, 2048]
     assert rows["samples"].tolist() == [20_019, 2_503, 626]
     assert rows["iterations"].tolist() == [626, 78, 20]
+    # 625 batches of 32 and one of 19; 78 of 32, as 7 more are less than half a batch
+    last = 0.1**2 / 19 + 0.9**2 * 0.1 / (32 * 1.9)
+    assert rows["n"].tolist()[:2] == pytest.approx([1 / last, 32 * 1.9 / 0.1], rel=2e-4)
     c = math.exp(np.log([127, 129, 137, 58, 68]).mean())
     a = 0.9**20
     expected = c * 2 * a / ((1 + a) * 626) * (1 - 1 / 2048)
@@ -277,6 +280,7 @@ def test_a_larger_batch_is_told_against_both(quick: None, tmp_path: Path) -> Non
     assert row["own_points"] == pytest.approx(100 * repeats * (1 - 1 / 8), rel=1e-3)
     assert row["loss_points"] < row["own_points"]
     assert row["added_s"] == pytest.approx(-0.1)
+    assert table.loc["sync batch norm, all", "added_s"] == pytest.approx(10 * 2.0)  # iterations
     assert "local batch 20 (tried: 10)" in row["outside"]
 
 
@@ -387,6 +391,22 @@ def test_a_screening_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(del_one), encoding="utf-8")
     with pytest.raises(InputError, match="c_points"):
         sensitivity.screened(path)
+
+
+def test_a_result_with_a_screening_is_asked_for_again_from_its_folder(
+    quick: None, tmp_path: Path
+) -> None:
+    asked = request(AccuracyOptions(scenario=small(), screening=screening(tmp_path)))
+    folder = engine.run(STUDY, asked).save(tmp_path / "mine")
+    (tmp_path / "screening.json").unlink()
+    same = again(folder, engine.read(STUDY, folder).meta)
+    assert fingerprint(STUDY, same) == fingerprint(STUDY, asked)
+
+
+def test_importances_of_every_epoch_anew_are_owned_up_to(quick: None) -> None:
+    exchange = "importance_exchange:exchange_fraction=0.3"
+    assert "more is lost" in str(found(small(workload__exchange=exchange)))
+    assert "more is lost" not in str(found(small()))
 
 
 def test_another_norm_than_the_screening_s_is_refused(tmp_path: Path) -> None:
