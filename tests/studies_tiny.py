@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.exchange import GlobalShuffle, PartialLocalShuffle
+from simshuffle.studies.accuracy import asked as accuracy_asked
+from simshuffle.studies.accuracy import study as accuracy
+from simshuffle.studies.accuracy.verb import AccuracyOptions
 from simshuffle.studies.calibrate import study as calibration
 from simshuffle.studies.calibrate.verb import CalibrationOptions
 from simshuffle.studies.congestion import study as congestion
@@ -80,6 +83,11 @@ def _hiding(place: Path) -> tuple[Study[Any], Request[Any]]:
     scenario = small(**SIZE, cluster__topology__link_bandwidth="10 MB/s")
     options = HidingOptions(scenario=scenario, world_size=(2, 4), variant=("wire",))
     return hiding.STUDY, hiding.request(options)
+
+
+def _accuracy(place: Path) -> tuple[Study[Any], Request[Any]]:
+    options = AccuracyOptions(scenario=small(**SIZE), world_size=(2, 4))
+    return accuracy.STUDY, accuracy_asked.request(options)
 
 
 def _oracle(place: Path) -> tuple[Study[Any], Request[Any]]:
@@ -260,6 +268,7 @@ TINY: dict[str, Tiny] = {
     "toy": _toy,
     "ablation": _ablation,
     "hiding": _hiding,
+    "accuracy": _accuracy,
     "oracle": _oracle,
     "calibration": _calibration,
     "policies": _policies,

@@ -27,7 +27,6 @@ makes the difference a tenth larger.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -189,7 +188,7 @@ RETURNS = 0.01
 """What chance returns add to 1/n at most, over what it is, where fewer ranks are emulated."""
 LEAST_RANKS, LEAST_SAMPLES, MOST_SAMPLES = 16, 1 << 15, 1 << 21
 """Ranks, and samples of all of them, that are emulated at least and, of samples, at most."""
-LOOKED_AT = 64
+FOLLOWED = 64
 """Ranks whose statistics are followed; n is their mean."""
 NORMAL_90 = 1.6448536269514722
 """Of a normal distribution, 90 % lies within so many standard deviations."""
@@ -199,7 +198,7 @@ NORMAL_90 = 1.6448536269514722
 class Rests:
     """On how many samples a rank's running statistics rest."""
 
-    number: float  # n, mean over the ranks that were looked at
+    number: float  # n, mean over the ranks that were followed
     # low, high: the 90 % interval of n, from how much ranks differ
     low: float
     high: float
@@ -223,8 +222,9 @@ def rests_on(
     """On how many samples the running statistics of a rank rest after so many epochs of a training
     on random shards. Nothing is trained: the strategy alone deals samples.
 
-    As many epochs are followed as are remembered, and as it takes until an exchange of the oldest
-    samples is steady (1/Q); no more than ``epochs``. Where who sends to whom does not hang on how
+    As many epochs are followed as are remembered, and no more than ``epochs``. None have to go by
+    before: shards are as well mixed at first as ever, and of samples that came at one time as many
+    go in an epoch as of the oldest later on. Where who sends to whom does not hang on how
     many ranks there are, fewer of them with as many samples each are emulated: so many that samples
     that come back by chance add no more than `RETURNS` of 1/n to what they would. Where it does (a
     loader's order, partners of the same host) all are.
@@ -255,15 +255,12 @@ def rests_on(
         return Rests(exact, exact, exact, of, 0, 0)
     ranks = world_size if whole else _ranks(of, world_size)
     samples = num_samples if ranks == world_size else round(num_samples / world_size * ranks)
-    done = remembered
-    if strategy.needs_held and strategy.fraction:
-        done = min(remembered + math.ceil(1.0 / strategy.fraction), epochs)
     run = Epochs(strategy, samples, ranks, batch_size, seed, drop_last=drop_last, places=places)
-    trained = _followed(run, done, remembered)
+    trained = _followed(run, remembered)
     numbers = number_by_iteration(trained, batch_size, momentum)
     mean = float(numbers.mean())
     error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else 0.0
-    return Rests(mean, mean - NORMAL_90 * error, mean + NORMAL_90 * error, of, ranks, done)
+    return Rests(mean, mean - NORMAL_90 * error, mean + NORMAL_90 * error, of, ranks, remembered)
 
 
 def _ranks(of: Forgetting, world_size: int) -> int:
@@ -277,16 +274,15 @@ def _ranks(of: Forgetting, world_size: int) -> int:
     return min(world_size, found + found % 2)
 
 
-def _followed(run: Epochs, epochs: int, remembered: int) -> list[Ints]:
-    """What the first ranks train on in the last of so many epochs, as of `number_by_iteration`."""
+def _followed(run: Epochs, epochs: int) -> list[Ints]:
+    """What the first ranks train on in so many epochs, as of `number_by_iteration`."""
     run.owner = run.strategy.first_owner(run.num_samples, run.world_size, run.rng("partition"))
-    kept: deque[Ints] = deque(maxlen=remembered)
+    kept = []
     for epoch in range(1, epochs + 1):
         shards = run.next_shards()
-        if epoch > epochs - remembered:
-            kept.append(np.ascontiguousarray(run.trained(shards)[:, :LOOKED_AT]))
+        kept.append(np.ascontiguousarray(run.trained(shards)[:, :FOLLOWED]))
         importance = None
         if run.strategy.needs_importance:  # in place of a real one
             importance = run.rng("importance", epoch).exponential(size=run.num_samples)
         run.exchanged(run.next_plan(shards, importance))
-    return list(kept)
+    return kept

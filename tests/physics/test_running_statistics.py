@@ -206,6 +206,22 @@ def test_what_trainings_rested_on_is_known_before_them(
     assert found.number == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize("selection", ["random", "oldest"])
+@pytest.mark.parametrize("fraction", [0.03, 0.25])
+def test_no_epochs_have_to_go_by_before(fraction: float, selection: str) -> None:
+    """As many are remembered (18 of eight batches) from the first one on as from the 42nd: within
+    2 % of 1/n beyond what fresh samples give, on 64 ranks with 64 samples."""
+    strategy, ranks = partial(fraction, selection), 64
+    trained, _ = followed(strategy, 64 * ranks, ranks, 8, 60)
+    early, late = (number_by_iteration(of, 8, 0.1) for of in (trained[:18], trained[42:]))
+    fresh = Forgetting([8] * 8, 0.1, 18).fresh
+    more = [float(np.mean(1 / of)) - fresh for of in (early, late)]
+    assert more[0] == pytest.approx(more[1], rel=0.02)
+    found = rests_on(strategy, 64 * 1024, 1024, 8, epochs=90)
+    assert found.epochs == 17
+    assert 1 / found.number - fresh == pytest.approx(more[0], rel=0.05)
+
+
 def test_the_three_sizes_of_a_resnet_on_imagenet() -> None:
     """1,281,167 samples, 32 a batch: 20,019 samples of each of 64 ranks are as global shuffle, and
     of 2,048 ranks with 626 samples n is 502 for 592."""

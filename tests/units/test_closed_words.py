@@ -21,6 +21,8 @@ from simshuffle.study.options import Words, fields_of, plain_type, words
 OPEN = {
     *(
         "N",
+        "NET",
+        "POINTS",
         "M",
         "S",
         "K",

@@ -23,7 +23,7 @@ from simshuffle.study.standing import FIRST_LINE, Standing
 
 GROUPS = {
     "Describe": ["new", "check", "list"],
-    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "month"],
+    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "accuracy", "month"],
     "Results": ["compare", "audit", "blame", "doctor", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
@@ -155,6 +155,7 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
             "run",
             "sweep",
             "plan",
+            "accuracy",
             "study ablate",
             "study hiding",
             "study congestion",
@@ -191,6 +192,7 @@ OUT = {
     "study policies": ["study", "policies", "quickstart"],
     "study sizes": ["study", "sizes", "quickstart"],
     "plan": ["plan", "quickstart", *SMALL],
+    "accuracy": ["accuracy", "quickstart", *SMALL],
     "loader": ["loader", "--order", "own:shuffle=global"],
     "month": [
         *("month", "quickstart", *SMALL, "--days", "2", "--seeds", "2"),

@@ -52,6 +52,10 @@ ASKED = {
         {"scenario": "quickstart", "world_size": [4], "variant": ["wire"], "set": TINY},
         ["quickstart", "--world-size", "4", "--variant", "wire"],
     ),
+    "accuracy": (
+        {"scenario": "quickstart", "world_size": [4], "tolerance": 0.3, "set": TINY},
+        ["quickstart", "--world-size", "4", "--tolerance", "0.3"],
+    ),
     "ablate": (
         {"scenario": "quickstart", "seeds": 1, "alone": [("partner_scope", "host")], "set": TINY},
         ["quickstart", "--seeds", "1", "--alone", "partner_scope=host"],
@@ -150,6 +154,7 @@ def test_a_function_hides_no_module():
         ("sweep", {"scenario": "quickstart", "seeds": 0}, "seeds: must be at least 1"),
         ("loader", {"samples": 0}, "samples: must be at least 1"),
         ("hiding", {"scenario": "quickstart", "tolerance": 2}, "tolerance: must be 0 to 1"),
+        ("accuracy", {"scenario": "quickstart", "momentum": 0}, "momentum: must be 0.001 to 1"),
         ("oracle", {"scenario": "paper/oracle", "budget_memory": "much"}, "budget_memory: "),
     ],
 )

@@ -40,6 +40,7 @@ ALTERED = {
     "sweep": ("summary.csv", "high"),
     "ablation": ("ends.csv", "exchange_fraction"),
     "hiding": ("points.csv", "epoch_s"),
+    "accuracy": ("remedies.csv", "high_points"),
     "oracle": ("points.csv", "samples_per_s"),
     "congestion": ("times.csv", "time_s"),
     "policies": ("policies.csv", "total_s"),

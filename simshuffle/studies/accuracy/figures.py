@@ -69,6 +69,7 @@ def _panel(rows: pd.DataFrame, tolerance: float, title: str) -> Panel:
         colour=look.map({name: of.colour for name, of in LOOKS.items()}),
         size=rows["front"].map({True: LOOKS["front"].size, False: LOOKS["beaten"].size}),
     )
+    rows = rows.sort_values(["front", "chosen"], kind="stable")  # these over the others
     low, high = float(rows["x"].min()), float(rows["x"].max())
     room = (high - low) or low
     x = Axis(low=low - ROOM * room, high=high + 3 * ROOM * room)

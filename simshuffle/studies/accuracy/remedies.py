@@ -128,11 +128,11 @@ class Compared:
                 "own_points": row.own,
                 "epoch_s": None if row.added_s is None else self._epoch_s + row.added_s,
                 "added_s": row.added_s,
+                "outside": row.outside,
+                "note": row.note,
                 "enough": row.name in enough,
                 "front": row.name in front,
                 "chosen": row is chosen,
-                "outside": row.outside,
-                "note": row.note,
             }
             for row in found
         ]

@@ -42,7 +42,7 @@ class Found(TypedDict):
 
     scenario: str
     timed: str
-    allreduce: str
+    importance: bool
     settings: int
     remedies: int
 

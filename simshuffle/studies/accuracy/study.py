@@ -66,7 +66,7 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         "accuracy": {
             "scenario": base.name,
             "timed": base.workload.model.name,
-            "allreduce": base.workload.allreduce.kind,
+            "importance": base.workload.exchange.needs_importance,
             "settings": len(tables["settings"]),
             "remedies": len(tables["remedies"]),
         }

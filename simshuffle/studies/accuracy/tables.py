@@ -103,11 +103,11 @@ REMEDIES = Schema(
         "added_s": real(
             "s that this is longer than as it is", empty=True, head="added s", look="+.3g"
         ),
+        "outside": _OUTSIDE,
+        "note": text("why it cannot be had or is not chosen, and what the law leaves out"),
         "enough": _ENOUGH,
         "front": flag("whether no other remedy of the same network loses less in less time"),
         "chosen": flag("the quickest that is enough; as it is, if that is"),
-        "outside": _OUTSIDE,
-        "note": text("why it cannot be had or is not chosen, and what the law leaves out"),
     },
     key=("world_size", "remedy"),
 )

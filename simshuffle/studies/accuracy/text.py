@@ -128,6 +128,11 @@ def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
         sizes = ", ".join(f"{size:,}" for size in rows["world_size"])
         where = f" (@{sizes})" if remedies["world_size"].nunique() > len(rows) else ""
         yield f"{remedy}{where}: {note}."
+    if meta["accuracy"]["importance"]:
+        yield (
+            "Importances are drawn anew for every epoch. Those of real losses last, so that the"
+            " same samples stay: n is less than this, and more is lost."
+        )
     timed, model = meta["accuracy"]["timed"], meta["sensitivity"]["model"]
     if timed != model:
         yield f"Times are those of {timed}, which the scenario trains (workload.model)."

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyOptions(CellOptions):
-    """Say what a shuffle costs in accuracy, and which remedy is cheapest.
+    """Say what a shuffle costs in accuracy, and what helps.
 
-    Against global shuffle, with each rank's own batch-norm statistics. By a law, before anything is
-    trained: it holds for shards that are drawn at random."""
+    Against global shuffle, with each rank's own batch-norm statistics, before anything is trained.
+    The law holds for shards drawn at random."""
 
     scenario: ScenarioName
     model: Annotated[

@@ -1,0 +1,424 @@
+"""What a shuffle is expected to cost in accuracy: the sensitivity of networks, remedies and their
+costs, and what is refused. Nothing is trained."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from simshuffle import accuracy
+from simshuffle.cli import main
+from simshuffle.errors import InputError
+from simshuffle.results.report import WHOLE
+from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.studies.accuracy import sensitivity
+from simshuffle.studies.accuracy.asked import again, request
+from simshuffle.studies.accuracy.cells import SumsCell
+from simshuffle.studies.accuracy.sensitivity import NORMAL, Sensitivity, of_network, pooled, table
+from simshuffle.studies.accuracy.study import STUDY
+from simshuffle.studies.accuracy.tables import SENSITIVITY
+from simshuffle.studies.accuracy.verb import AccuracyOptions
+from simshuffle.studies.mechanisms.variants import WarmCell
+from simshuffle.study import engine
+from simshuffle.study.cell import Outcome
+from simshuffle.study.study import Result, fingerprint
+from tests.small import small
+
+SCREENING: dict[str, Any] = {
+    "model": "mine",
+    "data": "my images",
+    "norm": "batch",
+    "momentum": 0.1,
+    "local_batch": 10,
+    "curve": [
+        {"n": 20.0, "loss_points": 3.0, "low": 2.5, "high": 3.5},
+        {"n": 180, "loss_points": 0.1, "low": -0.2, "high": 0.4},
+    ],
+    "c_points": 100.0,
+    "c_low": 80,
+    "c_high": 130.0,
+    "rms": 0.0,
+}
+
+
+def screening(place: Path, **values: Any) -> Path:
+    path = place / "screening.json"
+    path.write_text(json.dumps({**SCREENING, **values}), encoding="utf-8")
+    return path
+
+
+def rows(*made: dict[str, Any]) -> pd.DataFrame:
+    """Rows of the table, with what tests do not look at."""
+    plain = {"data": "d", "norm": "batch", "rms": 0.1, "c_low": np.nan, "c_high": np.nan}
+    usual = dict.fromkeys(SENSITIVITY.columns, 8) | {"source": "made up"} | plain
+    return pd.DataFrame([{**usual, **of} for of in made])
+
+
+# ------------------------------------------------------------------------------ the sensitivity
+
+
+def test_the_table_is_whole_and_has_a_source_for_each_row() -> None:
+    found = table()
+    assert {"mlp"} <= set(found["model"])
+    assert (found["source"].str.len() > 10).all()
+    batch = found[found["norm"] == "batch"]
+    assert (batch["c"] > 0).all()
+    assert (found.loc[found["norm"] != "batch", "c"] == 0).all()
+    assert found.loc[found["c_low"].notna(), "c"].le(found["c_high"].dropna()).all()
+
+
+def test_of_two_networks_the_next_one_by_hand() -> None:
+    """c of 50 and 200: the mean of logs is log 100, their deviation s = log 4/sqrt 2, and t of one
+    degree is 6.3138 at 95 %: 100 times or over exp(6.3138 s sqrt(1 + 1/2))."""
+    c, low, high = pooled(rows({"model": "a", "c": 50.0}, {"model": "b", "c": 200.0}))
+    reach = 6.313752 * math.log(4) / math.sqrt(2) * math.sqrt(1.5)
+    assert c == pytest.approx(100.0)
+    assert (low, high) == pytest.approx((100 / math.exp(reach), 100 * math.exp(reach)), rel=1e-5)
+
+
+@pytest.mark.parametrize(("factor", "rest"), [(1.2, True), (8.0, False)])
+def test_errors_of_rows_are_taken_out_of_their_spread(factor: float, rest: bool) -> None:
+    """Four rows known as well as one another: tau^2 is their variance less the square of an error,
+    or 0, and the error of the mean sqrt((tau^2 + s^2)/4)."""
+    logs = np.log([60.0, 90.0, 140.0, 200.0])
+    error = math.log(factor) / NORMAL
+    made = [
+        {
+            "model": f"{n}",
+            "c": math.exp(of),
+            "c_low": math.exp(of) / factor,
+            "c_high": math.exp(of) * factor,
+        }
+        for n, of in enumerate(logs)
+    ]
+    square = max(0.0, logs.var(ddof=1) - error**2)
+    assert (square > 0) == rest
+    reach = stats.t.ppf(0.95, 3) * math.sqrt(square + (square + error**2) / 4)
+    c, low, high = pooled(rows(*made))
+    assert c == pytest.approx(math.exp(logs.mean()), rel=1e-6)
+    assert math.log(high / c) == pytest.approx(reach, rel=1e-6)
+    assert math.log(c / low) == pytest.approx(reach, rel=1e-6)
+
+
+def test_a_network_counts_by_its_own_rows_first() -> None:
+    of = rows(
+        {"model": "a", "data": "x", "c": 50.0, "c_low": 40.0, "c_high": 70.0, "rms": 0.3},
+        {"model": "a", "data": "y", "c": 80.0},
+        {"model": "b", "data": "x", "c": 200.0},
+        {"model": "v", "norm": "layer", "c": 0.0, "rms": 0.2},
+    )
+    own = of_network(of, "a", "batch", "x")
+    assert (own.c, own.low, own.high, own.rms, own.known) == (50.0, 40.0, 70.0, 0.3, True)
+    both = of_network(of, "a", "batch", "z")
+    assert both.c == pytest.approx(math.sqrt(50 * 80), rel=0.05)
+    assert both.known and both.low < 50 and both.high > 80
+    other = of_network(of, "c", "batch")
+    assert not other.known
+    assert "a, b" in other.basis
+    assert other.tried["local batch"] == (8, 8)
+    without = of_network(of, "t", "layer")
+    assert (without.c, without.low, without.high, without.rms) == (0.0, 0.0, 0.0, 0.2)
+    assert of_network(of, "t", "group").rms == 0.2  # others without batch norm
+    with pytest.raises(InputError, match="two rows"):
+        of_network(of[of["model"] == "b"], "c", "batch")
+
+
+def test_three_errors_are_added_as_squares() -> None:
+    """1/n 0.01 more, c of 100 (80 to 130), n known to 0.001, settings 0.2 beside the curve."""
+    of = Sensitivity("a", "batch", 100.0, 80.0, 130.0, 0.2, "", True, {}, 0.1)
+    middle, low, high = of.lost(0.01, 0.009, 0.012)
+    beside = NORMAL * 0.2
+    assert middle == 1.0
+    assert low == pytest.approx(1.0 - math.sqrt(0.2**2 + 0.1**2 + beside**2))
+    assert high == pytest.approx(1.0 + math.sqrt(0.3**2 + 0.2**2 + beside**2))
+    gained = of.lost(-0.01)
+    assert gained == pytest.approx(
+        (-1.0, -1.0 - math.hypot(0.3, beside), -1.0 + math.hypot(0.2, beside))
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "norm", "found"),
+    [
+        (None, None, "batch"),  # resnet50, by its layers
+        ("vit_b_16", None, "layer"),
+        ("vgg16", None, "none"),
+        ("mlp", None, "batch"),  # by the table
+        ("never heard of", None, "batch"),
+        ("never heard of", "group", "group"),
+    ],
+)
+def test_what_a_network_normalises_by(model: str | None, norm: str | None, found: str) -> None:
+    asked = request(AccuracyOptions(scenario=small(), model=model, norm=norm)).values
+    assert asked.of.norm == found
+    known = model == "mlp" or found == "none"
+    assert asked.of.known == (model == "mlp")
+    assert known or "network" in asked.of.basis or "scatter" in asked.of.basis
+    assert bool(asked.channels) == (model is None)
+    if model is None:  # 53 norms of ResNet-50, with 26,560 channels in all
+        assert (len(asked.channels), sum(asked.channels)) == (53, 26_560)
+
+
+# --------------------------------------------------------------------------- what is lost
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of 10 s and more, so that the law alone is computed."""
+
+    def run(self: WarmCell, tell: Any) -> Outcome:
+        workload = self.scenario.workload
+        more = 1.0 if workload.exchange.redraws else workload.exchange.fraction or 0.0
+        return Outcome({WHOLE: 10.0 + more - 0.01 * workload.local_batch_size})
+
+    monkeypatch.setattr(WarmCell, "run", run)
+    sums = {"buffers": 0.25, "host": 0.5, "all": 2.0}
+    monkeypatch.setattr(SumsCell, "run", lambda self, tell: Outcome(sums))
+
+
+def found(scenario: Scenario, **options: Any) -> Result:
+    """Done in this process, where the fixture is."""
+    return engine.run(STUDY, request(AccuracyOptions(scenario=scenario, **options)))
+
+
+def test_a_resnet_on_64_512_and_2048_ranks(quick: None) -> None:
+    """1,281,167 samples: 20,019, 2,503 and 626 a rank. 1/n is more than under global shuffle by
+    2 a/((1 + a) S) (1 - 1/M), a = 0.9^20 on 2,048 ranks (3.5e-4, 0.03 points); by less than 1e-6 on
+    512 (0.9^78), and by nothing on 64."""
+    scenario = load_scenario("abci-imagenet1k", {"workload.exchange": "local_shuffle"})
+    result = found(scenario, world_size=(2048, 64, 512))
+    rows = result.tables["settings"].set_index("world_size")
+    assert list(rows.index) == [64, 512, 2048]
+    assert rows["samples"].tolist() == [20_019, 2_503, 626]
+    assert rows["iterations"].tolist() == [626, 78, 20]
+    # 625 batches of 32 and one of 19; 78 of 32, as 7 more are less than half a batch
+    last = 0.1**2 / 19 + 0.9**2 * 0.1 / (32 * 1.9)
+    assert rows["n"].tolist()[:2] == pytest.approx([1 / last, 32 * 1.9 / 0.1], rel=2e-4)
+    c = math.exp(np.log([127, 129, 137, 58, 68]).mean())
+    a = 0.9**20
+    expected = c * 2 * a / ((1 + a) * 626) * (1 - 1 / 2048)
+    assert expected == pytest.approx(0.034, abs=0.001)
+    assert rows["loss_points"].tolist() == pytest.approx([0.0, 0.0, expected], abs=1e-4)
+    assert rows.loc[2048, "loss_points"] == pytest.approx(expected, rel=1e-4)
+    assert (rows["high_points"] - rows["loss_points"] > 0.4).all()  # settings beside the curve
+    assert rows["enough"].all()
+    said = " ".join(result.verdict())
+    assert "nothing has to be done" in said
+    assert "network resnet50" in said and "samples a rank 20,019, 2,503" in said
+    assert "sorted by class" in said
+
+
+def test_where_much_is_lost_the_quickest_remedy_that_is_enough(quick: None, tmp_path: Path) -> None:
+    """16 ranks with 10 samples, one batch: n = 10, against 1/n = 1/190 + (1/10 - 1/190)/160, and c
+    of 100: 9.42 points. Larger batches cannot be had; statistics of all ranks together rest on more
+    than global shuffle has on one, for the 0.25 s of a sum."""
+    scenario = small(world_size=16, workload__dataset__num_samples=160, cluster__host__gpus=4)
+    result = found(scenario, screening=screening(tmp_path), tolerance=0.5)
+    of = result.tables["settings"].iloc[0]
+    fresh = 0.1 / (10 * 1.9)
+    everywhere = fresh + (0.1 - fresh) / 16
+    assert of["n"] == pytest.approx(10.0, rel=1e-6)
+    assert of["n_global"] == pytest.approx(1 / everywhere, rel=1e-4)
+    assert of["loss_points"] == pytest.approx(100 * (0.1 - everywhere), rel=1e-4)
+    assert of["low_points"] == pytest.approx(80 * (0.1 - everywhere), rel=1e-4)
+    assert of["high_points"] == pytest.approx(130 * (0.1 - everywhere), rel=1e-4)
+    assert not of["enough"]
+    table = result.tables["remedies"].set_index("remedy")
+    assert table.loc[table["chosen"]].index.tolist() == ["pooled"]
+    row = table.loc["pooled"]
+    assert row["n"] == pytest.approx(160.0, rel=1e-6)  # all samples, each always there
+    assert row["added_s"] == pytest.approx(0.25)
+    assert row["own_points"] == pytest.approx(0.0, abs=1e-9)
+    assert "10 samples" in table.loc["local batch 20", "note"]
+    assert pd.isna(table.loc["local batch 20", "loss_points"])
+    host = table.loc["sync batch norm, host"]
+    assert host["added_s"] == pytest.approx(0.5)  # one iteration
+    assert host["n"] == pytest.approx(40.0, rel=1e-6)  # 4 ranks of a host with 10 each
+    assert host["low_points"] < host["loss_points"] < host["high_points"]
+    partial, oldest = table.loc["partial 0.3"], table.loc["oldest 0.3"]
+    assert 10.0 < partial["n"] < oldest["n"] < of["n_global"]
+    assert partial["added_s"] == pytest.approx(0.3)
+    assert table.loc[
+        "global from the PFS", ["loss_points", "low_points", "high_points"]
+    ].tolist() == [0, 0, 0]
+    slow = table.loc["momentum 0.01"]
+    assert slow["n"] == pytest.approx(10.0, rel=1e-4)  # a shard is all that there is
+    assert "momentum 0.01 (tried: 0.1)" in slow["outside"] and "too slow" in slow["note"]
+    assert not slow["chosen"] and not slow["front"]
+    # each on the front is beaten by none
+    front = table[table["front"]].sort_values("added_s")
+    assert front["loss_points"].is_monotonic_decreasing
+    said = " ".join(result.verdict())
+    assert "is pooled" in said and "a screening of mine on my images" in said
+
+
+def test_what_recomputed_statistics_take(quick: None, tmp_path: Path) -> None:
+    """All 800 samples on 8 ranks: 100 forward passes each, in ten batches, and a sum; n is 800."""
+    scenario = small()
+    row = found(scenario, screening=screening(tmp_path)).tables["remedies"].set_index("remedy")
+    row = row.loc["recomputed on 800 samples"]
+    forward = 10 * float(scenario.step_times.forward_of(np.array(10)))
+    assert row["n"] == 800
+    assert row["added_s"] == pytest.approx(forward + 0.25, rel=1e-9)
+    assert row["own_points"] == 0.0
+
+
+def test_a_larger_batch_is_told_against_both(quick: None, tmp_path: Path) -> None:
+    """100 samples in batches of 20, not of 10: n and n of global shuffle both grow."""
+    table = found(small(), screening=screening(tmp_path)).tables["remedies"].set_index("remedy")
+    a, m, b = 0.9**5, 0.1, 20
+    repeats = 2 * a / ((1 + a) * 100)
+    row = table.loc["local batch 20"]
+    assert row["n"] == pytest.approx(1 / (m / (b * 1.9) + repeats), rel=1e-3)
+    assert row["own_points"] == pytest.approx(100 * repeats * (1 - 1 / 8), rel=1e-3)
+    assert row["loss_points"] < row["own_points"]
+    assert row["added_s"] == pytest.approx(-0.1)
+    assert table.loc["sync batch norm, all", "added_s"] == pytest.approx(10 * 2.0)  # iterations
+    assert "local batch 20 (tried: 10)" in row["outside"]
+
+
+def test_global_shuffle_loses_nothing_and_has_no_remedies(quick: None) -> None:
+    result = found(small(workload__exchange="global_shuffle"))
+    assert result.tables["remedies"]["remedy"].tolist() == ["as it is"]
+    lost = result.tables["settings"][["loss_points", "low_points", "high_points"]]
+    assert (lost.to_numpy() == 0).all()
+
+
+def test_without_batch_norm_n_is_not_defined(quick: None) -> None:
+    result = found(small(), model="vit_b_16")
+    row = result.tables["settings"].iloc[0]
+    assert pd.isna(row["n"]) and pd.isna(row["n_global"])
+    assert row["loss_points"] == 0.0
+    assert row["high_points"] == -row["low_points"] > 0
+    assert "n is not defined" in " ".join(result.verdict())
+    assert result.tables["remedies"]["remedy"].tolist() == ["as it is"]
+
+
+def test_the_scenario_s_own_exchange_is_not_offered_again(quick: None) -> None:
+    own = "partial_local_shuffle:exchange_fraction=0.1,schedule=authors"
+    asked = request(AccuracyOptions(scenario=small(workload__exchange=own))).values
+    changes = {of.name: of.scenario for of in asked.sized[0].changes}
+    assert "partial 0.1" not in changes and "partial 0.03" not in changes
+    assert {"oldest 0.1", "partial 0.3", "oldest 0.3"} <= set(changes)
+    chosen = changes["oldest 0.3"]
+    assert chosen is not None
+    exchange = chosen.workload.exchange
+    assert exchange.exchange_schedule is not None
+    assert (exchange.fraction, exchange.exchange_schedule.barriers) == (0.3, "message")
+
+
+def test_an_exchange_that_does_not_fit_the_hosts_says_so(quick: None) -> None:
+    """100 samples of 100 kB a rank are 10 MB: no room for three tenths more."""
+    result = found(small(cluster__ssd__capacity="11.5 MB"))
+    table = result.tables["remedies"].set_index("remedy")
+    assert pd.isna(table.loc["partial 0.3", "loss_points"])
+    assert "keeps" in table.loc["partial 0.3", "note"]
+    assert pd.notna(table.loc["partial 0.1", "loss_points"])
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def test_a_screening_takes_the_place_of_the_table(tmp_path: Path) -> None:
+    path = screening(tmp_path, seeds=5)  # what is not known is left out
+    asked = request(AccuracyOptions(scenario=small(), screening=path)).values
+    assert (asked.of.model, asked.of.c, asked.of.low, asked.of.high) == ("mine", 100.0, 80.0, 130.0)
+    assert asked.of.tried == {"local batch": (10, 10), "n": (20.0, 180.0)}
+    layer = screening(tmp_path, norm="layer", rms=0.4)
+    asked = request(AccuracyOptions(scenario=small(), screening=layer)).values
+    assert (asked.of.c, asked.of.rms) == (0.0, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--momentum", "0"], "--momentum"),
+        (["--momentum", "1.5"], "--momentum"),
+        (["--norm", "instance"], "--norm"),
+        (["--world-size", "0"], "--world-size"),
+        (["--world-size", "801"], "world_size"),
+        (["--shards", "sorted"], "of how many samples statistics rest on, not of which"),
+        (["--set", "workload.parallelism=filter:ways=2"], "must be data parallel"),
+        (["--screening", "gone.json"], "must be a screening in JSON"),
+        (["--tolerance", "-1"], "--tolerance"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(words: list[str], said: str, capsys: Any) -> None:
+    values = ["--set", "workload.dataset.num_samples=800", "--set", "sweep={}"]
+    assert main(["accuracy", "quickstart", *values, *words]) == 2
+    shown = capsys.readouterr().err
+    assert said in " ".join(shown.split())
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"momentum": 0.01}, "must be of the momentum that is asked about, 0.1; got 0.01"),
+        ({"curve": []}, "--screening curve"),
+        ({"curve": [{"n": 3}]}, "--screening curve"),
+        ({"c_points": "much"}, "--screening c_points"),
+        ({"c_low": 101.0}, "c_points must be from c_low to c_high"),
+        ({"norm": "instance"}, "--screening norm"),
+        ({"rms": -1}, "--screening rms"),
+        ({"rms": math.nan}, "--screening rms"),
+    ],
+)
+def test_a_screening_of_another_kind_is_refused(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        request(AccuracyOptions(scenario=small(), screening=screening(tmp_path, **change)))
+    assert said in str(caught.value)
+
+
+def test_a_screening_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    path = screening(tmp_path)
+    path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    with pytest.raises(InputError, match="must be a screening in JSON"):
+        sensitivity.screened(path)
+    path.write_text("[1, 2]", encoding="utf-8")
+    with pytest.raises(InputError, match="must be a screening in JSON"):
+        sensitivity.screened(path)
+    del_one = {key: of for key, of in SCREENING.items() if key != "c_points"}
+    path.write_text(json.dumps(del_one), encoding="utf-8")
+    with pytest.raises(InputError, match="c_points"):
+        sensitivity.screened(path)
+
+
+def test_a_result_with_a_screening_is_asked_for_again_from_its_folder(
+    quick: None, tmp_path: Path
+) -> None:
+    asked = request(AccuracyOptions(scenario=small(), screening=screening(tmp_path)))
+    folder = engine.run(STUDY, asked).save(tmp_path / "mine")
+    (tmp_path / "screening.json").unlink()
+    same = again(folder, engine.read(STUDY, folder).meta)
+    assert fingerprint(STUDY, same) == fingerprint(STUDY, asked)
+
+
+def test_importances_of_every_epoch_anew_are_owned_up_to(quick: None) -> None:
+    exchange = "importance_exchange:exchange_fraction=0.3"
+    assert "more is lost" in str(found(small(workload__exchange=exchange)))
+    assert "more is lost" not in str(found(small()))
+
+
+def test_another_norm_than_the_screening_s_is_refused(tmp_path: Path) -> None:
+    options = AccuracyOptions(scenario=small(), screening=screening(tmp_path), norm="layer")
+    with pytest.raises(InputError, match="must be of a network with the norm"):
+        request(options)
+
+
+def test_a_function_gives_the_same(tmp_path: Path) -> None:
+    path = screening(tmp_path)
+    result = accuracy(small(cluster__host__gpus=4), screening=path, momentum=0.1, progress=False)
+    remedies = result.tables["remedies"].set_index("remedy")
+    # the sums of the machine: all at once take less than layer by layer
+    assert 0 < remedies.loc["pooled", "added_s"] < remedies.loc["sync batch norm, all", "added_s"]
+    assert remedies.loc["sync batch norm, host", "added_s"] > 0
