@@ -111,8 +111,15 @@ def trained(
     run: Run, materials: Materials, device: torch.device, progress: Progress | None
 ) -> RunRecord:
     """Train ``materials`` as ``run`` says on ``device``."""
+    names = {"data": materials.data_name, "model": materials.model_name}
+    emulation = emulation_of(run, materials, device)
+    return _carried_out(emulation, materials.test, progress, **names, partition=run.partition.kind)
+
+
+def emulation_of(run: Run, materials: Materials, device: torch.device) -> Emulation:
+    """``run`` before its first epoch, of ``materials``; errors as of `Emulation`."""
     train = materials.train
-    emulation = Emulation(
+    return Emulation(
         materials.model,
         train,
         strategy=run.exchange,
@@ -126,8 +133,6 @@ def trained(
         optimizer=materials.optimizer,
         augmentation=materials.augmentation,
     )
-    names = {"data": materials.data_name, "model": materials.model_name}
-    return _carried_out(emulation, materials.test, progress, **names, partition=run.partition.kind)
 
 
 def check_run(run: Run, data: TrainingSet | None = None) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -157,30 +157,63 @@ def screen(
         InputError: an argument is not valid; the model has no batch norm, or layers that differ in
             their momentum; there are fewer samples than ranks.
     """
-    several = [world_size] if isinstance(world_size, int) else list(world_size)
-    training: dict[str, Any] = {"local_batch_size": local_batch_size, "epochs": epochs}
-    given = [strategies] if isinstance(strategies, str) else strategies
-    chosen = records_of(
-        _Chosen,
-        "screen",
-        strategies=[_plain(each) for each in given],
-        world_size=several,
-        partition=partition,
-        training=training | {"statistics_momentum": _momentum(model, momentum)},
-    )
     where = device_named(device)
     sources = [
         DatasetSource(data, device=where, name=name)
         for data, name in ((train, "train"), (test, "test"))
     ]
-    for count in chosen.world_size:
-        check_ranks(len(sources[0]), count)
-    replay = _Replay(model, sources[0], sources[1], chosen, ranks, where)
     with share_shown("screening", study_progress) as told:
         tell = (told or _nobody) if progress is True else (progress or _nobody)
-        rows = list(_rows(replay, chosen.world_size, seeds, tell))
-    names = (type(model).__name__, type(train).__name__)
-    return _screening(rows, *names, chosen, seeds)
+        found = screen_sources(
+            model,
+            *sources,
+            strategies=[strategies] if isinstance(strategies, str) else strategies,
+            world_size=[world_size] if isinstance(world_size, int) else world_size,
+            local_batch_size=local_batch_size,
+            momentum=momentum,
+            epochs=epochs,
+            partition=partition,
+            seeds=seeds,
+            ranks=ranks,
+            device=where,
+            tell=tell,
+        )
+    return replace(found, data=type(train).__name__)
+
+
+def screen_sources(
+    model: nn.Module,
+    train: Source,
+    test: Source,
+    *,
+    strategies: Sequence[str | Strategy],
+    world_size: Sequence[int],
+    local_batch_size: int,
+    momentum: float | None = None,
+    epochs: int,
+    partition: str | Partition,
+    seeds: int,
+    ranks: int,
+    device: torch.device | None = None,
+    tell: Progress = lambda _: None,
+) -> Screening:
+    """As `screen`, of samples that are sources already."""
+    training: dict[str, Any] = {"local_batch_size": local_batch_size, "epochs": epochs}
+    chosen = records_of(
+        _Chosen,
+        "screen",
+        strategies=[
+            records_of(_One, "screen", {"one": "strategies"}, one=of).one for of in strategies
+        ],
+        world_size=list(world_size),
+        partition=partition,
+        training=training | {"statistics_momentum": _momentum(model, momentum)},
+    )
+    for count in chosen.world_size:
+        check_ranks(len(train), count)
+    replay = _Replay(model, train, test, chosen, ranks, device or torch.device("cpu"))
+    rows = list(_rows(replay, chosen.world_size, seeds, tell))
+    return _screening(rows, type(model).__name__, type(train).__name__, chosen, seeds)
 
 
 def _momentum(model: nn.Module, given: float | None) -> float:
@@ -194,10 +227,6 @@ def _momentum(model: nn.Module, given: float | None) -> float:
         rule = "must have one momentum in all layers of batch norm"
         refuse("momentum", rule, "several, or none", "Give one: momentum=0.1.", "screen")
     return found
-
-
-def _plain(given: str | Strategy) -> Any:
-    return records_of(_One, "screen", {"one": "strategies"}, one=given).one
 
 
 class _One(Spec):
