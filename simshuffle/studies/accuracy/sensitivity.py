@@ -126,7 +126,7 @@ def _without(rows: pd.DataFrame, model: str, norm: Norm) -> Sensitivity:
     names = ", ".join(
         sorted({f"{m} ({n})" for m, n in zip(chosen["model"], chosen["norm"], strict=True)})
     )
-    basis = f"no running statistics; the scatter is that of {names} (sensitivity.csv)"
+    basis = f"the scatter of {names}, as there are no running statistics"
     return Sensitivity(
         model, norm, 0.0, 0.0, 0.0, _rms(chosen), basis, known, _tried(chosen), MEASURED_AT
     )
@@ -156,9 +156,9 @@ def _random_effects(
     values: np.ndarray[Any, Any], errors: np.ndarray[Any, Any]
 ) -> tuple[float, float, float]:
     """Mean of effects that differ, its standard error, and their standard deviation (DerSimonian
-    and Laird); of effects that are known exactly the usual ones."""
+    and Laird). Where a row has no error, nothing is taken out of their spread."""
     count = len(values)
-    if not errors.all():  # a row without an error would outweigh all others
+    if not errors.all():
         spread = float(values.std(ddof=1))
         return float(values.mean()), spread / math.sqrt(count), spread
     weight = errors**-2.0
@@ -265,5 +265,5 @@ def of_screening(found: Screening, momentum: float, norm: Norm | None) -> Sensit
         basis = f"a screening of {found.model} on {found.data}, {len(numbers)} settings"
     else:
         c = 0.0, 0.0, 0.0
-        basis = f"no running statistics; the scatter is that of a screening of {found.model}"
+        basis = f"the scatter of a screening of {found.model}, without running statistics"
     return Sensitivity(found.model, found.norm, *c, found.rms, basis, True, tried, found.momentum)

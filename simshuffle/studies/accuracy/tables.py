@@ -10,6 +10,11 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def points(value: float) -> str:
+    """Points of accuracy, without a sign of 0."""
+    return f"{value:.2f}".replace("-0.00", "0.00")
+
+
 NORMS = ("batch", "group", "layer", "none")
 SENSITIVITY = Schema(
     {
@@ -48,10 +53,10 @@ _LOST = real(
     "points of accuracy expected to be lost against global shuffle; below 0 gained",
     empty=True,
     head="points\nlost",
-    look=".2f",
+    look=points,
 )
-_LOW = real("lower end of its 90 % interval", empty=True, look=".2f")
-_HIGH = real("upper end", empty=True, look=".2f")
+_LOW = real("lower end of its 90 % interval", empty=True, look=points)
+_HIGH = real("upper end", empty=True, look=points)
 _ENOUGH = flag("whether that end is within the tolerance")
 _OUTSIDE = text("what of it was never tried when the sensitivity was measured; empty if nothing")
 _N = amount(
@@ -92,7 +97,7 @@ REMEDIES = Schema(
         "low_points": _LOW,
         "high_points": _HIGH,
         "own_points": real(
-            "the same against global shuffle with the same change", empty=True, look=".2f"
+            "the same against global shuffle with the same change", empty=True, look=points
         ),
         "epoch_s": amount(
             "s of a warm epoch with it; empty where it cannot be had, or no costs are known",

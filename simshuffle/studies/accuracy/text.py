@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.studies.accuracy.tables import SETTINGS, SHOWN, figure
+from simshuffle.studies.accuracy.tables import SETTINGS, SHOWN, figure, points
 from simshuffle.study.schema import Schema
 from simshuffle.study.study import Result
 
@@ -27,8 +27,8 @@ def _said(row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any
     tolerance = meta["asked"]["tolerance"]
     lost = (
         f"On {row['world_size']:,} ranks with {row['samples']:,} samples each {row['strategy']} is"
-        f" expected to lose {_points(row['loss_points'])} points"
-        f" ({_points(row['low_points'])} to {_points(row['high_points'])})"
+        f" expected to lose {points(row['loss_points'])} points"
+        f" ({points(row['low_points'])} to {points(row['high_points'])})"
     )
     if meta["sensitivity"]["norm"] != "batch":
         return f"{lost}: without batch norm there are no running statistics, and n is not defined."
@@ -41,13 +41,9 @@ def _said(row: Mapping[Any, Any], remedies: pd.DataFrame, meta: Mapping[str, Any
     best = chosen.to_dict("records")[0]
     return (
         f"{lost}; {of_n}. Quickest within {tolerance:g} points is {best['remedy']}:"
-        f" {_points(best['loss_points'])} ({_points(best['low_points'])} to"
-        f" {_points(best['high_points'])}), {best['added_s']:+.3g} s an epoch."
+        f" {points(best['loss_points'])} ({points(best['low_points'])} to"
+        f" {points(best['high_points'])}), {best['added_s']:+.3g} s an epoch."
     )
-
-
-def _points(value: float) -> str:
-    return f"{value:.2f}".replace("-0.00", "0.00")
 
 
 def _rests(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
@@ -113,7 +109,7 @@ def _remedies(size: int, rows: pd.DataFrame) -> Table:
 def _interval(row: Mapping[Any, Any]) -> str:
     if pd.isna(row["low_points"]):
         return ""
-    return f"{_points(row['low_points'])} to {_points(row['high_points'])}"
+    return f"{points(row['low_points'])} to {points(row['high_points'])}"
 
 
 def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
