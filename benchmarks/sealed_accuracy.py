@@ -32,19 +32,33 @@ import pandas as pd
 from scipy import stats
 
 import simshuffle
+from simshuffle.exchange import GlobalShuffle
 from simshuffle.plan.running_statistics import rests_on
+from simshuffle.results import canvas, paper
+from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
 from simshuffle.studies.accuracy.sensitivity import pooled, table
 from simshuffle.studies.validation.sealed import digest_of
 from simshuffle.train.emulate import device_named, emulation_of, materials_of
 from simshuffle.train.run import Run
 from simshuffle.train.screening import screen_sources
-from simshuffle.train.shuffling import strategy_label
+from simshuffle.train.shuffling import cells_of, strategy_label
 from simshuffle.train.study import load_study
 
 FORMAT = "simshuffle sealed accuracies 1"
 SCREENED = (0.7, 1.85)
 """From how many times to how many times the loss that a screening says is measured."""
 SEEDS, SCREENINGS = 5, 3
+USUAL_EPOCHS = (12, 20, 30)
+STATISTICS = ("own", "pooled", "recalibrated")
+GLOBAL = GlobalShuffle(kind="global_shuffle")
+NAMES = {"mlp": "perceptron", "small_cnn": "small CNN", "resnet": "ResNet-8", "vit": "ViT"}
+LOOKS = {
+    "perceptron": Look("perceptron", "#4477AA", "o"),
+    "small CNN": Look("small CNN", "#228833", "s"),
+    "ResNet-8": Look("ResNet-8", "#EE6677", "^"),
+    "ViT": Look("ViT", "#AA3377", "D"),
+    "screened before": Look("sealed screening", "#AAAAAA", "x"),
+}
 KEYS = ["model", "partition", "world_size", "local_batch_size", "strategy"]
 
 
@@ -54,7 +68,7 @@ def settings() -> dict[tuple[Any, ...], Run]:
     for run in load_study("real-images").all_runs():
         training = run.training
         usual = training.batch_norm == "per_rank" and training.statistics_momentum is None
-        if usual and training.epochs in {12, 20, 30}:
+        if usual and training.epochs in USUAL_EPOCHS:
             found.setdefault(key(run), run)
     return found
 
@@ -197,6 +211,134 @@ def seal(fit: Path, path: Path) -> None:
     print(f"{len(made)} predictions, sha256 {digest_of(content)}")
 
 
+# ----------------------------------------------------------------------------------- the comparison
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The content of a file of predictions, or SystemExit if its digest is another one."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if digest_of(found["content"]) != found["sha256"]:
+        raise SystemExit(f"{path}: the predictions are not those that were sealed.")
+    content: dict[str, Any] = found["content"]
+    return content
+
+
+def measured(folder: Path) -> pd.DataFrame:
+    """What each setting of a study loses against global shuffle in the same condition and seed,
+    mean over seeds with its 90 % interval by Student's t, points, with each of the statistics."""
+    result = simshuffle.read(folder)
+    cells = cells_of(load_study(folder / "study.yaml"), "cpu")
+    epochs = result.tables["epochs"].groupby("run").last()
+    runs = result.tables["runs"].set_index("run")
+    rows = []
+    for name, cell in cells.items():
+        if name not in epochs.index or runs.loc[name, "status"] != "done":
+            continue
+        run, last = cell.training_run, epochs.loc[name]
+        condition = run.model_copy(update={"exchange": GLOBAL, "seed": 0})
+        rows.append(
+            dict(zip(KEYS, key(run), strict=True))
+            | {"condition": repr(condition), "seed": run.seed, "training": told(run)}
+            | {"n_counted": runs.loc[name, "effective_samples"]}
+            | {"label_divergence": last["label_divergence"]}
+            | {of: 100 * last[f"{of}_accuracy"] for of in STATISTICS}
+        )
+    table = pd.DataFrame(rows)
+    whole = table[table["strategy"] == "global"].set_index(["condition", "seed"])
+    out = []
+    for (_, strategy), of in table.groupby(["condition", "strategy"], sort=False):
+        if strategy == "global":
+            continue
+        base = whole.loc[list(zip(of["condition"], of["seed"], strict=True))]
+        row = {**of.iloc[0][[*KEYS, "training"]].to_dict(), "seeds": len(of)}
+        row |= {"global_accuracy": base["own"].mean(), "n_counted": of["n_counted"].mean()}
+        row |= {"label_divergence": of["label_divergence"].mean()}
+        for name in STATISTICS:
+            lost = base[name].to_numpy() - of[name].to_numpy()
+            row[f"lost_{name}"] = lost.mean()
+            if name == "own":
+                half = float(stats.t.ppf(0.95, len(lost) - 1)) * lost.std(ddof=1)
+                row["reach"] = half / math.sqrt(len(lost))
+        out.append(row)
+    return pd.DataFrame(out)
+
+
+def told(run: Run) -> str:
+    """What is not as in most runs: norm, momentum, epochs."""
+    training = run.training
+    words = []
+    if training.batch_norm != "per_rank":
+        ranks = f" of {training.sync_ranks} ranks" if training.sync_ranks else ""
+        words.append(f"batch norm {training.batch_norm}{ranks}")
+    if getattr(run.model, "norm", "batch") != "batch":
+        words.append(f"{run.model.norm} norm")
+    if training.statistics_momentum is not None:
+        words.append(f"momentum {training.statistics_momentum:g}")
+    if training.epochs not in USUAL_EPOCHS:
+        words.append(f"{training.epochs} epochs")
+    return ", ".join(words)
+
+
+def compare(path: Path, folder: Path, table: Path | None, figure: Path | None) -> None:
+    """Print what was predicted beside what was measured, and how often it lies within."""
+    sealed = pd.DataFrame(read_sealed(path)["predictions"])
+    found = measured(folder)
+    usual = found[(found["training"] == "")].merge(sealed, on=KEYS, how="inner")
+    rest = found[~found.index.isin(found.reset_index().merge(sealed, on=KEYS)["index"])]
+    rest = pd.concat([rest, found[(found["training"] != "")]]).drop_duplicates()
+    every = pd.concat([usual, rest[rest["training"] != ""]], ignore_index=True)
+    if table is not None:
+        every.round(3).to_csv(table, index=False)
+    print(coverage(usual).to_string(index=False))
+    if figure is not None:
+        canvas.save(paper.draw(chart(usual)), figure)[1].unlink()
+
+
+def coverage(rows: pd.DataFrame) -> pd.DataFrame:
+    """By shards and network: how many settings, how often the interval has the measured loss, and
+    the root of the mean square of predicted less measured, points; of both ways."""
+    out = []
+    groups = [*rows.groupby(["partition", "model"], sort=False)]
+    groups += [((of, "all"), some) for of, some in rows.groupby("partition", sort=False)]
+    for (shards, model), of in groups:
+        lost = of["lost_own"]
+        row = {"shards": shards, "model": model, "settings": len(of)}
+        row["largest"] = round(float(lost.max()), 2)
+        for way in ("law", "screened"):
+            inside = (of[f"{way}_low"] <= lost) & (lost <= of[f"{way}_high"])
+            row[f"{way}_within"] = int(inside.sum())
+            row[f"{way}_rms"] = round(float(((of[way] - lost) ** 2).mean() ** 0.5), 2)
+        out.append(row)
+    return pd.DataFrame(out)
+
+
+def chart(rows: pd.DataFrame) -> Chart:
+    """Lost points over n on random shards, with the law that was sealed; and what screenings say of
+    all settings, over what was measured."""
+    random = rows[(rows["partition"] == "random") & rows["n"].notna()]
+    points = random.assign(x=random["n"], y=random["lost_own"], look=random["model"].map(NAMES))
+    points = points.assign(low=points["y"] - points["reach"], high=points["y"] + points["reach"])
+    said = random.assign(x=random["n"], y=random["screened"], look="screened before")
+    marks = [
+        rule(Look(colour="#BBBBBB", width=0.6), y=0.0),
+        Mark("point", said),
+        Mark("interval", points, y="low", y2="high"),
+        Mark("point", points),
+    ]
+    n = Axis("n, samples that statistics rest on", True, 7.0, 200.0, ticks([8, 16, 32, 64, 128]))
+    first = Panel(marks, n, Axis("points lost"), "Random shards")
+    every = rows.assign(look=rows["model"].map(NAMES))
+    every = every.assign(x=every["screened"].clip(lower=0.02), y=every["lost_own"].clip(lower=0.02))
+    every = every.assign(low=every["x"], high=every["y"])
+    same = pd.DataFrame({"x": [0.02, 60.0], "y": [0.02, 60.0]})
+    across = Axis("points, by screening", True, 0.018, 70.0, ticks([0.1, 1, 10]))
+    up = Axis("points measured", True, 0.018, 70.0, ticks([0.1, 1, 10]))
+    line = Mark("line", same, look=Look(colour="#BBBBBB"))
+    second = Panel([line, Mark("point", every)], across, up, "All settings (at least 0.02 shown)")
+    about = "Points of accuracy lost against global shuffle, predicted and measured."
+    return Chart([first, second], 2.6, LOOKS, about)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -205,9 +347,16 @@ def main() -> None:
     of = verbs.add_parser("seal")
     of.add_argument("fit", type=Path)
     of.add_argument("path", type=Path)
+    of = verbs.add_parser("compare")
+    of.add_argument("path", type=Path)
+    of.add_argument("found", type=Path)
+    of.add_argument("--table", type=Path, help="CSV file of all settings")
+    of.add_argument("--figure", type=Path, help="stem of a PNG file")
     asked = parser.parse_args()
     if asked.verb == "seal":
         seal(asked.fit, asked.path)
+    else:
+        compare(asked.path, asked.found, asked.table, asked.figure)
 
 
 if __name__ == "__main__":
