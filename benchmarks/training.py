@@ -4,6 +4,10 @@ Samples/s of the training step (gathering, forward, backward, update; no evaluat
 by rank, without batch norm, and with batch norm by rank in a loop over the ranks, which is how one
 would do it without grouping. Best of some epochs, each way in turn, so that what else the machine
 does hits all alike. Then the memory of processes with few and many ranks.
+
+--plain compares with a plain loop of PyTorch instead: the same network as built, one process, batch
+128, torch's SGD, on bytes of the shape of Fashion-MNIST. Seconds are those of the processor, and
+the ratio is the median of those of the rounds, in each of which the loop and all M take turns.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +39,14 @@ CASES: dict[str, tuple[Any, tuple[int, ...], int, int]] = {
     "small_cnn, 16 x 16 x 3": (SmallCnn(kind="small_cnn"), (3, 16, 16), 1024, 8192),
     "resnet-8, 16 x 16 x 3": (ResNet(kind="resnet", depth=8), (3, 16, 16), 256, 2048),
 }
+PLAIN_BATCH, PLAIN_SHAPE, PLAIN_COUNT = 128, (1, 28, 28), 16384
+PLAIN_NETWORKS: dict[str, Any] = {
+    "mlp": Mlp(kind="mlp"),
+    "small_cnn, width 8": SmallCnn(kind="small_cnn", width=8),
+    "small_cnn, width 16": SmallCnn(kind="small_cnn"),
+    "resnet-8": ResNet(kind="resnet", depth=8),
+}
+PLAIN_RANKS = (16, 64, 256, 1024)
 WAYS = ("grouped", "none", "loop over ranks")
 
 
@@ -71,6 +85,58 @@ def speeds(case: str, rounds: int) -> dict[str, float]:
     return best
 
 
+def plain_steps(network: Any) -> dict[str, Callable[[], int]]:
+    """By name what does one step, and returns its samples: the plain loop, and emulated ranks."""
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (PLAIN_COUNT, *PLAIN_SHAPE), np.uint8)
+    source = ArraySource(Samples(pixels, rng.integers(0, 10, PLAIN_COUNT)), (0.29,), (0.35,))
+    model = network.build(PLAIN_SHAPE, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def plain() -> int:
+        inputs, targets = source.batch(rng.integers(0, PLAIN_COUNT, PLAIN_BATCH))
+        optimizer.zero_grad()
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        return PLAIN_BATCH
+
+    def emulated(ranks: int) -> Callable[[], int]:
+        how = Training(local_batch_size=LOCAL_BATCH, learning_rate=0.01)
+        run = Emulation(
+            network.build(PLAIN_SHAPE, 10), source, strategy=PARTIAL, world_size=ranks, training=how
+        )
+
+        def step() -> int:
+            run.step(rng.integers(0, PLAIN_COUNT, (LOCAL_BATCH, ranks)), 0.01)
+            return LOCAL_BATCH * ranks
+
+        return step
+
+    return {"plain": plain} | {f"M = {ranks}": emulated(ranks) for ranks in PLAIN_RANKS}
+
+
+def against_plain(network: Any, rounds: int, seconds: float = 1.0) -> dict[str, tuple[float, ...]]:
+    """Of each way the best samples/s, and the median of its ratios to the plain loop."""
+    steps = plain_steps(network)
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()  # compiles
+    for _ in range(rounds):
+        for name, step in steps.items():
+            begin, done = time.process_time(), 0
+            while time.process_time() - begin < seconds:
+                done += step()
+            found[name].append(done / (time.process_time() - begin))
+    plain = np.array(found["plain"])
+    return {
+        name: (max(speeds), float(np.median(np.array(speeds) / plain)))
+        for name, speeds in found.items()
+    }
+
+
 def peak_memory(case: str, ranks: int) -> float:
     """MB, the most that a process of its own held; ``ranks`` 0 builds everything and trains
     nothing."""
@@ -90,11 +156,18 @@ def report_memory(case: str, ranks: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--memory", nargs=2, metavar=("CASE", "RANKS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.memory:
         report_memory(arguments.memory[0], int(arguments.memory[1]))
+        return
+    if arguments.plain:
+        for name, network in PLAIN_NETWORKS.items():
+            found = against_plain(network, arguments.rounds)
+            text = ", ".join(f"{way} {s:,.0f}/s ({r:.2f})" for way, (s, r) in found.items())
+            print(f"{name}, 28 x 28 x 1, b = {LOCAL_BATCH}: {text}", flush=True)
         return
     for case, (_, _, ranks, _) in CASES.items():
         found = speeds(case, arguments.rounds)

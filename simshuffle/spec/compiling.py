@@ -76,10 +76,10 @@ def fingerprint(folder: Path) -> str:
 # no references are counted, and no code is made for what the kernels never do
 OPTIONS = {"error_model": "numpy", "_nrt": False, "no_rewrites": True, "no_cfunc_wrapper": True}
 SOURCES = fingerprint(Path(__file__).parents[1] / "network")
-ONCE = "Compiling the network, once: about 6 s ..."
+ONCE = "Compiling, once: a few seconds ..."
 NO_CACHE = (
-    "the network kernels are compiled anew in every run, about 6 s: set NUMBA_CACHE_DIR to a"
-    " folder that you may write to"
+    "kernels are compiled anew in every run, for some seconds: set NUMBA_CACHE_DIR to a folder that"
+    " you may write to"
 )
 
 
