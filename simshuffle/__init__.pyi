@@ -16,6 +16,53 @@ from simshuffle.study.study import Result as Result
 
 __version__: str
 
+def accuracy(
+    scenario: Scenario | str | Path,
+    *,
+    model: str | None = None,
+    norm: str | None = None,
+    momentum: float = 0.1,
+    world_size: Sequence[int] = ...,
+    screening: str | Path | None = None,
+    shards: str = "random",
+    epochs: int = 90,
+    tolerance: float = 0.5,
+    set: Mapping[str, Any] = ...,
+    out: str | Path | None = None,
+    force: bool = False,
+    force_size: bool = False,
+    processes: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Result:
+    """Say what a shuffle costs in accuracy, and what helps.
+
+    Against global shuffle, with each rank's own batch-norm statistics, before anything is trained.
+    The law holds for shards drawn at random.
+
+    Args:
+        scenario: A scenario file, or a name below scenarios/.
+        model: The network whose sensitivity counts. Default: that of the scenario.
+        norm: What it normalises by: batch, group, layer or none. Default: what is known of it,
+            else batch.
+        momentum: That running statistics take of each batch, as in PyTorch.
+        world_size: Ranks. Default: those of the scenario.
+        screening: What simshuffle.train.screen measured of your own network (JSON).
+        shards: How samples came to ranks: random or sorted. The law holds for random ones.
+        epochs: Of the training.
+        tolerance: Points of accuracy that may be lost.
+        set: Set a value of the scenario.
+        out: Result folder; nothing is written without it.
+        force: Replace the result that is in the result folder.
+        force_size: Compute what is too large for this machine by estimate, too.
+        processes: Processes at once; the default is one on each core.
+        scheduler: Compute on the workers of this Dask scheduler (extra cluster).
+        progress: Whether bars show how far it is.
+
+    Raises:
+        SimshuffleError: What is asked is not valid, or the study fails.
+    """
+
 def calibrate(
     files: Sequence[Path],
     *,
