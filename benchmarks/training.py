@@ -5,9 +5,10 @@ by rank, without batch norm, and with batch norm by rank in a loop over the rank
 would do it without grouping. Best of some epochs, each way in turn, so that what else the machine
 does hits all alike. Then the memory of processes with few and many ranks.
 
---plain compares with a plain loop of PyTorch instead: the same network as built, one process, batch
-128, torch's SGD, on bytes of the shape of Fashion-MNIST. Seconds are those of the processor, and
-the ratio is the median of those of the rounds, in each of which the loop and all M take turns.
+--plain compares with a plain loop of PyTorch instead, in a process of its own: the same network as
+built, batch 128, torch's SGD, on bytes of the shape of Fashion-MNIST. Seconds are those of the
+processor, and the ratio is the median of those of the rounds, in each of which the loop and all M
+take turns.
 """
 
 from __future__ import annotations
@@ -85,16 +86,22 @@ def speeds(case: str, rounds: int) -> dict[str, float]:
     return best
 
 
-def plain_steps(network: Any) -> dict[str, Callable[[], int]]:
-    """By name what does one step, and returns its samples: the plain loop, and emulated ranks."""
+Step = Callable[[], int]
+"""Does one step, and returns its samples."""
+
+
+def pixels() -> ArraySource:
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (PLAIN_COUNT, *PLAIN_SHAPE), np.uint8)
-    source = ArraySource(Samples(pixels, rng.integers(0, 10, PLAIN_COUNT)), (0.29,), (0.35,))
-    model = network.build(PLAIN_SHAPE, 10)
+    inputs = rng.integers(0, 256, (PLAIN_COUNT, *PLAIN_SHAPE), np.uint8)
+    return ArraySource(Samples(inputs, rng.integers(0, 10, PLAIN_COUNT)), (0.29,), (0.35,))
+
+
+def plain(network: Any) -> Step:
+    rng, source, model = np.random.default_rng(0), pixels(), network.build(PLAIN_SHAPE, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     loss_of = torch.nn.CrossEntropyLoss()
 
-    def plain() -> int:
+    def step() -> int:
         inputs, targets = source.batch(rng.integers(0, PLAIN_COUNT, PLAIN_BATCH))
         optimizer.zero_grad()
         loss = loss_of(model(inputs), targets)
@@ -103,37 +110,55 @@ def plain_steps(network: Any) -> dict[str, Callable[[], int]]:
         loss.item()
         return PLAIN_BATCH
 
-    def emulated(ranks: int) -> Callable[[], int]:
-        how = Training(local_batch_size=LOCAL_BATCH, learning_rate=0.01)
-        run = Emulation(
-            network.build(PLAIN_SHAPE, 10), source, strategy=PARTIAL, world_size=ranks, training=how
-        )
-
-        def step() -> int:
-            run.step(rng.integers(0, PLAIN_COUNT, (LOCAL_BATCH, ranks)), 0.01)
-            return LOCAL_BATCH * ranks
-
-        return step
-
-    return {"plain": plain} | {f"M = {ranks}": emulated(ranks) for ranks in PLAIN_RANKS}
+    return step
 
 
-def against_plain(network: Any, rounds: int, seconds: float = 1.0) -> dict[str, tuple[float, ...]]:
+def emulated(network: Any, ranks: int) -> Step:
+    rng, how = np.random.default_rng(0), Training(local_batch_size=LOCAL_BATCH, learning_rate=0.01)
+    model = network.build(PLAIN_SHAPE, 10)
+    run = Emulation(model, pixels(), strategy=PARTIAL, world_size=ranks, training=how)
+
+    def step() -> int:
+        run.step(rng.integers(0, PLAIN_COUNT, (LOCAL_BATCH, ranks)), 0.01)
+        return LOCAL_BATCH * ranks
+
+    return step
+
+
+def speed(step: Step, seconds: float = 1.0) -> float:
+    begin, done = time.process_time(), 0
+    while time.process_time() - begin < seconds:
+        done += step()
+    return done / (time.process_time() - begin)
+
+
+def answer_plain(name: str) -> None:
+    """For each line that comes in, the speed of the plain loop."""
+    step = plain(PLAIN_NETWORKS[name])
+    step()
+    for _ in sys.stdin:
+        print(speed(step), flush=True)
+
+
+def against_plain(name: str, rounds: int) -> dict[str, tuple[float, float]]:
     """Of each way the best samples/s, and the median of its ratios to the plain loop."""
-    steps = plain_steps(network)
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    steps = {f"M = {ranks}": emulated(PLAIN_NETWORKS[name], ranks) for ranks in PLAIN_RANKS}
+    found: dict[str, list[float]] = {way: [] for way in ("plain", *steps)}
+    command = [sys.executable, __file__, "--plain-loop", name]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     for step in steps.values():
         step()  # compiles
-    for _ in range(rounds):
-        for name, step in steps.items():
-            begin, done = time.process_time(), 0
-            while time.process_time() - begin < seconds:
-                done += step()
-            found[name].append(done / (time.process_time() - begin))
-    plain = np.array(found["plain"])
+    with subprocess.Popen(command, text=True, **pipes) as loop:
+        for _ in range(rounds):
+            loop.stdin.write("\n")
+            loop.stdin.flush()
+            found["plain"].append(float(loop.stdout.readline()))
+            for way, step in steps.items():
+                found[way].append(speed(step))
+        loop.stdin.close()
+    base = np.array(found["plain"])
     return {
-        name: (max(speeds), float(np.median(np.array(speeds) / plain)))
-        for name, speeds in found.items()
+        way: (max(each), float(np.median(np.array(each) / base))) for way, each in found.items()
     }
 
 
@@ -157,15 +182,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--plain-loop", metavar="NETWORK", help=argparse.SUPPRESS)
     parser.add_argument("--memory", nargs=2, metavar=("CASE", "RANKS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.memory:
         report_memory(arguments.memory[0], int(arguments.memory[1]))
         return
+    if arguments.plain_loop:
+        answer_plain(arguments.plain_loop)
+        return
     if arguments.plain:
-        for name, network in PLAIN_NETWORKS.items():
-            found = against_plain(network, arguments.rounds)
+        for name in PLAIN_NETWORKS:
+            found = against_plain(name, arguments.rounds)
             text = ", ".join(f"{way} {s:,.0f}/s ({r:.2f})" for way, (s, r) in found.items())
             print(f"{name}, 28 x 28 x 1, b = {LOCAL_BATCH}: {text}", flush=True)
         return

@@ -60,15 +60,11 @@ class ByRank(OtherNorm):
     ranks: RankRows
     path: str
 
-    def forward(self, input: Tensor) -> Tensor:
-        """``input`` (rows, C, ...), normalised by rank; see `RankRows`."""
-        return self._output(input, None, rectified=False)
-
-    def rectified(self, input: Tensor, added: Tensor | None = None) -> Tensor:
-        """No less than 0: ``input`` normalised, plus ``added``."""
-        return self._output(input, added, rectified=True)
-
-    def _output(self, input: Tensor, added: Tensor | None, *, rectified: bool) -> Tensor:
+    def forward(
+        self, input: Tensor, added: Tensor | None = None, *, rectified: bool = False
+    ) -> Tensor:
+        """``input`` (rows, C, ...), normalised by rank, see `RankRows`; plus ``added``; and no less
+        than 0 if ``rectified``."""
         self._check_input_dim(input)
         ranks = self.ranks
         if len(input) != ranks.rows:
@@ -167,9 +163,11 @@ def _known(statistic: Tensor | None) -> Tensor:
 def rectified(norm: nn.Module, x: Tensor, added: Tensor | None = None) -> Tensor:
     """No less than 0: ``x`` through the batch norm ``norm``, plus ``added``; at once where that is
     batch norm by rank."""
+    output: Tensor
     if isinstance(norm, ByRank):
-        return norm.rectified(x, added)
-    output: Tensor = norm(x)
+        output = norm(x, added, rectified=True)  # as a call, so that hooks see it
+        return output
+    output = norm(x)
     return F.relu(output if added is None else output + added)
 
 

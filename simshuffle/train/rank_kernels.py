@@ -95,7 +95,7 @@ def normalise(
     mean, square = moments[0], moments[1]
     ranks, channels = mean.shape
     width = work.shape[1]
-    middle, scale, shift = work[1], work[2], work[3]
+    middle, scale, shift, zero = work[1], work[2], work[3], x.dtype.type(0)
     _tile(affine[1], shift)
     for rank in range(ranks):
         _moments(x, rank, mean, square, total[0], work)
@@ -113,14 +113,33 @@ def normalise(
                         to[k] += more[k]
                 if rectified:
                     for k in range(len(a)):
-                        to[k] = 0 if to[k] <= 0 else to[k]
+                        to[k] = zero if to[k] <= zero else to[k]
 
 
 @compiled
-def _passed(given: Any, y: Any, block: Any) -> None:
-    """What a rectifier that put out ``y`` lets through of the gradient ``given``."""
-    for k in range(len(given)):
-        block[k] = 0 if y[k] <= 0 else given[k]
+def _sums(
+    given: Any, x: Any, y: Any, passed: Any, rank: int, ranks: int, total: Any, work: Any
+) -> None:
+    """Of ``rank``, whose mean is in work[2]: fill ``total`` (2, C) with the sums of the gradient
+    ``given`` and of its products with x - mean. If ``y`` has rows, of what a rectifier that put
+    that out lets through; and of that fill ``passed``."""
+    rows, numbers = x.shape
+    width, sums, products, middle = work.shape[1], work[0], work[1], work[2]
+    zero = x.dtype.type(0)  # a whole number would make it float64
+    total[:] = 0
+    for row in range(rank, rows, ranks):
+        for begin in range(0, numbers, width):
+            a, g = x[row, begin : begin + width], given[row, begin : begin + width]
+            if len(y):
+                came, to = y[row, begin : begin + width], passed[row, begin : begin + width]
+                for k in range(len(a)):
+                    to[k] = zero if came[k] <= zero else g[k]
+                g = to
+            for k in range(len(a)):
+                sums[k] += g[k]
+                products[k] += g[k] * (a[k] - middle[k])
+        _fold(sums, total[0])
+        _fold(products, total[1])
 
 
 @entry
@@ -132,46 +151,26 @@ def gradients(
     moments: Any,
     eps: float,
     of_x: Any,
-    of_added: Any,
+    passed: Any,
+    inside: bool,
     of_affine: Any,
     work: Any,
     total: Any,
     factor: Any,
 ) -> None:
-    """Of what has the gradient ``given`` by the output of `normalise`: fill ``of_x`` (b M, S C);
-    ``of_added``, if it has rows; and ``of_affine`` (2, C) float64. ``y`` is that output if it was
-    rectified, and else has no rows. The last three are for its own use, as of `_room` (7)."""
+    """Of what has the gradient ``given`` by the output of `normalise`: fill ``of_x`` (b M, S C) and
+    ``of_affine`` (2, C) float64. ``y`` is that output if it was rectified, and else has no rows;
+    then ``passed`` becomes what the rectifier lets through, and is ``of_x`` itself if ``inside``.
+    The last three are for its own use, as of `_room` (6)."""
     rows, numbers = x.shape
     mean, square = moments[0], moments[1]
     ranks, channels = mean.shape
     width, values = work.shape[1], (rows // ranks) * (numbers // channels)
-    sums, products, middle, scale, level, slope = (
-        work[0],
-        work[1],
-        work[2],
-        work[3],
-        work[4],
-        work[5],
-    )
+    middle, scale, level, slope = work[2], work[3], work[4], work[5]
     of_affine[:] = 0
     for rank in range(ranks):
-        total[:] = 0
         _tile(mean[rank], middle)
-        for row in range(rank, rows, ranks):
-            for begin in range(0, numbers, width):
-                a, g = x[row, begin : begin + width], given[row, begin : begin + width]
-                if len(y):
-                    _passed(g, y[row, begin : begin + width], work[6])
-                    g = work[6]
-                if len(of_added):
-                    to = of_added[row, begin : begin + width]
-                    for k in range(len(a)):
-                        to[k] = g[k]
-                for k in range(len(a)):
-                    sums[k] += g[k]
-                    products[k] += g[k] * (a[k] - middle[k])
-            _fold(sums, total[0])
-            _fold(products, total[1])
+        _sums(given, x, y, passed, rank, ranks, total, work)
         for c in range(channels):
             spread = square[rank, c] + eps
             of_affine[0, c] += total[1, c] / math.sqrt(spread)
@@ -184,13 +183,14 @@ def gradients(
         _tile(factor[2], slope)
         for row in range(rank, rows, ranks):
             for begin in range(0, numbers, width):
-                a, g = x[row, begin : begin + width], given[row, begin : begin + width]
-                to = of_x[row, begin : begin + width]
-                if len(y):
-                    _passed(g, y[row, begin : begin + width], work[6])
-                    g = work[6]
-                for k in range(len(a)):
-                    to[k] = (g[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+                a, to = x[row, begin : begin + width], of_x[row, begin : begin + width]
+                if inside:  # said apart, so that the compiler sees that nothing else overlaps
+                    for k in range(len(a)):
+                        to[k] = (to[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
+                else:
+                    g = (passed if len(y) else given)[row, begin : begin + width]
+                    for k in range(len(a)):
+                        to[k] = (g[k] - level[k] - (a[k] - middle[k]) * slope[k]) * scale[k]
 
 
 @entry
@@ -288,19 +288,23 @@ class NormaliseByRank(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, given: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         """The gradients by ``x``, ``affine`` and ``added``."""
-        x, affine, moments, *rectified = context.saved_tensors
+        x, affine, moments, *outputs = context.saved_tensors
         of_x, of_affine = torch.empty_like(x), torch.empty(*affine.shape, dtype=torch.float64)
-        of_added = torch.empty_like(x) if context.added else None
+        y, passed = (outputs[0], of_x) if outputs else (None, None)
+        if outputs and context.added:
+            passed = torch.empty_like(x)
         gradients(
             _flat(given, x),
             _flat(x, x),
-            _flat(rectified[0] if rectified else None, x),
+            _flat(y, x),
             affine[0].detach().numpy(),
             moments.numpy(),
             context.eps,
             _flat(of_x, x),
-            _flat(of_added, x),
+            _flat(passed, x),
+            passed is of_x,
             of_affine.numpy(),
-            *_room(x, 7),
+            *_room(x, 6),
         )
+        of_added = (given if passed is None else passed) if context.added else None
         return of_x, of_affine.to(x.dtype), of_added, None, None, None
