@@ -190,7 +190,7 @@ def test_a_stem_of_stride_2_halves_all_that_follows() -> None:
     assert [size[0] for size in shapes[1]] == [14, 14, 7, 4]
 
 
-# ------------------------------------------------------------------------------------- as many ranks
+# ------------------------------------------------------------------------------------ as many ranks
 
 
 @pytest.mark.parametrize("record", WITHOUT, ids=lambda r: r.label)
