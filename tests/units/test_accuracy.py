@@ -393,6 +393,18 @@ def test_the_report_names_momentum_and_mode_of_the_pass():
     assert "runs before an epoch: in train mode it refreshes them from the old shard." in text
 
 
+def test_a_report_on_networks_with_batch_norm_and_without_says_where_n_is_absent():
+    both = {
+        norm: description("global", 4, 0) | {"batch_norm": norm} for norm in ("per_rank", "absent")
+    }
+    said = "A network without batch norm has no running statistics: there is no n"
+    for norms in (["per_rank"], ["absent"], ["per_rank", "absent"]):
+        of = {norm: both[norm] for norm in norms}
+        tables = collect(of, {norm: outcome_of(record(0.7)) for norm in norms})
+        text = " ".join(as_report(parts(tables, {"study": "mixed"})).split())
+        assert (said in text) == (len(norms) == 2)
+
+
 def test_every_column_is_explained(study):
     about = json.loads((study / "columns.json").read_text(encoding="utf-8"))
     for name, columns in about.items():

@@ -127,7 +127,7 @@ def _method(names: Sequence[str], tables: Tables, meta: Mapping[str, Any]) -> st
         ),
         *_how_statistics_move(meta.get("runs", {}).values()),
     ]
-    if (tables.runs["batch_norm"] == ABSENT).any():
+    if _has_batch_norm(tables.runs) and (tables.runs["batch_norm"] == ABSENT).any():
         lines.append(
             "A network without batch norm has no running statistics: there is no n, and accuracy"
             " does not depend on which rank evaluates."
