@@ -260,12 +260,6 @@ def ranked_network(
     return RankedNetwork(twin, rows, world_size, by_rank, whole, at_once, loss, contrast, together)
 
 
-<<<<<<< HEAD
-def _check_sizes(probe: Probe, sizes: list[int], group: int, training: Training) -> None:
-    """See that batch norm, over so many ranks, never has to normalise a single value, or raise
-    InputError."""
-    values = min(sizes) * group
-=======
 def _keep_freed_memory() -> None:
     """Have the C library keep up to 64 MB that the process frees. Else it gives the activations of
     every part back to the system, which then has to clear the pages of the next one: up to a tenth
@@ -277,10 +271,10 @@ def _keep_freed_memory() -> None:
     torch.empty((32 << 20) - (1 << 16), dtype=torch.uint8)
 
 
-def _check_sizes(probe: Probe, sizes: list[int], world_size: int, training: Training) -> None:
-    """See that batch norm never has to normalise a single value, or raise InputError."""
-    values = min(sizes) * (world_size if training.batch_norm == "sync" else 1)
->>>>>>> speed35
+def _check_sizes(probe: Probe, sizes: list[int], group: int, training: Training) -> None:
+    """See that batch norm, over so many ranks, never has to normalise a single value, or raise
+    InputError."""
+    values = min(sizes) * group
     if values > 1 or training.batch_norm == "none" or not probe.flat:
         return
     which = "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
