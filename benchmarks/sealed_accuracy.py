@@ -5,6 +5,8 @@
     simshuffle train real-images --out FOUND
     python benchmarks/sealed_accuracy.py compare validation/sealed/accuracy.json FOUND
 
+    python benchmarks/sealed_accuracy.py networks
+
 Every setting of studies/real-images.yaml that has batch norm per rank is predicted in two ways.
 
 **law**: c (1/n - 1/n of global shuffle); n before any training, by
@@ -339,6 +341,45 @@ def chart(rows: pd.DataFrame) -> Chart:
     return Chart([first, second], 2.6, LOOKS, about)
 
 
+# -------------------------------------------------------------------------------- other networks
+
+
+OTHERS: dict[str, tuple[dict[str, Any], float]] = {
+    "mlp, 1 layer": ({"kind": "mlp", "layers": 1}, 0.05),
+    "mlp, 4 layers": ({"kind": "mlp", "layers": 4}, 0.05),
+    "small_cnn, width 8": ({"kind": "small_cnn", "width": 8}, 0.1),
+    "small_cnn, width 32": ({"kind": "small_cnn", "width": 32}, 0.1),
+    "resnet-8": ({"kind": "resnet", "depth": 8, "stem_stride": 2}, 0.2),
+    "resnet-14": ({"kind": "resnet", "depth": 14, "stem_stride": 2}, 0.2),
+    "wide_resnet-10-1": ({"kind": "wide_resnet", "depth": 10, "widen_factor": 1}, 0.2),
+}
+"""Networks, and their learning rates on 64 ranks."""
+
+
+def networks() -> None:
+    """Print c of more networks: trained by global shuffle on 64 ranks for four epochs, and screened
+    with local shuffle on 512, 1,024 and 2,048."""
+    device = device_named("cpu")
+    first = next(run for run in settings().values() if run.world_size == 64)
+    for name, (model, rate) in OTHERS.items():
+        values = first.model_dump(mode="json") | {"model": model, "exchange": GLOBAL, "seed": 10}
+        values["data"]["flat"] = model["kind"] == "mlp"
+        values["training"] |= {"epochs": 4, "learning_rate": rate, "warmup_epochs": 1}
+        run = Run.model_validate(values)
+        materials = materials_of(run, device)
+        emulation = emulation_of(run, materials, device)
+        for _ in range(4):
+            emulation.epoch()
+        found = screen_sources(
+            emulation.model(), materials.train, materials.test, strategies=["local_shuffle"],
+            world_size=[512, 1024, 2048], local_batch_size=8, epochs=30, partition="random",
+            seeds=2, ranks=32,
+        )  # fmt: skip
+        at = ", ".join(f"{of:.2f}" for of in found.settings["loss_points"])
+        c = f"{found.c_points:.2f} ({found.c_low:.2f} to {found.c_high:.2f})"
+        print(f"{name}: c {c}, rms {found.rms:.3f}; {at}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -352,9 +393,12 @@ def main() -> None:
     of.add_argument("found", type=Path)
     of.add_argument("--table", type=Path, help="CSV file of all settings")
     of.add_argument("--figure", type=Path, help="stem of a PNG file")
+    verbs.add_parser("networks")
     asked = parser.parse_args()
     if asked.verb == "seal":
         seal(asked.fit, asked.path)
+    elif asked.verb == "networks":
+        networks()
     else:
         compare(asked.path, asked.found, asked.table, asked.figure)
 

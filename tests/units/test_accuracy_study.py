@@ -56,7 +56,14 @@ def screening(place: Path, **values: Any) -> Path:
 
 def rows(*made: dict[str, Any]) -> pd.DataFrame:
     """Rows of the table, with what tests do not look at."""
-    plain = {"data": "d", "norm": "batch", "rms": 0.1, "c_low": np.nan, "c_high": np.nan}
+    plain = {
+        "data": "d",
+        "norm": "batch",
+        "layers": "dense",
+        "rms": 0.1,
+        "c_low": np.nan,
+        "c_high": np.nan,
+    }
     usual = dict.fromkeys(SENSITIVITY.columns, 8) | {"source": "made up"} | plain
     return pd.DataFrame([{**usual, **of} for of in made])
 
@@ -105,6 +112,22 @@ def test_errors_of_rows_are_taken_out_of_their_spread(factor: float, rest: bool)
     assert c == pytest.approx(math.exp(logs.mean()), rel=1e-6)
     assert math.log(high / c) == pytest.approx(reach, rel=1e-6)
     assert math.log(c / low) == pytest.approx(reach, rel=1e-6)
+
+
+def test_another_network_counts_by_those_of_its_kind() -> None:
+    """Two dense networks, one of them with two sets, of which the mean counts; and three of
+    convolutions, which are enough for one more."""
+    dense = [{"model": "a", "data": "x", "c": 50.0}, {"model": "a", "data": "y", "c": 200.0}]
+    dense.append({"model": "b", "c": 400.0})
+    others = [{"model": f"c{n}", "layers": "convolution", "c": c} for n, c in enumerate((1, 2, 4))]
+    of = rows(*dense, *others)
+    near = of_network(of, "new", "batch", layers="convolution")
+    assert near.c == pytest.approx(2.0)
+    assert "c0, c1, c2" in near.basis and "a" not in near.basis.split("(")[1].split(",")
+    reach = stats.t.ppf(0.95, 2) * math.log(2) * math.sqrt(1 + 1 / 3)
+    assert math.log(near.high / near.c) == pytest.approx(reach, rel=1e-6)
+    whole = of_network(of, "new", "batch", layers="dense")  # two are too few: all five count
+    assert whole.c == pytest.approx((100 * 400 * 1 * 2 * 4) ** (1 / 5))
 
 
 def test_a_network_counts_by_its_own_rows_first() -> None:

@@ -124,7 +124,9 @@ def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[Ask
         of = sensitivity.of_screening(found, plain["momentum"], norm)
     else:
         kind = norm or _norm_of(rows, name, layers)
-        of = sensitivity.of_network(rows, name, kind, first.workload.dataset.name)
+        of = sensitivity.of_network(
+            rows, name, kind, first.workload.dataset.name, _layers_of(layers)
+        )
     without = of if of.norm != "batch" else sensitivity.of_network(rows, name, "none")
     asked = Asked(
         [Sized(base, list(_changes(base))) for base in sized],
@@ -160,6 +162,14 @@ def _norm_of(rows: Any, name: str, layers: LayerList | None) -> Norm:
     if "norm" not in found:
         return "none"
     return "layer" if "attention" in found else "batch"
+
+
+def _layers_of(layers: LayerList | None) -> str:
+    """What most of its layers are, by the words of the table; '' of one of which nothing is
+    known."""
+    found = {layer.kind for layer in layers.layers} if layers is not None else set()
+    words = {"attention": "attention", "conv": "convolution", "linear": "dense"}
+    return next((word for kind, word in words.items() if kind in found), "")
 
 
 def _channels(layers: LayerList | None) -> tuple[int, ...]:

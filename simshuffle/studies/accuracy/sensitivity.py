@@ -3,10 +3,12 @@ expected of a network that nobody measured.
 
 A strategy loses c (1/n - 1/n of global shuffle) points. c was measured, network by network and set
 by set (`sensitivity.csv`). Of one that is not in the table, log c is taken as drawn from the same
-normal distribution as those of the table that normalise alike: the prediction interval of random
-effects, mean ± t sqrt(tau^2 + s^2), with t of as many degrees of freedom as there are rows less
-one, tau^2 by DerSimonian and Laird (Controlled Clinical Trials 7, 1986), s the error of the mean
-(Higgins, Thompson and Spiegelhalter, J. R. Statist. Soc. A 172, 2009, have one degree less).
+normal distribution as those of the table that normalise alike and have layers of the same kind (a
+convolution normalises over many places of a sample, and loses far less); of each network the mean
+over its data sets counts. The interval is the prediction interval of random effects, mean ± t
+sqrt(tau^2 + s^2), with t of as many degrees of freedom as there are networks less one, tau^2 by
+DerSimonian and Laird (Controlled Clinical Trials 7, 1986), s the error of the mean (Higgins,
+Thompson and Spiegelhalter, J. R. Statist. Soc. A 172, 2009, have one degree less).
 """
 
 from __future__ import annotations
@@ -85,9 +87,16 @@ def table() -> pd.DataFrame:
     return found
 
 
-def of_network(rows: pd.DataFrame, model: str, norm: Norm, data: str = "") -> Sensitivity:
+FEWEST = 3
+"""Networks with layers of a kind that suffice for one more of them."""
+
+
+def of_network(
+    rows: pd.DataFrame, model: str, norm: Norm, data: str = "", layers: str = ""
+) -> Sensitivity:
     """The sensitivity of a network that normalises by ``norm``, from rows of `table`: its own row
-    of that data set, else its own rows, else those of all networks of that norm.
+    of that data set, else its own rows, else those of networks of that norm, with ``layers`` of the
+    same kind if there are `FEWEST` of them.
 
     Without batch norm there are no running statistics: 0 points are expected, and what was measured
     of such networks says how far from that they came.
@@ -99,20 +108,30 @@ def of_network(rows: pd.DataFrame, model: str, norm: Norm, data: str = "") -> Se
         return _without(rows, model, norm)
     alike = rows[rows["norm"] == norm]
     own = alike[alike["model"] == model]
-    exact = own[own["data"] == data]
-    chosen = exact if len(exact) else own if len(own) else alike
-    c, low, high = pooled(chosen, single=bool(len(own)))
+    exact, similar = own[own["data"] == data], alike[alike["layers"] == layers]
+    similar = similar if similar["model"].nunique() >= FEWEST else alike
+    chosen = exact if len(exact) else own if len(own) else similar
+    c, low, high = pooled(chosen if len(own) else _by_network(chosen), single=bool(len(own)))
     count = f"{len(chosen)} rows of" if len(chosen) > 1 else "the row of"
     whose = (
         f"{model} itself"
         if len(own)
-        else f"other networks with batch norm ({', '.join(sorted(set(alike['model'])))})"
+        else f"other networks with batch norm ({', '.join(sorted(set(chosen['model'])))})"
     )
     basis = f"{count} {whose}"
     rms = _rms(chosen)
     return Sensitivity(
         model, norm, c, low, high, rms, basis, len(own) > 0, _tried(chosen), MEASURED_AT
     )
+
+
+def _by_network(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each network: the mean over its data sets of log c and its ends."""
+    made = []
+    for model, of in rows.groupby("model", sort=False):
+        means = np.log(of[["c", "c_low", "c_high"]].to_numpy(float)).mean(axis=0)
+        made.append([model, *np.exp(means).tolist()])
+    return pd.DataFrame(made, columns=["model", "c", "c_low", "c_high"])
 
 
 def _without(rows: pd.DataFrame, model: str, norm: Norm) -> Sensitivity:

@@ -16,11 +16,13 @@ def points(value: float) -> str:
 
 
 NORMS = ("batch", "group", "layer", "none")
+LAYERS = ("dense", "convolution", "attention")
 SENSITIVITY = Schema(
     {
         "model": text("the network"),
         "data": text("the data set"),
         "norm": text("what it normalises by", *NORMS),
+        "layers": text("what most of its layers are", *LAYERS),
         "c": amount(
             "points lost for each 1/n more than under global shuffle; 0 without batch norm"
         ),
