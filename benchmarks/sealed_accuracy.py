@@ -54,11 +54,13 @@ USUAL_EPOCHS = (12, 20, 30)
 STATISTICS = ("own", "pooled", "recalibrated")
 GLOBAL = GlobalShuffle(kind="global_shuffle")
 NAMES = {"mlp": "perceptron", "small_cnn": "small CNN", "resnet": "ResNet-8", "vit": "ViT"}
+SORTED = "sorted"
 LOOKS = {
     "perceptron": Look("perceptron", "#4477AA", "o"),
     "small CNN": Look("small CNN", "#228833", "s"),
     "ResNet-8": Look("ResNet-8", "#EE6677", "^"),
     "ViT": Look("ViT", "#AA3377", "D"),
+    SORTED: Look("any, shards sorted by class", "#222222", "v"),
     "screened before": Look("sealed screening", "#AAAAAA", "x"),
 }
 KEYS = ["model", "partition", "world_size", "local_batch_size", "strategy"]
@@ -329,7 +331,7 @@ def chart(rows: pd.DataFrame) -> Chart:
     ]
     n = Axis("n, samples that statistics rest on", True, 7.0, 200.0, ticks([8, 16, 32, 64, 128]))
     first = Panel(marks, n, Axis("points lost"), "Random shards")
-    every = rows.assign(look=rows["model"].map(NAMES))
+    every = rows.assign(look=rows["model"].map(NAMES).where(rows["partition"] == "random", SORTED))
     every = every.assign(x=every["screened"].clip(lower=0.02), y=every["lost_own"].clip(lower=0.02))
     every = every.assign(low=every["x"], high=every["y"])
     same = pd.DataFrame({"x": [0.02, 60.0], "y": [0.02, 60.0]})

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from simshuffle.errors import InputError
+from simshuffle.studies.accuracy.sensitivity import of_screening, screened
 from simshuffle.train import emulate
 from simshuffle.train.screening import Screening, screen
 
@@ -86,7 +87,8 @@ def test_few_of_many_ranks_rest_on_as_many_samples() -> None:
     assert rows.loc["local_shuffle", "samples_per_rank"] == pytest.approx(4.0)
 
 
-def test_the_law_is_fitted_through_its_settings() -> None:
+def test_the_law_is_fitted_through_its_settings(tmp_path: Path) -> None:
+    """And `simshuffle accuracy` reads it."""
     found = screen(
         model(), data(SAMPLES, 0), data(400, 1), world_size=[8, 24], local_batch_size=4,
         seeds=4, progress=False,
@@ -99,6 +101,12 @@ def test_the_law_is_fitted_through_its_settings() -> None:
     c = sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)
     assert found.c_points == pytest.approx(c, rel=0.02)  # x of means, or mean of x
     assert found.c_low < found.c_points < found.c_high
+    found.save(tmp_path / "screening.json")
+    asked = of_screening(screened(tmp_path / "screening.json"), 0.1, None)
+    assert (asked.c, asked.low, asked.high, asked.rms) == pytest.approx(
+        (found.c_points, found.c_low, found.c_high, found.rms)
+    )
+    assert asked.tried["n"] == pytest.approx((n.min(), n.max()))
     assert of.loc[("local_shuffle", 24), "loss_points"] > 1.0
 
 
