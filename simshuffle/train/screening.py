@@ -77,10 +77,18 @@ class Screening:
         told = {key: value for key, value in self.__dict__.items() if key != "settings"}
         unknown = {key for key, value in told.items() if isinstance(value, float) and isnan(value)}
         numbers = {key: None if key in unknown else value for key, value in told.items()}
-        rows = self.settings.rename(columns={"effective_samples": "n"})
-        curve = json.loads(rows.to_json(orient="records", double_precision=10))
+        rows = json.loads(self.settings.to_json(orient="records", double_precision=10))
+        keys = {
+            "n": "effective_samples",
+            "loss_points": "loss_points",
+            "low": "low",
+            "high": "high",
+        }
+        curve = [{key: row[of] for key, of in keys.items()} for row in rows]
         with whole_file(Path(path)) as file:
-            json.dump({**numbers, "norm": "batch", "curve": curve}, file, indent=1)
+            json.dump(
+                {**numbers, "norm": "batch", "curve": curve, "settings": rows}, file, indent=1
+            )
 
     def verdict(self, tolerance: float = 0.5) -> str:
         """Whether a full study is needed to lose at most ``tolerance`` points, and why."""

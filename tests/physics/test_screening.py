@@ -122,7 +122,7 @@ def test_sorted_shards_have_no_law(tmp_path: Path) -> None:
     found.save(tmp_path / "screening.json")
     kept = json.loads((tmp_path / "screening.json").read_text(encoding="utf-8"))
     assert kept["c_points"] is None
-    assert [row["strategy"] for row in kept["curve"]] == list(found.settings["strategy"])
+    assert [row["strategy"] for row in kept["settings"]] == list(found.settings["strategy"])
     assert kept["momentum"] == 0.1
 
 

@@ -210,10 +210,11 @@ class ScreenedPoint(Spec):
     """A setting of a screening."""
 
     n: Annotated[float, Field(gt=0)]  # samples that statistics rested on
-    # loss_points, low, high: points lost against global shuffle, and their interval
+    # loss_points, low, high: points lost against global shuffle, and their interval; None of one
+    # draw
     loss_points: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class Screening(Spec):
