@@ -38,7 +38,7 @@ from simshuffle.exchange import GlobalShuffle
 from simshuffle.plan.running_statistics import rests_on
 from simshuffle.results import canvas, paper
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, rule, ticks
-from simshuffle.studies.accuracy.sensitivity import pooled, table
+from simshuffle.studies.accuracy.sensitivity import TRAINED, pooled, table
 from simshuffle.studies.validation.sealed import digest_of
 from simshuffle.train.emulate import device_named, emulation_of, materials_of
 from simshuffle.train.run import Run
@@ -47,8 +47,6 @@ from simshuffle.train.shuffling import cells_of, strategy_label
 from simshuffle.train.study import load_study
 
 FORMAT = "simshuffle sealed accuracies 1"
-SCREENED = (0.7, 1.85)
-"""From how many times to how many times the loss that a screening says is measured."""
 SEEDS, SCREENINGS = 5, 3
 USUAL_EPOCHS = (12, 20, 30)
 STATISTICS = ("own", "pooled", "recalibrated")
@@ -163,7 +161,7 @@ def by_screening(runs: list[Run], noise: float) -> list[list[float]]:
         )  # fmt: skip
         row = found.settings.iloc[-1]
         loss, reach = float(row["loss_points"]), float(row["high"] - row["loss_points"])
-        ends = sorted((SCREENED[0] * loss, SCREENED[1] * loss))
+        ends = sorted((TRAINED[0] * loss, TRAINED[1] * loss))
         out.append([
             loss, loss - math.hypot(loss - ends[0], reach, noise),
             loss + math.hypot(ends[1] - loss, reach, noise),
