@@ -45,6 +45,8 @@ from simshuffle.train.training import Training
 
 LEVEL = 0.90
 """Of every interval."""
+SHIFTED = 0.1
+"""Label divergence beyond that of global shuffle from which on ranks have other labels."""
 OWN_RANKS = 4
 """Ranks that evaluate each test sample."""
 GLOBAL = GlobalShuffle(kind="global_shuffle")
@@ -99,6 +101,15 @@ class Screening:
         most = f"{worst['strategy']} on {worst['world_size']} ranks, {worst['loss_points']:.2f}"
         above = int((others[["loss_points", "high"]].max(axis=1) > tolerance).sum())
         limits = "What weights lose because they were trained so is not in it."
+        usual = self.settings[self.settings["strategy"] == GLOBAL.kind].set_index("world_size")
+        more = others["label_divergence"] - others["world_size"].map(usual["label_divergence"])
+        if more.max() > SHIFTED:
+            row = others.assign(more=more).sort_values("more").iloc[-1]
+            limits += (
+                f" Under {row['strategy']} on {row['world_size']} ranks these have other labels"
+                f" than the set ({row['label_divergence']:.2f} of 1 apart): trainings lost up to"
+                " fifty times what a screening of such shards said."
+            )
         if not above:
             found = f"No setting loses more than {tolerance:g} points through its statistics"
             return f"{found} (most: {most}). {limits}"

@@ -129,13 +129,18 @@ def test_sorted_shards_have_no_law(tmp_path: Path) -> None:
 
 
 def test_the_verdict_names_the_worst() -> None:
-    rows = [("global_shuffle", 0.0, 0.0), ("local_shuffle", 0.9, 1.2), ("other", 0.4, 0.7)]
-    table = pd.DataFrame(rows, columns=["strategy", "loss_points", "high"]).assign(world_size=24)
+    rows = [("global_shuffle", 0.0, 0.0, 0.2), ("local_shuffle", 0.9, 1.2, 0.25)]
+    rows.append(("other", 0.4, 0.7, 0.29))
+    columns = ["strategy", "loss_points", "high", "label_divergence"]
+    table = pd.DataFrame(rows, columns=columns).assign(world_size=24)
     found = Screening("M", "D", 0.1, 8, "random", table, *[math.nan] * 4, seeds=3)
     assert found.verdict(1.3).startswith("No setting loses more than 1.3 points")
     assert found.verdict(1.0).startswith("1 of 2 settings may lose more than 1 points")
     assert found.verdict(0.5).startswith("2 of 2 settings")
     assert "local_shuffle on 24 ranks, 0.90" in found.verdict(0.5)
+    assert "labels" not in found.verdict(0.5)
+    table.loc[2, "label_divergence"] = 0.31
+    assert "Under other on 24 ranks these have other labels than the set (0.31" in found.verdict()
 
 
 def test_a_network_without_batch_norm_is_refused() -> None:
