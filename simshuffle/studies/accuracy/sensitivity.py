@@ -267,26 +267,23 @@ def _named(problem: Problem, remedy: str) -> Problem:
     return Problem(f"--screening {problem.path}".strip(), problem.rule, problem.value, remedy)
 
 
-def _trained(found: Screening) -> tuple[float, float]:
-    """The ends of the 90 % interval of c in a training: both errors as squares."""
-    c = found.c_points
-    ends = sorted(factor * c for factor in TRAINED)
-    return (
-        c - math.hypot(c - ends[0], c - found.c_low),
-        c + math.hypot(ends[1] - c, found.c_high - c),
-    )
+TRAINED = (0.8, 1.5, 3.0)
+"""How many times the loss that a screening says trainings lose: 90 % low, middle, high. Of ten
+comparisons (docs/accuracy.md: five on procedural images, five on Fashion-MNIST) the mean of the
+logs, and the t-interval of one more. Weights that have seen fewer steps are more sensitive."""
 
 
-TRAINED = (0.7, 1.85)
-"""From how many times to how many times the loss that a screening says trainings measured, 90 %
-(docs/accuracy.md: 34 settings of a perceptron, and five before). Weights that saw few samples, or
-few steps, are more sensitive than those that were screened."""
+def _trained(found: Screening) -> tuple[float, float, float]:
+    """c of a training and its 90 % interval: both errors as squares."""
+    low, c, high = sorted(factor * found.c_points for factor in TRAINED)
+    error = (c - TRAINED[1] * found.c_low, TRAINED[1] * found.c_high - c)
+    return c, c - math.hypot(c - low, error[0]), c + math.hypot(high - c, error[1])
 
 
 def of_screening(found: Screening, momentum: float, norm: Norm | None) -> Sensitivity:
-    """The sensitivity that a screening found, with an interval for what trainings lose beside it,
-    `TRAINED`; an InputError if it was of another momentum, or of a network that normalises
-    otherwise than is said."""
+    """The sensitivity that a screening found, times what trainings lose of that, `TRAINED`; an
+    InputError if it was of another momentum, or of a network that normalises otherwise than is
+    said."""
     if not math.isclose(found.momentum, momentum, rel_tol=1e-6):
         rule = f"must be of the momentum that is asked about, {momentum:g}"
         remedy = f"Add --momentum {found.momentum:g}, or screen again."
@@ -298,7 +295,7 @@ def of_screening(found: Screening, momentum: float, norm: Norm | None) -> Sensit
     if found.norm == "batch":
         numbers = [each.n for each in found.curve]
         tried["n"] = min(numbers), max(numbers)
-        c = found.c_points, *_trained(found)
+        c = _trained(found)
         basis = f"a screening of {found.model} on {found.data}, {len(numbers)} settings"
     else:
         c = 0.0, 0.0, 0.0
