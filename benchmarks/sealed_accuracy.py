@@ -338,8 +338,8 @@ def chart(rows: pd.DataFrame) -> Chart:
     every = every.assign(x=every["screened"].clip(lower=0.02), y=every["lost_own"].clip(lower=0.02))
     every = every.assign(low=every["x"], high=every["y"])
     same = pd.DataFrame({"x": [0.02, 60.0], "y": [0.02, 60.0]})
-    across = Axis("points, by screening", True, 0.018, 70.0, ticks([0.1, 1, 10]))
-    up = Axis("points measured", True, 0.018, 70.0, ticks([0.1, 1, 10]))
+    across = Axis("points, by screening", True, 0.018, 150.0, ticks([0.1, 1, 10, 100]))
+    up = Axis("points measured", True, 0.018, 150.0, ticks([0.1, 1, 10, 100]))
     line = Mark("line", same, look=Look(colour="#BBBBBB"))
     second = Panel([line, Mark("point", every)], across, up, "All settings (at least 0.02 shown)")
     about = "Points of accuracy lost against global shuffle, predicted and measured."
