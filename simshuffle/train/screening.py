@@ -273,7 +273,9 @@ class _Replay:
     def row(self, strategy: Strategy, world_size: int, seed: int) -> dict[str, Any]:
         """n, label divergence and accuracy of a strategy on so many ranks."""
         training, some = self.chosen.training, min(self.ranks, world_size)
-        network = ranked_network(self.model, self.train, some, training, self.device)
+        # checked as one of all ranks; then only the first are asked
+        whole = ranked_network(self.model, self.train, world_size, training, self.device)
+        network = replace(whole, world_size=some)
         losses = self._losses(network) if strategy.needs_importance else None
         run, trained, divergence = self._gone_through(strategy, world_size, seed, losses)
         trained = [samples[:, :some] for samples in trained]

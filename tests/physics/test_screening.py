@@ -156,6 +156,16 @@ def test_more_ranks_than_samples_are_refused() -> None:
         screen(model(), data(8, 0), data(8, 1), world_size=9, progress=False)
 
 
+def test_a_last_batch_of_one_sample_is_refused() -> None:
+    """Ranks of 5 samples, of which two are emulated that would have 10."""
+    with pytest.raises(InputError, match="cannot normalise a single sample") as error:
+        screen(
+            model(), data(20, 0), data(8, 1), world_size=4, ranks=2, local_batch_size=4,
+            progress=False,
+        )  # fmt: skip
+    assert "local_batch_size" in error.value.problems[0].path
+
+
 def test_layers_that_differ_in_momentum_need_one() -> None:
     net = nn.Sequential(
         nn.Linear(6, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8, momentum=0.3), nn.Linear(8, CLASSES)
