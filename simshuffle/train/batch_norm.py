@@ -115,14 +115,14 @@ class ByRank(OtherNorm):
             values = input.numel() // mean.numel()
             unbiased = factor * values / (values - 1)
             self.running_mean[mine].mul_(1 - factor).add_(mean, alpha=factor)
-            _known(self.running_var)[mine].mul_(1 - factor).add_(square, alpha=unbiased)
+            known(self.running_var)[mine].mul_(1 - factor).add_(square, alpha=unbiased)
         return output
 
     def _rescaled(self, input: Tensor, mine: slice) -> Tensor:
         """With the running statistics of the ranks ``mine``, compiled."""
         weight, bias = self._affine(input)
-        scale = weight * (_known(self.running_var)[mine] + self.eps).rsqrt()
-        return rescaled(input, scale, bias - _known(self.running_mean)[mine] * scale)
+        scale = weight * (known(self.running_var)[mine] + self.eps).rsqrt()
+        return rescaled(input, scale, bias - known(self.running_mean)[mine] * scale)
 
     def _affine(self, input: Tensor) -> Tensor:
         """Weight and bias (2, C); 1 and 0 where there are none."""
@@ -154,7 +154,8 @@ class _ScaleAndShift(OtherNorm):
         return torch.addcmul(self.bias.view(by_channel), input, self.weight.view(by_channel))
 
 
-def _known(statistic: Tensor | None) -> Tensor:
+def known(statistic: Tensor | None) -> Tensor:
+    """A running statistic of a layer that has one; a ValueError if it has none."""
     if statistic is None:
         raise ValueError("a layer without running statistics")
     return statistic

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from simshuffle.spec.arrays import Flags, Ints
-from simshuffle.train.batch_norm import batch_norm_layers, ordinary, pooled
+from simshuffle.train.batch_norm import batch_norm_layers, known, ordinary, pooled
 from simshuffle.train.loss import Loss, cross_entropy
 from simshuffle.train.network import RankedNetwork
 from simshuffle.train.samples import Source
@@ -240,16 +240,10 @@ def recalibrate(model: nn.Module, train: Source, order: Ints, rows_at_once: int)
         for batch in np.array_split(order, batches):
             model(train.batch(batch)[0])
             for layer, found in zip(layers, seen, strict=True):
-                found.append((_known(layer.running_mean), _known(layer.running_var)))
+                found.append((known(layer.running_mean).clone(), known(layer.running_var).clone()))
     for layer, found, momentum in zip(layers, seen, momenta, strict=True):
         layer.running_mean, layer.running_var = pooled(
             torch.stack([m for m, _ in found]), torch.stack([v for _, v in found])
         )
         layer.momentum = momentum
     model.eval()
-
-
-def _known(statistic: torch.Tensor | None) -> torch.Tensor:
-    if statistic is None:
-        raise ValueError("a layer without running statistics cannot be recalibrated")
-    return statistic.clone()

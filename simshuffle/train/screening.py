@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -28,16 +30,20 @@ from torch.utils.data import Dataset
 from simshuffle.errors import refuse
 from simshuffle.exchange import GlobalShuffle, Shards, Strategy, TrainedExchange
 from simshuffle.network.whole_file import whole_file
-from simshuffle.plan.running_statistics import FORGOTTEN, number_by_iteration
+from simshuffle.plan.running_statistics import (
+    epoch_kept,
+    epochs_remembered,
+    number_by_iteration,
+)
 from simshuffle.spec.arrays import Floats, Ints
 from simshuffle.spec.record import Count, Spec
 from simshuffle.study.standing import share_shown, study_progress
 from simshuffle.train.batch_norm import batch_norm_layers, statistics_momentum
-from simshuffle.train.emulate import device_named, records_of
+from simshuffle.train.emulate import device_named, plain_record, records_of
 from simshuffle.train.emulation import Progress
 from simshuffle.train.evaluate import own_pairs, own_score
 from simshuffle.train.iterations import Shuffled
-from simshuffle.train.network import RankedNetwork, inference_losses, ranked_network
+from simshuffle.train.network import inference_losses, ranked_network
 from simshuffle.train.partition import Partition, check_ranks, label_divergence
 from simshuffle.train.recording import strategy_label
 from simshuffle.train.samples import DatasetSource, Source
@@ -120,6 +126,10 @@ class Screening:
         )
 
 
+def _nobody(_share: float) -> None:
+    """Nobody looks."""
+
+
 class _Chosen(Spec):
     """The arguments of `screen` that are records."""
 
@@ -181,8 +191,8 @@ def screen(
         DatasetSource(data, device=where, name=name)
         for data, name in ((train, "train"), (test, "test"))
     ]
-    with share_shown("screening", study_progress) as told:
-        tell = (told or _nobody) if progress is True else (progress or _nobody)
+    shown = share_shown("screening", study_progress)
+    with shown if progress is True else nullcontext(progress or None) as tell:
         found = screen_sources(
             model,
             *sources,
@@ -195,7 +205,7 @@ def screen(
             seeds=seeds,
             ranks=ranks,
             device=where,
-            tell=tell,
+            tell=tell or _nobody,
         )
     return replace(found, data=type(train).__name__)
 
@@ -214,16 +224,14 @@ def screen_sources(
     seeds: int,
     ranks: int,
     device: torch.device | None = None,
-    tell: Progress = lambda _: None,
+    tell: Progress = _nobody,
 ) -> Screening:
     """As `screen`, of samples that are sources already."""
     training: dict[str, Any] = {"local_batch_size": local_batch_size, "epochs": epochs}
     chosen = records_of(
         _Chosen,
         "screen",
-        strategies=[
-            records_of(_One, "screen", {"one": "strategies"}, one=of).one for of in strategies
-        ],
+        strategies=[plain_record(each, "strategies", "screen") for each in strategies],
         world_size=list(world_size),
         partition=partition,
         training=training | {"statistics_momentum": _momentum(model, momentum)},
@@ -248,14 +256,6 @@ def _momentum(model: nn.Module, given: float | None) -> float:
     return found
 
 
-class _One(Spec):
-    one: TrainedExchange
-
-
-def _nobody(_share: float) -> None:
-    """Nobody looks."""
-
-
 # ------------------------------------------------------------------------------------- one strategy
 
 
@@ -276,13 +276,14 @@ class _Replay:
         # checked as one of all ranks; then only the first are asked
         whole = ranked_network(self.model, self.train, world_size, training, self.device)
         network = replace(whole, world_size=some)
-        losses = self._losses(network) if strategy.needs_importance else None
+        losses = self._losses if strategy.needs_importance else None
         run, trained, divergence = self._gone_through(strategy, world_size, seed, losses)
         trained = [samples[:, :some] for samples in trained]
         with torch.no_grad():
-            for batch in (of for samples in trained for of in _batches(samples, run)):
-                for first, part in network.parts(batch):
-                    network.outputs(self.train, first, part)
+            for rows in trained:
+                for batch in np.split(rows, np.cumsum(run.batch_sizes)[:-1]):
+                    for first, part in network.parts(batch):
+                        network.outputs(self.train, first, part)
         numbers = number_by_iteration(trained, run.batch_size, self.chosen.momentum)
         samples, counted = own_pairs(len(self.test), some, OWN_RANKS, run.rng("evaluate"))
         return {
@@ -302,28 +303,24 @@ class _Replay:
         training, targets = self.chosen.training, self.train.targets
         run = Shuffled(strategy, training, len(targets), world_size, seed, None)
         run.owner = self.chosen.partition.owner(targets, world_size, run.rng("partition"))
-        steps = math.ceil(math.log(FORGOTTEN) / math.log1p(-self.chosen.momentum * (1 - 1e-12)))
+        last = epochs_remembered(epoch_kept(self.chosen.momentum, len(run.batch_sizes)))
         trained: list[Ints] = []
         divergence = 0.0
         for epoch in range(training.epochs):
             shards = run.next_shards()
-            if (training.epochs - epoch - 1) * len(run.batch_sizes) < steps:
+            if epoch >= training.epochs - last:
                 trained.append(run.trained(shards))
                 ranks = np.repeat(np.arange(world_size), shards.sizes)
                 divergence = label_divergence(ranks, targets, world_size, shards.order)
             run.exchanged(run.next_plan(shards, losses))
         return run, trained, divergence
 
-    def _losses(self, network: RankedNetwork) -> Floats:
+    @cached_property
+    def _losses(self) -> Floats:
         """The loss of every sample, (N,)."""
-        ranks = network.world_size
-        start = np.arange(ranks + 1) * len(self.train) // ranks
-        return inference_losses(network, self.train, Shards(np.arange(len(self.train)), start))
-
-
-def _batches(samples: Ints, run: Shuffled) -> Iterator[Ints]:
-    """The local batches of an epoch, each (n, ranks)."""
-    return iter(np.split(samples, np.cumsum(run.batch_sizes)[:-1]))
+        alone = ranked_network(self.model, self.train, 1, self.chosen.training, self.device)
+        count = len(self.train)
+        return inference_losses(alone, self.train, Shards(np.arange(count), np.array([0, count])))
 
 
 # ---------------------------------------------------------------------------------------- all of it

@@ -240,12 +240,7 @@ class Compared:
         whole = [batch] * (each // batch) + [each % batch] * bool(each % batch)
         sizes = np.asarray([count * workload.mean_work for count in whole])
         forward = float(self._sized.base.step_times.forward_of(sizes).sum())
-        found = {
-            "n": float(count),
-            "low": float(count),
-            "high": float(count),
-            "global": float(count),
-        }
+        found = dict.fromkeys(("n", "low", "high", "global"), float(count))
         return self._row(
             f"recomputed on {count:,} samples",
             "recomputed",
