@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,7 @@ IMAGE = Augmentation((1, 2, 3), shift=1, contrast=0.4, noise=0.7)
 RANKS, EACH = 4, 3
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def source(count: int = 24) -> ArraySource:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,12 +47,7 @@ STRATEGIES: list[Strategy] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def samples(count: int, shape: tuple[int, ...] = (6,)) -> Samples:

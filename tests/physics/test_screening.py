@@ -18,6 +18,7 @@ from simshuffle.studies.accuracy.sensitivity import of_screening, screened
 from simshuffle.train import emulate
 from simshuffle.train.screening import Screening, screen
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SAMPLES, CLASSES = 96, 4
 STILL = {"learning_rate": 1e-30, "momentum": 0.0, "weight_decay": 0.0}
 

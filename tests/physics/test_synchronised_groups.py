@@ -3,7 +3,6 @@ and against its two ends, one rank and all. Real ranks: test_ddp_equivalence.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,7 @@ PARTIAL = PartialLocalShuffle(kind="partial_local_shuffle", exchange_fraction=0.
 SELECTED = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.4)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def source(count: int, shape: tuple[int, ...] = (6,)) -> ArraySource:
