@@ -189,6 +189,11 @@ def by_content(value: Any) -> Any:
     return value
 
 
+def unnamed(document: Mapping[str, Any]) -> Any:
+    """What decides a scenario: its plain values `by_content`, without name and description."""
+    return by_content({k: v for k, v in document.items() if k not in {"name", "description"}})
+
+
 def files(value: Any) -> dict[str, Path]:
     """The files that plain values name, by their names in the folder `INPUTS`."""
     found = {}

@@ -23,7 +23,7 @@ from simshuffle.results import report
 from simshuffle.results.report import Kept
 from simshuffle.results.table_io import stacked
 from simshuffle.results.timeline import Timeline
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate, simulate_epochs
 from simshuffle.spec.late import special
@@ -80,8 +80,7 @@ class RunCell(NetworkCell):
     def key(self) -> Any:
         """As for `Cell`: all that decides the outcome; a name decides nothing, and of a file its
         contents alone."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return by_content(plain)
+        return unnamed(self.document)
 
     @cached_property
     def _effort(self) -> Effort:

@@ -12,7 +12,7 @@ from simshuffle.collective import bench_of
 from simshuffle.exchange import LoaderShuffle, Strategy
 from simshuffle.plan.resources import Resources
 from simshuffle.plan.running_statistics import Rests, rests_on
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.cell import NetworkCell
 from simshuffle.study.cell import Outcome, PlainCell, Tell
@@ -69,8 +69,7 @@ class RestsCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), self.momentum, self.epochs]
+        return [unnamed(self.document), self.momentum, self.epochs]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`. ``host`` and ``all`` are the n of the statistics of all ranks of a host,
@@ -108,8 +107,7 @@ class SumsCell(NetworkCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), list(self.channels)]
+        return [unnamed(self.document), list(self.channels)]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: ``buffers``, all at once among all ranks; ``host`` and ``all``, those of

@@ -17,7 +17,7 @@ from simshuffle.network.analytic import unhindered
 from simshuffle.network.contention import first_stage
 from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.congestion.messages import Model, seconds_with_messages
 from simshuffle.studies.congestion.patterns import FIXED, Variant
@@ -55,8 +55,7 @@ class Place:
     @classmethod
     def of(cls, scenario: Scenario) -> Place:
         """That of a scenario, whose name decides nothing."""
-        content = {k: v for k, v in scenario.to_dict().items() if k not in {"name", "description"}}
-        text = json.dumps(by_content(content), sort_keys=True)
+        text = json.dumps(unnamed(scenario.to_dict()), sort_keys=True)
         return cls(hashlib.sha256(text.encode()).hexdigest(), scenario)
 
 

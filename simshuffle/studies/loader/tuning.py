@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from simshuffle.errors import InputError, Problem
 from simshuffle.plan.prefetching import Demand, demand, waits
 from simshuffle.scenario.options import scenario_of
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.scenario.workload import Loader
 from simshuffle.spec.arrays import Floats
@@ -70,8 +70,10 @@ class TuningCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), *(self.axes[name] for name in ("workers", "factors", "threads"))]
+        return [
+            unnamed(self.document),
+            *(self.axes[name] for name in ("workers", "factors", "threads")),
+        ]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""

@@ -32,7 +32,7 @@ from simshuffle.reliability.goodput import (
 )
 from simshuffle.reliability.hosts import Course, Restarts, course
 from simshuffle.reliability.trace import DAY
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.recovery import Recovery
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.spec.arrays import Floats
@@ -62,9 +62,8 @@ class MonthCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
         asked = [self.days, self.epochs, self.period, self.seeds]
-        return [by_content(plain), dict(self.epoch), *asked]
+        return [unnamed(self.document), dict(self.epoch), *asked]
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`: rows of every table, and the numbers that the months rest on."""

@@ -10,7 +10,7 @@ from typing import Any
 from simshuffle.reliability.daly import daly
 from simshuffle.reliability.goodput import CATEGORIES, spent
 from simshuffle.reliability.trace import DAY
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import from_dict
 from simshuffle.studies.month.cell import Month
 from simshuffle.study.cell import Outcome, PlainCell, Tell
@@ -33,8 +33,7 @@ class MonthsCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), dict(self.epoch)]
+        return [unnamed(self.document), dict(self.epoch)]
 
     @property
     def label(self) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simshuffle.errors import refuse
 from simshuffle.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
-from simshuffle.scenario.reading import by_content
+from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario, from_dict, load_scenario, stored
 from simshuffle.studies.sizes.figures import sizes_chart
 from simshuffle.study.cell import Cell, Outcome, PlainCell, Tell
@@ -78,8 +78,7 @@ class SizesCell(PlainCell):
     @property
     def key(self) -> Any:
         """As for `Cell`."""
-        plain = {k: v for k, v in self.document.items() if k not in {"name", "description"}}
-        return [by_content(plain), self.epoch]
+        return [unnamed(self.document), self.epoch]
 
     @property
     def cost(self) -> float:
