@@ -112,6 +112,17 @@ class CellOptions(Options):
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefinedOptions(CellOptions):
+    """Options of a study that answers first from closed forms and then simulates as much as fits
+    into a minute. ``exact`` lifts that limit."""
+
+    exact: Annotated[
+        bool,
+        Option("", "Simulate all that the answer rests on, however long that takes."),
+    ] = False
+
+
 SHARED = {field.name for field in dataclasses.fields(CellOptions)}
 """Fields that are not a study's own."""
 

@@ -24,6 +24,7 @@ from simshuffle.study.study import Request, Result, Study, fingerprint, versions
 from simshuffle.study.verb import Verb
 
 Tell = Callable[[str], None]
+FIRST_ANSWER = "First answer, from closed forms; a simulation refines it:"
 BY_NAME = {"run", "train"}
 """Verbs whose folders are called by the name of the scenario or study alone."""
 
@@ -81,12 +82,22 @@ class Performance:
         self.teller.detail(", ".join(f"{name} {known[name]}" for name in study.versions))
         self.teller.detail(f"fingerprint {wanted}, result folder {folder or 'none'}")
         if folder is None:
+            self._say_first_answer(request)
             return self._unkept(study, request), None
         found = None if self.options.force else engine.existing(study, folder, wanted)
         if found is not None:
             self.teller.say(f"{folder} already holds this result; nothing was {self.verb.done}.")
             return found, folder
+        self._say_first_answer(request)
         return self._made(study, request, folder, wanted), folder
+
+    def _say_first_answer(self, request: Request[Any]) -> None:
+        """Say the answer from closed forms, marked as such, before anything is simulated."""
+        lines = list(self.verb.first_answer(self.options, request))
+        if lines:
+            self.teller.say(FIRST_ANSWER)
+        for line in lines:
+            self.teller.say(f"  {line}")
 
     def _folder(self, study: Study[Any], request: Request[Any], wanted: str) -> Path | None:
         """Where the result is kept: where that was asked for, or in a folder of its own name."""

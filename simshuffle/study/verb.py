@@ -43,6 +43,9 @@ class Verb(Generic[OptionsT]):
     # what is done with a result, its folder and the options at last; the lines that are printed
     # then
     after: Callable[[Result, Path, OptionsT], Iterable[str]] = lambda result, folder, options: ()
+    # the answer from closed forms, in lines that are said within ten seconds, before the first cell
+    # is simulated; no line where the verb has no such answer, or the result is already there
+    first_answer: Callable[[OptionsT, Request[Any]], Iterable[str]] = lambda options, request: ()
     # what makes a result no answer: it is printed, and the exit status is 2
     refused: Callable[[Result], Problem | None] = lambda result: None
     # what is wrong with what was asked about, '' if nothing is: it is printed, and the exit status

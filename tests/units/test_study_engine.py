@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -22,10 +23,13 @@ from simshuffle.errors import InputError, SimulationError
 from simshuffle.study import engine
 from simshuffle.study.cell import ROOT, Outcome, Tell, code_digest, digest_of
 from simshuffle.study.executors import ONE_THREAD, Here, Local, Processes, usable_cores
+from simshuffle.study.options import Options
+from simshuffle.study.perform import FIRST_ANSWER, Performance, Teller
 from simshuffle.study.size import available_memory
 from simshuffle.study.standing import TRUST, Standing, Watch
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
+from simshuffle.study.verb import Verb
 from tests.contents import contents as content
 from tests.toy import TOY, Square, asked
 
@@ -596,3 +600,28 @@ def test_a_result_of_another_kind_is_refused(tmp_path: Path, mark: Path) -> None
 def test_processes_refuse_a_store_that_they_do_not_share() -> None:
     with pytest.raises(TypeError, match="on disk"):
         engine.run(TOY, asked(Square(2), Square(3)), Processes(2), Memory())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions(Options):
+    """Nothing beside what all verbs are asked."""
+
+
+def test_a_first_answer_is_said_before_the_cells_and_not_where_the_result_is_there(
+    tmp_path: Path,
+) -> None:
+    heard: list[str] = []
+    request = asked(Square(2), Square(3))
+    verb = Verb(
+        "toy",
+        NoOptions,
+        lambda options: (TOY, request),
+        (),
+        first_answer=lambda options, request: [f"about {len(request.values.cells)} squares"],
+    )
+    teller = Teller(say=heard.append)
+    for _ in range(2):
+        Performance(verb, NoOptions(out=tmp_path / "toy"), teller).result()
+    expected = [FIRST_ANSWER, "  about 2 squares"]
+    assert heard[:2] == expected
+    assert [line for line in heard[2:] if line in expected] == []
