@@ -11,7 +11,7 @@ import pandas as pd
 
 from simshuffle.presentation.page_parts import Spec
 from simshuffle.presentation.page_parts import chart as html_chart
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel
+from simshuffle.results.chart import SHAPES, Axis, Chart, Look, Mark, Panel
 from simshuffle.results.style import COLOURS
 
 MOST_ROWS = 6000
@@ -20,8 +20,6 @@ PIXELS = 125
 """Of an inch of a paper."""
 LEGEND_COLUMNS, LEGEND_LETTERS = 4, 90
 """Of a legend at most, so that it is no wider than a chart on a narrow screen."""
-SHAPES = {"o": "circle", "s": "square", "^": "triangle-up", "v": "triangle-down", "D": "diamond"}
-SHAPES |= {"P": "cross", "X": "cross", "x": "cross", "<": "triangle-left", ">": "triangle-right"}
 STROKE = "M-1,-0.15H1V0.15H-1Z"
 """Of a line in the legend."""
 DASHED: Mapping[Any, list[float]] = {"-": [1, 0], "--": [6, 3], ":": [2, 2], "-.": [6, 2, 2, 2]}
@@ -185,7 +183,7 @@ def _drawn(mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, there
             shown["point"] = {"size": size, "filled": filled, "shape": SHAPES[look.marker]}
     elif mark.kind == "point":
         shown |= {"type": "point", "filled": filled, "size": 8 + 6 * look.size**2}
-        shown |= {"shape": SHAPES.get(look.marker, "circle")}
+        shown |= {"shape": SHAPES[look.marker or "o"]}
     elif mark.kind == "band":
         shown |= {"type": "area" if {"x", "y"} <= there else "rect"}
     elif mark.kind in {"text", "label"}:
@@ -290,5 +288,5 @@ def _legend(chart: Chart) -> Spec | None:
 
 def _shape(kinds: set[str], look: Look) -> str:
     if look.marker:
-        return SHAPES.get(look.marker, "circle")
+        return SHAPES[look.marker]
     return "square" if kinds & {"bar", "band", "cell"} else STROKE

@@ -20,6 +20,26 @@ Kind = Literal["bar", "line", "point", "interval", "rule", "band", "text", "labe
 with caps from x to x2 or from y to y2; one without caps, or through the whole panel where there is
 no end; the upper and the lower edge of a band; a text; a text beside a point, where it lies on no
 other; a cell from x to x2 and from y to y2 in the colour of its value."""
+Marker = Literal["", "o", "s", "^", "v", "D", "P", "X", "x", "<", ">", "*", "p", "h"]
+"""A marker of points in matplotlib's spelling; '' for none. `SHAPES` draws each on a page."""
+DIAGONAL_CROSS = "M-.9,-.5L-.5,-.9L0,-.4L.5,-.9L.9,-.5L.4,0L.9,.5L.5,.9L0,.4L-.5,.9L-.9,.5L-.4,0Z"
+STAR = "M0,-1L.24,-.32H.95L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.32H-.24Z"
+SHAPES: Mapping[Marker, str] = {
+    "o": "circle",
+    "s": "square",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "D": "diamond",
+    "P": "cross",
+    "X": DIAGONAL_CROSS,
+    "x": DIAGONAL_CROSS,
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "*": STAR,
+    "p": "M0,-1L.95,-.31L.59,.81H-.59L-.95,-.31Z",
+    "h": "M0,-1L.87,-.5V.5L0,1L-.87,.5V-.5Z",
+}
+"""Shapes of Vega by marker: its names, or an SVG path within [-1, 1]."""
 GREY = "#888888"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (4, 1.2, 1, 1.2)))
 """Of lines of one colour: matplotlib's '-', or points on and off."""
@@ -34,7 +54,7 @@ class Look:
 
     label: str = ""  # in the legend; '' for none
     colour: str = GREY  # as '#rrggbb'
-    marker: str = ""  # of points, as of matplotlib; '' for none
+    marker: Marker = ""  # of points
     dash: Any = "-"  # one of `DASHES`
     size: float = 2.6  # of points, and of intervals' caps, in points
     width: float = 0.9  # of lines, in points

@@ -1,6 +1,8 @@
 """Legends above figures, and labels that do not lie on each other: by what is drawn."""
 
+import math
 from itertools import combinations
+from typing import get_args
 
 import matplotlib as mpl
 import numpy as np
@@ -9,12 +11,15 @@ import pytest
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
+from simshuffle.presentation.page_vega import specs
 from simshuffle.results.canvas import Wanted, overlap, placed, save
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, key
+from simshuffle.results.chart import SHAPES, Axis, Chart, Look, Mark, Marker, Panel, key
+from simshuffle.results.paper import draw
 from simshuffle.results.style import COLUMN_INCHES, STYLE, STYLES, in_style
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.mechanisms.figures import hiding_chart
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
+from simshuffle.studies.simulation.tables import WHOLE_EPOCH
 from simshuffle.studies.time_to_accuracy.figures import figures, frontier_chart
 from simshuffle.studies.time_to_accuracy.tables import Tables
 from tests.drawn import faults, laid_out, legend, rows_of, words
@@ -352,3 +357,49 @@ def test_what_is_kept_is_laid_out_once_whatever_layout_the_user_has_set(engine, 
         figure.savefig(tmp_path / "again.pdf", metadata={"CreationDate": None})
     assert png.read_bytes() == (tmp_path / "again.png").read_bytes()
     assert pdf.read_bytes() == (tmp_path / "again.pdf").read_bytes()
+
+
+def test_every_marker_is_drawn_on_a_page() -> None:
+    """The type `Marker` lists the markers that mypy lets a figure use; a page knows them all."""
+    assert set(SHAPES) == set(get_args(Marker)) - {""}
+    shapes = list(SHAPES.values())
+    # "X" and "x" are the same cross
+    assert len(set(shapes)) == len(shapes) - 1
+
+
+@pytest.mark.parametrize(
+    ("strategies", "scales", "seeds"),
+    [(1, 1, 1), (1, 5, 5), (2, 2, 1), (2, 1, 5), (7, 2, 1), (7, 5, 5), (13, 1, 1), (13, 2, 5)],
+)
+def test_a_sweep_of_any_number_of_strategies_and_scales_is_drawn(
+    strategies: int, scales: int, seeds: int
+) -> None:
+    """On a page and on paper; names have 60 characters."""
+    rows = [
+        {
+            "label": f"{'strategy-' * 6}{strategy:06d} @{size}",
+            "exchange": f"{'strategy-' * 6}{strategy:06d}",
+            "world_size": size,
+            "epoch": 2,
+            "measure": WHOLE_EPOCH,
+            "seeds": seeds,
+            "mean": 10.0 + strategy + size / 100,
+            "low": 9.0 + strategy if seeds > 1 else math.nan,
+            "high": 12.0 + strategy if seeds > 1 else math.nan,
+        }
+        for strategy in range(strategies)
+        for size in [64 * 2**scale for scale in range(scales)]
+    ]
+    axes = [
+        {"name": "world_size", "key": "world_size", "numbers": True},
+        {"name": "exchange", "key": "workload.exchange", "numbers": False},
+    ]
+    chart = sweep_chart(pd.DataFrame(rows), axes)
+    (_, spec), *_ = specs(chart)
+    shapes = {
+        layer["mark"]["point"]["shape"] if "point" in layer["mark"] else layer["mark"]["shape"]
+        for layer in spec["layer"]
+        if "point" in layer["mark"] or layer["mark"].get("shape")
+    }
+    assert shapes <= set(SHAPES.values())
+    draw(chart)

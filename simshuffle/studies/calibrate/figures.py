@@ -7,11 +7,22 @@ from itertools import cycle
 
 import pandas as pd
 
-from simshuffle.results.chart import GREY, Axis, Chart, Look, Mark, Panel, key, log_axis, rule
+from simshuffle.results.chart import (
+    GREY,
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Marker,
+    Panel,
+    key,
+    log_axis,
+    rule,
+)
 from simshuffle.results.style import BRIGHT
 from simshuffle.spec.units import Dimension, readable
 
-MARKERS = "os^DvPX"
+MARKERS: tuple[Marker, ...] = ("o", "s", "^", "D", "v", "P", "X")
 UNITS = {
     "s": ("time", Dimension.SECONDS),
     "B/s": ("bandwidth", Dimension.BANDWIDTH),

@@ -14,6 +14,7 @@ from simshuffle.results.chart import (
     Chart,
     Look,
     Mark,
+    Marker,
     Panel,
     Ramp,
     in_rows,
@@ -41,10 +42,18 @@ COLOURS = {
     "pairing_importance": "#66CCEE",
     "pairing_topology": "#AA3377",
 }
-SHAPES = dict(zip(COLOURS, "sov^DPX", strict=True))
+SHAPES: dict[str, Marker] = {
+    "all_to_all": "s",
+    "random_permutations": "o",
+    "linear_shift": "v",
+    "xor": "^",
+    "pairing_random": "D",
+    "pairing_importance": "P",
+    "pairing_topology": "X",
+}
 PANELS = {"sample": "1 sample", "iteration": "1 iteration", "all": "all samples"}
 """What a message carries, as title of a panel."""
-MARKERS = {"fluid": "o", "packet": "D", "analytic": "v"}
+MARKERS: dict[str, Marker] = {"fluid": "o", "packet": "D", "analytic": "v"}
 PREFERRED = ("fluid", "packet", "analytic")
 MOST_CELLS = 500
 """Places of a tier in the heat map; of more links evenly many are shown."""

@@ -17,6 +17,7 @@ from simshuffle.results.chart import (
     Chart,
     Look,
     Mark,
+    Marker,
     Panel,
     apart,
     in_rows,
@@ -91,7 +92,7 @@ def _labelled(
 
 
 COLOURS = ("#CCBB44", "#4477AA", "#228833", "#AA3377", "#66CCEE", "#EE6677")
-MARKERS = ("v", "o", "^", "s", "D", "P")
+MARKERS: tuple[Marker, ...] = ("v", "o", "^", "s", "D", "P")
 NEED = "what the loops need"
 ANSWER, OWN = "smallest that wastes nothing", "the scenario's own"
 

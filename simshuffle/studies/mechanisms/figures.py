@@ -98,14 +98,11 @@ def _short(value: object) -> str:
 
 
 LOOKS = {
-    way: Look(NAMES[way], colour, marker, size=3.5)
-    for way, colour, marker in (
-        ("authors", "#EE6677", "o"),
-        ("pair", "#4477AA", "s"),
-        ("encoded", "#228833", "^"),
-        ("wire", "#000000", "D"),
-        ("own", "#AA3377", "v"),
-    )
+    "authors": Look(NAMES["authors"], "#EE6677", "o", size=3.5),
+    "pair": Look(NAMES["pair"], "#4477AA", "s", size=3.5),
+    "encoded": Look(NAMES["encoded"], "#228833", "^", size=3.5),
+    "wire": Look(NAMES["wire"], "#000000", "D", size=3.5),
+    "own": Look(NAMES["own"], "#AA3377", "v", size=3.5),
 }
 NONE = {
     f"{way}, none": Look("", of.colour, of.marker, size=3.5, fill="none")

@@ -3,16 +3,32 @@ days are spent on beside training."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 
-from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, log_axis, stacked
+from simshuffle.results.chart import (
+    Axis,
+    Chart,
+    Look,
+    Mark,
+    Marker,
+    Panel,
+    in_rows,
+    log_axis,
+    stacked,
+)
 from simshuffle.results.style import BRIGHT
 from simshuffle.studies.month.tables import MEANINGS
 from simshuffle.study.study import Tables
 
 COLOURS = ("#228833", "#BBCC33", "#CCBB44", "#EE6677", "#AA3377", "#4477AA", "#66CCEE", "#99DDFF")
 PART_COLOURS = dict(zip(MEANINGS.values(), (*COLOURS, "#BBBBBB"), strict=True))
-MARKERS = {"used": ("o", "used"), "best": ("s", "best of the search"), "daly": ("^", "Daly's")}
+MARKERS: Mapping[str, tuple[Marker, str]] = {
+    "used": ("o", "used"),
+    "best": ("s", "best of the search"),
+    "daly": ("^", "Daly's"),
+}
 MINUTE = 60.0
 
 

@@ -16,6 +16,7 @@ from simshuffle.results.chart import (
     Chart,
     Look,
     Mark,
+    Marker,
     Panel,
     apart,
     key,
@@ -28,7 +29,7 @@ from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.text import number
 
-MARKERS = "osD^vP*X"
+MARKERS: tuple[Marker, ...] = ("o", "s", "D", "^", "v", "P", "*", "X")
 MOST_LINES = 12  # lines of one figure; more cannot be told apart
 NARROW = 0.9
 """Share of the largest value that the smallest is at least where an axis leaves out 0."""
