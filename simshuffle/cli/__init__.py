@@ -20,6 +20,7 @@ from simshuffle.cli import (
     machine,
     machine_import,
     new,
+    result_folders,
     results,
     study,
 )
@@ -76,7 +77,7 @@ def _fill() -> None:
     for group, modules in BY_HAND.items():
         for module in modules:
             apps[group].add_typer(module.app)
-    apps["results"].add_typer(results.verbs)
+    apps["results"].add_typer(result_folders.app)
     for verb in verbs().values():
         derived.add(apps[" ".join(verb.name.split()[:-1])], verb)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
+    from simshuffle.results.excerpt import Excerpt
     from simshuffle.study.standing import Progress
     from simshuffle.study.study import Result
 
@@ -140,14 +141,21 @@ def check_format(json: bool, to: str | None) -> None:
 
 
 def show(
-    result: Result, folder: Path | None, *, json: bool, to: str | None = None, width: int = 100
+    result: Result,
+    folder: Path | None,
+    *,
+    json: bool,
+    to: str | None = None,
+    width: int = 100,
+    excerpt: Excerpt | None = None,
 ) -> None:
     """Print a result, and where it is if it stays there; ``width`` in columns where there is no
-    terminal."""
+    terminal. ``excerpt`` chooses rows and columns of its tables."""
     if json:
         print_json(result.as_json())
         return
-    print_parts(result.exported() if to else result.parts(), to, width)
+    parts = result.exported() if to else result.parts()
+    print_parts(parts if excerpt is None else excerpt.take_from(parts, COMMAND_LINE), to, width)
     if folder is None or to is not None:
         return
     typer.echo(f"Tables: {folder}")

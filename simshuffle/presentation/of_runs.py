@@ -20,7 +20,13 @@ from simshuffle.results.report import EPOCH_COLUMNS, LABELS, Booking, lasting
 from simshuffle.results.style import COLOURS, line_height
 from simshuffle.results.timeline import Timeline
 from simshuffle.studies.mechanisms.tables import NAMES as WAYS
-from simshuffle.studies.simulation.figures import ROW_INCHES, WHISKER, breakdown_chart, in_lines
+from simshuffle.studies.simulation.figures import (
+    ROW_INCHES,
+    WHISKER,
+    breakdown_chart,
+    in_lines,
+    without_common_schedule,
+)
 from simshuffle.studies.simulation.study import labels_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES, sweep_chart
 from simshuffle.studies.simulation.tables import Axis as Swept
@@ -315,8 +321,10 @@ def hidden(given: Sequence[Given]) -> Chart:
     if given[0].result.study.kind == "hiding":
         return own("hiding")(given)
     rows = hidden_table(given)
-    names = [in_lines(run, whole=True) for run in rows["run"]]
-    lines = sum(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
+    short = without_common_schedule(rows["run"])
+    names = [in_lines(short[run], whole=True) for run in rows["run"]]
+    # rows stand equally far apart, so that the name with most lines decides
+    lines = len(names) * max(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
     parts = rows.reset_index(names="y").melt("y", ["exposed_s", "hidden_s"], "look", "size")
     ends = rows.assign(y=rows.index, look="half")
     marks = [

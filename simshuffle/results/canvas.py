@@ -26,6 +26,7 @@ from simshuffle.results.style import (
     STYLE,
     least_height,
     letters,
+    line_spacing,
     metadata,
     width,
 )
@@ -88,6 +89,8 @@ def legend_above(
         columns = -(-len(handles) // rows)
         given: Any = {**look, "loc": f"outside {place}", "title": title or None}
         legend = figure.legend(handles=handles, ncols=columns, **given)
+        for text in legend.get_texts():
+            text.set_linespacing(line_spacing())
         extent = legend.get_window_extent()
         if extent.width <= figure.bbox.width or columns == 1:
             _stretch(figure, extent.height / figure.dpi)

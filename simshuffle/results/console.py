@@ -14,6 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from simshuffle.results.excerpt import narrow
+
 LEAST_NAME = 11  # characters of a line of a name, if there is room for no more
 
 
@@ -87,14 +89,15 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&#$])")
 def exported(parts: Iterable[str | Table], to: str) -> str:
     """``parts``, as a terminal shows them, in a format of `FORMATS`, with a line end at the end:
     'latex' for tables of the package booktabs, with texts as comments; 'markdown' for tables with
-    vertical bars, with texts as paragraphs, or as blocks where they have several lines."""
+    vertical bars, with texts as paragraphs, or as blocks where they have several lines. A table of
+    LaTeX has at most `MOST_COLUMNS` columns; a comment names those left out."""
     table, note, between = FORMATS[to]
     pieces = ["% needs \\usepackage{booktabs}"] if to == "latex" else []
     for are_notes, group in groupby(parts, key=lambda part: isinstance(part, str)):
         if are_notes:
             pieces.append(between.join(filter(None, map(note, map(str, group)))))
         else:
-            pieces += [table(part) for part in group if isinstance(part, Table)]
+            pieces += [table(part) for part in group if isinstance(part, Table) and part.columns]
     return "\n\n".join(filter(None, pieces)) + "\n"
 
 
@@ -141,13 +144,15 @@ def _latex_cell(text: str, right: bool) -> str:
 
 
 def _latex_table(table: Table) -> str:
+    table, left_out = narrow(table)
+    comment = f"% left out: {', '.join(left_out)}; results show --columns chooses\n"
     title, headings, rows, right = _content(table)
     places = "".join("r" if each else "l" for each in right)
 
     def line(cells: Sequence[str]) -> str:
         return "    " + " & ".join(map(_latex_cell, cells, right)) + r" \\"
 
-    return "\n".join(
+    return comment * bool(left_out) + "\n".join(
         [
             r"\begin{table}",
             r"  \centering",

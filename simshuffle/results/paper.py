@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from simshuffle.results.canvas import label_points, legend_above, new_figure
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, Ramp, round_values, ticks
-from simshuffle.results.style import SMALL, STYLE, letters
+from simshuffle.results.style import SMALL, STYLE, letters, line_spacing
 
 MANY = 2000  # marks of a kind, beyond which they are a picture inside the figure
 UNSEEN = 0.004
@@ -143,7 +143,7 @@ def _axis(ax: Axes, which: Which, of: Axis) -> None:
     slanted = of.turned % 90 != 0
     ax.tick_params(axis=which, labelsize=size, rotation=of.turned)
     if of.ticks is not None:
-        axis.set_ticks(list(of.ticks), list(of.ticks.values()))
+        axis.set_ticks(list(of.ticks), list(of.ticks.values()), linespacing=line_spacing())
         axis.set_minor_locator(NullLocator())
         for text in axis.get_ticklabels() if slanted else ():
             text.set(ha="right", rotation_mode="anchor")

@@ -10,9 +10,10 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NotRequired, TypeVar
 
@@ -29,7 +30,7 @@ from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.server import handled, interrupt
 from simshuffle.study.size import check_size
-from simshuffle.study.standing import Progress, Watch
+from simshuffle.study.standing import Progress, Watch, WorkDone
 from simshuffle.study.store import Lost, Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
 
@@ -61,11 +62,14 @@ def run(
     there is no result, and `Interrupted` by Ctrl-C or SIGTERM; what is done is kept."""
     executor, store = executor or Here(), store or Memory()
     outcomes: dict[str, Outcome] = {}
-    for stage in study.stages:
+    past = WorkDone()
+    for number, stage in enumerate(study.stages):
         cells = stage(request.values, outcomes)
         digests = {name: digest_of(cell) for name, cell in cells.items()}
         try:
-            lost = _do(cells, digests, executor, store, progress, force_size)
+            later_cost = study.later_cost(request.values, number)
+            watching = partial(Watch, progress=progress, past=past, later_cost=later_cost)
+            lost = _do(cells, digests, executor, store, watching, force_size)
         except Interrupted as stop:
             there = _unfinished(study, request, outcomes, cells, store) if study.partial else None
             before = len(outcomes)
@@ -127,10 +131,13 @@ def _do(
     digests: Mapping[str, str],
     executor: Executor,
     store: Store,
-    progress: Progress | None,
+    watching: Callable[[Mapping[str, Cell], int], Watch],
     force_size: bool,
 ) -> dict[str, Lost]:
-    """Do the cells that are not in the store; returns those without an outcome, by name."""
+    """Do the cells that are not in the store; return those without an outcome, by name.
+
+    ``watching`` makes what follows the cells that are missing, beside a number that were kept.
+    """
     missing = {
         digest: cells[name]
         for name, digest in digests.items()
@@ -139,7 +146,7 @@ def _do(
     if missing and not force_size:
         check_size(missing.values(), executor.room())
     kept = len(set(digests.values())) - len(missing)
-    watch = Watch(missing, kept, progress)
+    watch = watching(missing, kept)
     try:
         with handled(interrupt, signal.SIGTERM):
             for _ in executor.do(missing, store, watch) if missing else ():

@@ -62,55 +62,74 @@ def left(share: float, passed: float) -> float | None:
 
 
 @dataclass
+class WorkDone:
+    """What cells took beside what they were estimated to cost, in the stages that are over."""
+
+    cost: float = 0.0  # s of one core by estimate, of the work that is done
+    busy: float = 0.0  # s that processes took for it
+
+
+@dataclass
 class Watch:
-    """Follows the cells of a stage and tells of them."""
+    """Follows the cells of a stage and tells how far they are and how long they still take.
+
+    Cells of a kind (`Cell.timed_as`) that were slower than their estimates say how slow the others
+    of that kind will be, and less so the cells of other kinds.
+    """
 
     cells: Mapping[str, Cell]  # by their digests
     kept: int  # how many were there before
     progress: Progress | None  # who is told; nobody if None
-    # that are done, of the cells that are being done
+    # share done of each cell that is being done, by digest
     shares: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)  # those that are done or lost
     at_once: int = 1  # how many are done at once, at most
     # s that cells took which are done or lost, where it is known when they began
     took: dict[str, float] = field(default_factory=dict)
+    past: WorkDone = field(default_factory=WorkDone)  # of the stages before; this stage adds to it
+    later_cost: float = 0.0  # s of one core that the stages after this one take, by estimate
 
     def __post_init__(self) -> None:
-        self._last, self._busy = monotonic(), 0.0
+        self._last = self._advanced = monotonic()
         known, self._begun = calibrations(), dict[str, float]()
         self._costs = {
             digest: cell.cost * known.get(cell.timed_as, Calibration()).factor
             for digest, cell in self.cells.items()
         }
-        self._whole = self._waiting = sum(self._costs.values())
+        self._kinds = {digest: cell.timed_as for digest, cell in self.cells.items()}
+        self._busy = dict.fromkeys(self._kinds.values(), 0.0)
+        self._before = WorkDone(self.past.cost, self.past.busy)
 
     def at(self, digest: str, share: float) -> None:
-        """A cell is being done, and that share of it is there."""
+        """Note that a cell is being done, and which share of it is done."""
         self._count()
         self._begun.setdefault(digest, self._last)
+        if self.shares.get(digest) != share:
+            self._advanced = self._last
         self.shares[digest] = share
         self.tell()
 
     def end(self, digest: str) -> None:
-        """A cell is done, or lost."""
+        """Note that a cell is done, or lost."""
         self._count()
+        self._advanced = self._last
         if digest not in self.ended:
             self.ended.add(digest)
             if digest in self._begun:
                 self.took[digest] = self._last - self._begun[digest]
-            self._waiting -= self._costs[digest]
         self.shares.pop(digest, None)
         self.tell()
 
     def drop(self, digest: str) -> None:
-        """A cell is to be done again."""
+        """Note that a cell is to be done again."""
         self._count()
         self.shares.pop(digest, None)
         self._begun.pop(digest, None)
 
     def _count(self) -> None:
         now = monotonic()
-        self._busy += (now - self._last) * len(self.shares)
+        for digest in self.shares:
+            self._busy[self._kinds[digest]] += now - self._last
         self._last = now
 
     def tell(self) -> None:
@@ -118,17 +137,48 @@ class Watch:
         if self.progress is None:
             return
         self._count()
-        left = {digest: self._costs[digest] * (1.0 - part) for digest, part in self.shares.items()}
-        waiting = self._waiting - sum(self._costs[digest] for digest in self.shares)
-        rest = max(waiting + sum(left.values()), 0.0)
+        left = self._left_costs()
+        done_cost = self._before.cost + sum(self._costs.values()) - sum(left.values())
+        self.past.cost, self.past.busy = done_cost, self._before.busy + sum(self._busy.values())
+        rest = sum(left.values()) + self.later_cost
         running = {self.cells[digest].label: part for digest, part in self.shares.items()}
         done, total = self.kept + len(self.ended), self.kept + len(self.cells)
-        share = 1.0 - rest / self._whole if self._whole else 1.0
-        # beside what was measured stands that a cell takes what it costs
-        slowness = (TRUST + self._busy) / (TRUST + self._whole - rest)
-        # one that began late, or is large, outlasts the others
-        seconds = slowness * max(rest / self.at_once, max(left.values(), default=0.0))
-        self.progress(Standing(done, total, share, seconds, running))
+        share = done_cost / (done_cost + rest) if done_cost + rest else 1.0
+        self.progress(Standing(done, total, share, self._left_seconds(left), running))
+
+    def _left_costs(self) -> dict[str, float]:
+        """Return s of one core by estimate that each cell still takes, by digest."""
+        return {
+            digest: 0.0 if digest in self.ended else cost * (1.0 - self.shares.get(digest, 0.0))
+            for digest, cost in self._costs.items()
+        }
+
+    def _left_seconds(self, left: Mapping[str, float]) -> float:
+        """Return s until all is done: what is left by estimate, times how much slower than their
+        estimates the cells were. A cell that says nothing for a while takes as long again."""
+        kinds = dict.fromkeys(self._busy, 0.0)
+        done = dict.fromkeys(self._busy, 0.0)
+        for digest, kind in self._kinds.items():
+            kinds[kind] += left[digest]
+            done[kind] += self._costs[digest] - left[digest]
+        slowness_of = {}
+        for kind, busy in self._busy.items():
+            others = _slowness(1.0, self.past.cost - done[kind], self.past.busy - busy)
+            slowness_of[kind] = _slowness(others, done[kind], busy)
+        slowness = _slowness(1.0, self.past.cost, self.past.busy)
+        rest = sum(slowness_of[kind] * cost for kind, cost in kinds.items())
+        # a cell that began late, or is large, outlasts the others
+        longest = max(
+            (slowness_of[self._kinds[digest]] * left[digest] for digest in self.shares), default=0.0
+        )
+        seconds = max(rest / self.at_once, longest) + slowness * self.later_cost / self.at_once
+        return max(seconds, self._last - self._advanced) if self.shares else seconds
+
+
+def _slowness(prior: float, cost: float, busy: float) -> float:
+    """Return how many times as long as by estimate cells take: ``busy`` s measured over ``cost`` s
+    by estimate, beside which ``prior`` counts as much as `TRUST` s."""
+    return (TRUST * prior + busy) / (TRUST + cost)
 
 
 FACTOR = 3.0
@@ -241,8 +291,9 @@ def duration(seconds: float) -> str:
 
 
 def _overall(noun: str, standing: Standing) -> str:
-    # at the end what is found is still to be written
-    rest = f", about {duration(standing.left_s)} left" if standing.left_s else ""
+    # below 1 s nothing is promised: what is found is still to be written
+    left_s = standing.left_s or 0.0
+    rest = f", about {duration(left_s)} left" if left_s >= 1.0 else ""
     done = f"{standing.done} of {standing.total} {noun}s done" if standing.total > 1 else noun
     return f"{done}{rest}"
 

@@ -94,6 +94,9 @@ class Study(Generic[V]):
     # what ``meta.json`` holds for figures and texts, as a TypedDict: other values are refused where
     # a folder is read
     says: Any = dict[str, Any]
+    # s of one core that the stages after number ``stage`` (from 0) take, by estimate, before their
+    # cells are known: the time that is left counts them
+    later_cost: Callable[[V, int], float] = lambda values, stage: 0.0
     # what is wrong with a result that was read, whose tables and ``meta.json`` are each as they
     # should be: where they do not fit together
     faults: Callable[[Result], Iterable[Problem]] = lambda result: ()

@@ -18,7 +18,7 @@ from rich.table import Table
 from simshuffle.api import run
 from simshuffle.cli import main
 from simshuffle.cli.common import To
-from simshuffle.cli.results import LabelsOption
+from simshuffle.cli.result_folders import LabelsOption
 from simshuffle.results.console import FORMATS, exported, new_table
 from simshuffle.results.report import Booking
 from simshuffle.study.study import Result

@@ -299,7 +299,7 @@ def test_one_seed_has_no_intervals_and_the_figure_says_what_it_is_of():
     one, three = scaling({"a": (4, 2, 1)}), scaling({"a": (4, 2, 1)}, seeds=3, low=0.9, high=4.1)
     assert [kinds for kinds, _ in one.legend_keys()] == [{"line"}]
     assert laid_out(one).axes[0].containers == []
-    assert one.note == "An epoch has 960 to 1,024 samples. One seed, so no intervals."
+    assert one.note == "An epoch has 960 to 1,024 samples. One seed, so no interval over seeds."
     assert len(laid_out(three).axes[0].containers) == 1
     assert "Mean and 95 % interval of 3 seeds." in three.note
     for chart in (one, three):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from simshuffle.results.style import STYLES, in_style
 from simshuffle.studies.simulation.figures import breakdown_chart
 from tests.drawn import laid_out, legend, rows_of
 
@@ -107,3 +108,24 @@ def test_hidden_exchange_has_a_bar_of_its_own_and_a_name():
     assert widths == [pytest.approx(1.0), pytest.approx(0.2)]
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "exchange hidden\nbehind other work" in texts
+
+
+def test_a_schedule_stands_beside_a_bar_only_where_schedules_differ():
+    same = ["local @8", "partial-0.1 streamlined @8", "partial-0.3 streamlined @8"]
+    assert names_of(*same)[0] == ["local", "partial-0.1", "partial-0.3"]
+    texts, _ = names_of("partial-0.1 streamlined @8", "partial-0.1 authors @8")
+    assert texts == ["partial-0.1\nstreamlined", "partial-0.1 authors"]
+
+
+@pytest.mark.parametrize("style", ["ieee", "acm", "slides"])
+def test_names_of_21_bars_do_not_run_into_each_other_in_any_style(style):
+    """Seven strategies at three scales, two of them with names of two lines."""
+    strategies = ["global-pfs", "global-ssd", "local", "partial-0.1 authors"]
+    strategies += ["partial-0.1 streamlined", "IS-Pair-0.1 streamlined", "ILag-Pair-0.1 authors"]
+    sizes = [size for size in (32, 80, 160) for _ in strategies]
+    runs = [f"{name} @{size}" for size in (32, 80, 160) for name in strategies]
+    with in_style(STYLES[style]):
+        texts, extents = names_of(*runs, sizes=sizes)
+    assert len(texts) == 24
+    assert any("\n" in text for text in texts)
+    assert all(upper.y0 > lower.y1 for upper, lower in pairwise(extents))

@@ -26,7 +26,7 @@ from simshuffle.study.executors import ONE_THREAD, Here, Local, Processes, usabl
 from simshuffle.study.options import Options
 from simshuffle.study.perform import FIRST_ANSWER, Performance, Teller
 from simshuffle.study.size import available_memory
-from simshuffle.study.standing import TRUST, Standing, Watch
+from simshuffle.study.standing import TRUST, Standing, Watch, _overall
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
 from simshuffle.study.verb import Verb
@@ -487,6 +487,67 @@ def test_the_time_that_is_left_knows_how_many_run_at_once_and_which_ends_last(mo
     watch.drop("c")  # its process died
     watch.at("b", 0.9)
     assert told[-1].share == pytest.approx((10 + 54) / 80)
+
+
+@pytest.mark.parametrize("factor", [0.05, 1.0, 30.0])
+@pytest.mark.parametrize("later", [0.0, 60.0])
+def test_the_time_that_is_left_is_within_a_factor_of_two_from_a_tenth_of_the_way_on(
+    monkeypatch, factor: float, later: float
+) -> None:
+    """Six cells of 60 s by estimate take ``factor`` times as long; 20 shares are told of each.
+    Cells of a later stage have ``later`` s by estimate, and take as many times as long."""
+    clock = [0.0]
+    monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    told: list[tuple[float, float | None]] = []
+    cells = {str(number): Square(50) for number in range(6)}
+    watch = Watch(
+        cells,
+        kept=0,
+        progress=lambda standing: told.append((clock[0], standing.left_s)),
+        later_cost=later,
+    )
+    for digest in cells:
+        for step in range(21):
+            watch.at(digest, step / 20)
+            clock[0] += factor * 60.0 / 20 if step < 20 else 0.0
+        watch.end(digest)
+    whole = clock[0] + factor * later
+    late = [(passed, left) for passed, left in told if 0.1 * whole <= passed < 0.99 * clock[0]]
+    assert len(late) > 50
+    for passed, left in late:
+        assert left is not None
+        assert 0.5 * (whole - passed) <= left <= 2.0 * (whole - passed)
+
+
+def test_a_cell_that_says_nothing_takes_as_long_again(monkeypatch) -> None:
+    """One that said long ago that it is all but done is not said to end at once."""
+    clock = [0.0]
+    monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    told: list[Standing] = []
+    watch = Watch({"a": Square(50)}, 0, told.append)
+    watch.at("a", 0.0)
+    clock[0] = 60.0
+    watch.at("a", 1.0)
+    assert told[-1].left_s == 0.0
+    clock[0] = 90.0
+    watch.at("a", 1.0)
+    assert told[-1].left_s == 30.0
+
+
+def test_less_than_a_second_is_no_promise() -> None:
+    standing = Standing(0, 1, 0.99, 0.4, {})
+    assert _overall("run", standing) == "run"
+    assert _overall("run", dataclasses.replace(standing, left_s=1.2)) == "run, about 1 s left"
+
+
+def test_stages_that_follow_count_before_their_cells_are_known() -> None:
+    """The first stage costs 12 + 13 s by estimate, the second one as much: half is done then."""
+    study = dataclasses.replace(TOY, later_cost=lambda numbers, stage: 25.0 if stage == 0 else 0.0)
+    told: list[Standing] = []
+    engine.run(study, asked(Square(2), Square(3)), progress=told.append)
+    first_stage = [standing.share for standing in told if standing.total == 2]
+    assert first_stage[-1] == pytest.approx(0.5)
+    assert told[-1].share == 1.0
 
 
 # ------------------------------------------------------------------------------ stopped, and alone

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
+from simshuffle.exchange.schedule import SCHEDULES
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, rule, stacked
 from simshuffle.results.intervals import HIGH, LOW, Ends, with_ends
@@ -97,9 +98,12 @@ def _bars(
         pairs = zip(rows["run"], rows["epoch"], strict=True)
         rows = rows[[pair in chosen for pair in pairs]]
     rows = rows.iloc[rows["run"].map(runs.index).argsort(kind="stable")]
-    names = rows["run"].map(in_lines)
+    short = without_common_schedule(rows["run"])
+    names = rows["run"].map(short).map(in_lines)
     if rows["run"].duplicated().any():
-        names = rows["run"] + rows["epoch"].map(lambda of: f", epoch {of}{' cold' * (of == 1)}")
+        names = rows["run"].map(short) + rows["epoch"].map(
+            lambda of: f", epoch {of}{' cold' * (of == 1)}"
+        )
     return rows.assign(name=names, bar=range(len(rows))).reset_index(drop=True)
 
 
@@ -175,7 +179,8 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame) -> Panel:
         if own.loc[own["waiting"].astype(bool), "label"].isin(labels).any():
             marks.append(key(name, "bar"))
     room = 1.5 if len(known.dropna(subset=HIGH)) else 1.14  # for the text behind the longest bar
-    lines = sum(max(1.0, 0.7 * (1 + text.count("\n"))) for text in names)
+    # rows stand equally far apart, so that the name with most lines decides
+    lines = len(names) * max(max(1.0, 0.7 * (1 + text.count("\n"))) for text in names)
     return Panel(marks, Axis(low=0.0, high=room * longest or 1.0), in_rows(names), weight=lines)
 
 
@@ -192,6 +197,17 @@ def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
         places.append(len(names))
         names.append(name)
     return names, places
+
+
+def without_common_schedule(runs: Iterable[str]) -> dict[str, str]:
+    """Return the name of each run as a figure shows it: without the schedule of its exchange,
+    where all runs that exchange samples have the same."""
+    names = list(dict.fromkeys(runs))
+    schedules = {word for name in names for word in name.split()[1:2] if word in SCHEDULES}
+    if len(schedules) != 1:
+        return {name: name for name in names}
+    (schedule,) = schedules
+    return {name: name.replace(f" {schedule}", "", 1) for name in names}
 
 
 def in_lines(run: str, whole: bool = False) -> str:

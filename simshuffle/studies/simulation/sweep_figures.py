@@ -25,6 +25,7 @@ from simshuffle.results.chart import (
 from simshuffle.results.intervals import HIGH, LOW
 from simshuffle.results.intervals import WHISKER as OF_90
 from simshuffle.results.style import BRIGHT
+from simshuffle.studies.simulation.figures import without_common_schedule
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.text import number
@@ -55,6 +56,7 @@ def sweep_chart(
     first point of each, for half the time with twice the value; both axes are logarithmic then."""
     table = summary[summary["measure"] == measure]
     table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
+    table["label"] = table["label"].map(without_common_schedule(table["label"]))
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)
@@ -117,7 +119,7 @@ def _lengths(samples: Iterable[float]) -> list[str]:
 def _seeds(rows: pd.DataFrame) -> str:
     least, most = int(rows["seeds"].min()), int(rows["seeds"].max())
     if most == 1:
-        return "One seed." if rows[HIGH].notna().any() else "One seed, so no intervals."
+        return "One seed, so no interval over seeds."
     some = f"{most}" if least == most else f"{least} to {most}"
     return f"Mean and 95 % interval of {some} seeds."
 

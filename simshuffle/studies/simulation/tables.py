@@ -244,7 +244,9 @@ class Means:
     @property
     def about(self) -> str:
         """What that is the interval of."""
-        return over_seeds(self.seeds) if self.seeds > 1 else "the epoch"
+        return (
+            over_seeds(self.seeds) if self.seeds > 1 else "the epoch, from its simulated iterations"
+        )
 
 
 def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:

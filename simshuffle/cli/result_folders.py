@@ -1,0 +1,154 @@
+"""Verbs on one result folder, below ``results``: plot, show, verify."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simshuffle.cli.common import (
+    OUT_FILE,
+    AsJson,
+    ResultFolder,
+    To,
+    check_format,
+    print_json,
+    say,
+    study_progress,
+)
+from simshuffle.cli.common import show as show_result
+from simshuffle.cli.help import command
+from simshuffle.spec.library import is_folder
+from simshuffle.study.options import Option
+
+if TYPE_CHECKING:
+    from simshuffle.study.study import Result
+
+app = typer.Typer()
+LabelsOption = Annotated[
+    str | None,
+    Option(
+        "BOOKING",
+        "Waiting for other ranks by what it is for (cause, the default), or booked where the"
+        " authors' timers do (paper).",
+        choices=("cause", "paper"),
+    ),
+]
+
+
+def _booked(result: Result, labels: str | None) -> Result:
+    """The result with waiting booked so; as it was asked for of None."""
+    return result if labels is None else replace(result, meta={**result.meta, "labels": labels})
+
+
+@command(
+    app,
+    "Results",
+    "simshuffle results plot results/quickstart",
+    "simshuffle results plot results/quickstart --out figures/mine --labels paper",
+)
+def plot(
+    folder: ResultFolder,
+    out: Annotated[
+        Path | None,
+        Option(
+            OUT_FILE,
+            "A folder, or the path of one figure without suffix. Default: the result's own.",
+        ),
+    ] = None,
+    labels: LabelsOption = None,
+) -> None:
+    """Draw the figures of a result folder again, from its tables.
+
+    For a paper or slides, also of several results: simshuffle figure."""
+    from simshuffle.study.registry import read_folder
+
+    result = _booked(read_folder(folder), labels)
+    if result.meta.get("state") == "unfinished":
+        say(f"{folder} is unfinished: the figures show what is there. Its command goes on with it.")
+    if out is None:
+        paths = result.draw(folder)
+    elif result.study.one_figure and not is_folder(out):
+        paths = result.draw(out.parent, out.name)
+    else:
+        paths = result.draw(out)
+    for path in paths:
+        typer.echo(f"Figure: {path}")
+
+
+@command(
+    app,
+    "Results",
+    "simshuffle results show results/quickstart",
+    "simshuffle results show results/quickstart --to latex --labels cause",
+    "simshuffle results show results/quickstart --to latex --runs 'local*' --columns run,total",
+)
+def show(
+    folder: ResultFolder,
+    labels: LabelsOption = None,
+    runs: Annotated[
+        str | None, Option("NAME,...", "Rows of these runs; 'local*' is a pattern. Default: all.")
+    ] = None,
+    columns: Annotated[
+        str | None, Option("HEADING,...", "Columns in this order; 'wait*' is a pattern.")
+    ] = None,
+    caption: Annotated[str | None, Option("TEXT", "Title of the first table.")] = None,
+    json: AsJson = False,
+    to: To = None,
+) -> None:
+    """Print the tables of a result folder again. Simulates nothing.
+
+    Seconds of runs are sums alone in LaTeX and Markdown; by label with --labels."""
+    from simshuffle.results.excerpt import Excerpt
+    from simshuffle.study.registry import read_folder
+
+    check_format(json, to)
+    excerpt = Excerpt(_words(runs), _words(columns), caption)
+    result = _booked(read_folder(folder), labels)
+    show_result(result, folder, json=json, to=to, excerpt=excerpt)
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+@command(
+    app,
+    "Results",
+    "simshuffle results verify results/quickstart",
+    "simshuffle results verify results/quickstart --tolerance 1e-6 --processes 4",
+)
+def verify(
+    folder: ResultFolder,
+    tolerance: Annotated[
+        float | None,
+        Option(
+            "SHARE",
+            "By how much numbers may differ, as a share. The default is 0, or 1e-9 where another"
+            " version made the result.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None, Option("N", "Processes at once; the default is one on each core.", low=1)
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Do again what is in a result folder, and say what differs.
+
+    To the last bit, or within a tolerance if another version made it."""
+    from simshuffle.results.folders import meta_of
+    from simshuffle.study.executors import Local
+    from simshuffle.verify import verify as verified
+
+    on_gpu = str(meta_of(folder).get("device", "cpu")).startswith("cuda")
+    at_once = processes or (1 if on_gpu else None)
+    with study_progress("run") as progress:
+        found = verified(folder, Local(at_once), progress, tolerance)
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo("\n".join(found.parts()))
+    if not found.same:
+        raise typer.Exit(1)

@@ -1,0 +1,167 @@
+"""Excerpts of printed tables for a paper: chosen rows and columns, few digits, a caption."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rich.table import Table
+
+from simshuffle.errors import refuse
+
+MOST_COLUMNS = 8
+"""Columns of a LaTeX table that fit a page of one column."""
+DIGITS = 3
+"""Significant digits of a number in a paper."""
+_NUMBER = re.compile(r"-?\d[\d,]*\.\d+")
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """What a reader wants of the tables of a result."""
+
+    runs: Sequence[str] = ()  # names or patterns such as 'local*' of the first column; () for all
+    columns: Sequence[str] = ()  # headings in the order that they shall have; () for all
+    caption: str | None = None  # title of the first table; None for its own
+
+    def take_from(self, parts: Iterable[str | Table], source: str) -> list[str | Table]:
+        """Return the chosen rows and columns of each table; texts beside the tables are left out
+        where rows or columns are chosen.
+
+        A table without a chosen row is left out, and one without a chosen column of numbers where
+        another table has one.
+        ``source`` names the place of the options in an error.
+
+        Raises:
+            InputError: no table has a run or a column that is named.
+        """
+        everything = list(parts)
+        tables = [part for part in everything if isinstance(part, Table)]
+        self._check("--columns", self.columns, list(map(_headings, tables)), source)
+        self._check("--runs", self.runs, list(map(_row_names, tables)), source)
+        if self.runs or self.columns:
+            chosen = [_with_rows(table, self.runs) for table in tables]
+            chosen = [_with_columns(table, self.columns) for table in chosen if table.row_count]
+            tables = [table for table in chosen if _has_numbers(table)] or chosen
+            everything = list(tables)
+        if self.caption is not None and tables:
+            tables[0].title = self.caption
+        return everything
+
+    @staticmethod
+    def _check(option: str, wanted: Sequence[str], known: list[list[str]], source: str) -> None:
+        names = list(dict.fromkeys(name for table in known for name in table))
+        for pattern in wanted:
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+                remedy = f"Known: {', '.join(names)}."
+                refuse(option, "must name what a table has", repr(pattern), remedy, source)
+
+
+def shorten_numbers(table: Table) -> Table:
+    """Return the table with `DIGITS` significant digits in each number that has decimals.
+
+    Digits before the decimal point stay. The half width behind '±' has as many decimals as its
+    mean.
+    """
+
+    def shorten(cell: str) -> str:
+        mean, separator, half_width = cell.partition(" ± ")
+        decimals = _decimals(mean)
+        if decimals is None:
+            return _NUMBER.sub(lambda match: _rounded(match[0], _decimals(match[0])), cell)
+        if not separator:
+            return _rounded(mean, decimals)
+        return f"{_rounded(mean, decimals)} ± {_rounded(half_width, decimals)}"
+
+    return _with_cells(table, lambda column, cell: shorten(cell) if column else cell)
+
+
+def narrow(table: Table) -> tuple[Table, list[str]]:
+    """Return the first `MOST_COLUMNS` columns of a table, and the headings of those left out."""
+    headings = _headings(table)
+    return _with_columns(table, headings[:MOST_COLUMNS]), headings[MOST_COLUMNS:]
+
+
+def _decimals(number: str) -> int | None:
+    """Return how many decimals leave `DIGITS` significant digits; None where the text is no
+    number with decimals."""
+    if not _NUMBER.fullmatch(number):
+        return None
+    value = abs(float(number.replace(",", "")))
+    given = len(number.rpartition(".")[2])
+    if value == 0:
+        return given
+    return min(given, max(0, DIGITS - 1 - math.floor(math.log10(value))))
+
+
+def _rounded(number: str, decimals: int | None) -> str:
+    try:
+        return f"{float(number.replace(',', '')):,.{decimals or 0}f}"
+    except ValueError:
+        return number
+
+
+def _has_numbers(table: Table) -> bool:
+    return any(column.justify == "right" for column in table.columns)
+
+
+def _headings(table: Table) -> list[str]:
+    return [" ".join(str(column.header).split()) for column in table.columns]
+
+
+def _row_names(table: Table) -> list[str]:
+    return [str(cell) for cell in table.columns[0].cells] if table.columns else []
+
+
+def _with_rows(table: Table, patterns: Sequence[str]) -> Table:
+    """Return the rows whose first cell one of the patterns names; all rows without a pattern."""
+    kept = [
+        row
+        for row, name in enumerate(_row_names(table))
+        if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    rows = [[cells[row] for cells in columns] for row in kept]
+    return _rebuilt(table, range(len(columns)), rows)
+
+
+def _with_columns(table: Table, wanted: Sequence[str]) -> Table:
+    """Return the columns with these headings, in their order; all columns without one."""
+    headings = _headings(table)
+    if wanted and not any(fnmatch.fnmatchcase(name, each) for name in headings for each in wanted):
+        return _rebuilt(table, [], [])
+    kept = [
+        place
+        for pattern in wanted or ["*"]
+        for place, name in enumerate(headings)
+        if fnmatch.fnmatchcase(name, pattern)
+    ]
+    kept = list(dict.fromkeys(kept))
+    columns = [[str(cell) for cell in table.columns[place].cells] for place in kept]
+    return _rebuilt(table, kept, [list(row) for row in zip(*columns, strict=True)])
+
+
+def _with_cells(table: Table, change: Callable[[int, str], str]) -> Table:
+    """Return the table with each cell changed; ``change`` is given its column and its text."""
+    columns = [
+        [change(place, str(cell)) for cell in column.cells]
+        for place, column in enumerate(table.columns)
+    ]
+    return _rebuilt(table, range(len(columns)), [list(row) for row in zip(*columns, strict=True)])
+
+
+def _rebuilt(table: Table, places: Sequence[int], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table that looks the same, with the columns at these places and with these rows."""
+    made = copy.copy(table)
+    made.rows = []
+    made.columns = [
+        replace(table.columns[place], _index=number, _cells=[])
+        for number, place in enumerate(places)
+    ]
+    for row in rows:
+        made.add_row(*row)
+    return made
