@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -16,7 +16,7 @@ from simshuffle.audit.ranks import ENDED, HANGS, KILLED
 from simshuffle.audit.script import Script, rows_of
 from simshuffle.errors import refuse
 from simshuffle.orders.order import Readers
-from simshuffle.resuming.law import NOTHING, Batches
+from simshuffle.resuming.law import NOTHING, Batches, joined
 from simshuffle.study.options import COMMAND_LINE
 
 PATIENCE = 5.0
@@ -73,6 +73,10 @@ class Tried:
     state_nbytes: int  # of the rank with most; 0 if there is none
     started: Times  # before the crash
     resumed: Times
+    # what the broken epoch, and each after it, has without this crash
+    reference: Sequence[Batches] = ()
+    trained_steps: int = 0  # iterations of the first of these that were done
+    second: Sequence[Tried] = ()  # the same, killed once more
 
 
 @dataclass(frozen=True)
@@ -96,9 +100,10 @@ def audit(script: Script, asked: Asked, tell: Callable[[float], None] | None = N
     again = runs.whole(asked.before, "--from")
     points = _points(asked, whole[asked.before])
     others = [readers for readers in dict.fromkeys(asked.after) if readers not in whole]
-    runs.total = 2 + len(others) + len(points) * (1 + len(asked.after))
+    restarts = sum(1 + (point.epoch + 1 < asked.epochs) for point in points) + len(points)
+    runs.total = 2 + len(others) + len(points) + restarts * len(asked.after)
     whole |= {readers: runs.whole(readers, "--to") for readers in others}
-    tried = [one for point in points for one in runs.broken_off(point)]
+    tried = [one for point in points for one in runs.broken_off(point, whole)]
     pairs = zip(whole[asked.before], again, strict=True)
     repeatable = all(alike(*pair) for pair in pairs) and all(
         alike(one.before_rows[-1], whole[asked.before][one.point.epoch].first(one.point.step))
@@ -153,8 +158,11 @@ class _Runs:
         self.total = 0  # how many there will be; 0 while that is not known
         self._script, self._asked, self._tell, self._done = script, asked, tell, 0
 
-    def _run(self, readers: Readers, point: Point, **of: Any) -> tuple[Path, list[str]]:
-        asked, before = self._asked, self._asked.before
+    def _run(
+        self, readers: Readers, point: Point, before: Readers | None = None, **of: Any
+    ) -> tuple[Path, list[str]]:
+        asked = self._asked
+        before = before or asked.before
         run = {
             **asdict(readers),
             "seed": asked.seed,
@@ -168,7 +176,7 @@ class _Runs:
         found = self._script.job(run, asked.seconds, patience=PATIENCE, **of)
         self._done += 1
         if self._tell is not None and self.total:
-            self._tell(self._done / self.total)
+            self._tell(min(self._done / self.total, 1.0))
         return found
 
     def whole(self, readers: Readers, option: str) -> list[Batches]:
@@ -192,8 +200,9 @@ class _Runs:
             _check_numbers(epoch, asked.size, script)
         return found
 
-    def broken_off(self, point: Point) -> list[Tried]:
-        """The loader killed there, and gone on with all who are to."""
+    def broken_off(self, point: Point, whole: Mapping[Readers, Sequence[Batches]]) -> list[Tried]:
+        """Return what comes of the loader killed at a point, for each who is to go on; ``whole``
+        has the uninterrupted epochs."""
         asked, before = self._asked, self._asked.before
         killed = {"kill_at": point.step, "further": point.further, "last": point.epoch}
         out, came_to = self._run(before, point, first=0, **killed)
@@ -206,23 +215,108 @@ class _Runs:
             return [Tried(point, of, rows, (), error, *known, _NONE) for of in asked.after]
         found = []
         for readers in asked.after:
-            then, came_to = self._run(
-                readers,
-                point,
-                states=str(out),
-                saved=before.world_size,
-                first=point.epoch,
-                last=asked.epochs - 1,
+            reference = [whole[before][point.epoch], *whole[readers][point.epoch + 1 :]]
+            started = Tried(
+                point, readers, rows, (), "", *known, _NONE, reference, trained_steps=point.step
             )
-            error = _error(came_to, ENDED)
-            epochs = [] if error else range(point.epoch, asked.epochs)
-            after = [_batches(then, readers, epoch) for epoch in epochs]
-            for epoch in after:
-                _check_numbers(epoch, asked.size, self._script.command.script)
-            found.append(Tried(point, readers, rows, after, error, *known, _times(then)))
+            places = second_places(point, before, readers, whole)
+            tried, then = self._resumed(started, out, before, point.step, places)
+            if not tried.error and has_all(tried):
+                second = [self._second(tried, then, place) for place in places]
+                tried = replace(tried, second=[one for one in second if one is not None])
+            found.append(tried)
             rmtree(then)
         rmtree(out)
         return found
+
+    def _resumed(
+        self,
+        started: Tried,
+        states: Path,
+        before: Readers,
+        step: int,
+        save_at: Sequence[tuple[int, int]] = (),
+    ) -> tuple[Tried, Path]:
+        """Return a crash with what follows it, and the folder of what the ranks wrote: the ranks
+        ``before`` left ``states`` after this ``step`` of the epoch, as a trainer counts."""
+        epoch, readers = started.point.epoch, started.after
+        then, came_to = self._run(
+            readers,
+            replace(started.point, step=step),
+            before,
+            states=str(states),
+            saved=before.world_size,
+            first=epoch,
+            last=self._asked.epochs - 1,
+            save_at=[[*place] for place in save_at],
+        )
+        error = _error(came_to, ENDED)
+        epochs = [] if error else range(epoch, self._asked.epochs)
+        after = [_batches(then, readers, each) for each in epochs]
+        for rows in after:
+            _check_numbers(rows, self._asked.size, self._script.command.script)
+        return replace(started, after_rows=after, error=error, resumed=_times(then)), then
+
+    def _second(self, tried: Tried, then: Path, place: tuple[int, int]) -> Tried | None:
+        """Return what comes of a run that went on, killed once more at ``place`` (epoch, steps
+        since it went on); None where not all of its ranks came there."""
+        epoch, step = place
+        states, readers = then / f"{epoch}-{step}", tried.after
+        if len(list(states.glob("*.state"))) < readers.world_size:
+            return None
+        past, broken = tried.before_rows[:-1], tried.before_rows[-1]
+        if epoch == tried.point.epoch:
+            before_rows = [*past, broken.then(tried.after_rows[0].first(step))]
+            reference = [broken.then(tried.after_rows[0]), *tried.reference[1:]]
+            trained_steps = tried.trained_steps + step
+        else:
+            following = tried.after_rows[1]
+            before_rows = [*past, broken.then(tried.after_rows[0]), following.first(step)]
+            reference = [following, *tried.reference[2:]]
+            trained_steps = step
+        started = replace(
+            tried,
+            point=Point(epoch, step, 0),
+            before_rows=before_rows,
+            after_rows=(),
+            reference=reference,
+            trained_steps=trained_steps,
+        )
+        second, out = self._resumed(started, states, readers, trained_steps)
+        rmtree(out)
+        return second
+
+
+def second_places(
+    point: Point, before: Readers, after: Readers, whole: Mapping[Readers, Sequence[Batches]]
+) -> list[tuple[int, int]]:
+    """Return where a run that goes on is killed once more: epochs, and steps since it went on, in
+    the middle of what is left of the broken epoch, and of the next one.
+
+    No number of steps is that of the first crash: a loader that counts from the wrong step must
+    not be right by chance."""
+    steps_before = _fewest(whole[before][point.epoch], before.world_size)
+    steps_after = [_fewest(epoch, after.world_size) for epoch in whole[after]]
+    left = steps_after[point.epoch] * (steps_before - point.step) // max(steps_before, 1)
+    lengths = [(point.epoch, left)]
+    lengths += [*enumerate(steps_after)][point.epoch + 1 : point.epoch + 2]
+    places = []
+    for epoch, length in lengths:
+        middle = length // 2
+        if middle == point.step:
+            middle += 1 if middle + 1 < length else -1
+        if middle >= 1:
+            places.append((epoch, middle))
+    return places
+
+
+def has_all(tried: Tried) -> bool:
+    """Return whether the epochs from the broken one on have the samples that they would have."""
+    broken = joined(tried.before_rows[-1], tried.after_rows[0])
+    return all(
+        np.array_equal(np.sort(rows.sample), np.sort(expected.sample))
+        for rows, expected in zip([broken, *tried.after_rows[1:]], tried.reference, strict=True)
+    )
 
 
 _NONE = Times(None, None)

@@ -12,16 +12,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
+from simshuffle.audit.accounts import (
+    WORST,
+    Later,
+    Second,
+    count_broken,
+    count_later,
+    count_second,
+    describe_later,
+    describe_second,
+    is_right,
+    outcome_after,
+)
 from simshuffle.audit.auditing import Audit, Tried
 from simshuffle.audit.ranks import HANGS as NO_BATCH
 from simshuffle.orders.order import Readers
 from simshuffle.results.columns import Column, amount, count, text
 from simshuffle.results.folders import write_folder
-from simshuffle.resuming.account import Account, account
-from simshuffle.resuming.law import Batches, joined
+from simshuffle.resuming.account import Account
 from simshuffle.studies.loader.resume_tables import (
     AGAIN,
     GOES_ON,
@@ -31,7 +41,6 @@ from simshuffle.studies.loader.resume_tables import (
     Meetings,
     change_of,
     meetings,
-    outcome_of,
     right,
     row_of,
 )
@@ -43,6 +52,31 @@ if TYPE_CHECKING:
 
 KIND = "audit"
 """Of a result folder."""
+_AFTER = {
+    "lost_later": count(
+        "samples that the epochs after it would have had, and have not",
+        empty=True,
+        head="lost\nlater",
+    ),
+    "twice_later": count(
+        "rows of these epochs whose sample the epoch had before, beyond those there would be",
+        empty=True,
+        head="twice\nlater",
+    ),
+    "second": text(
+        "where the run that went on was killed once more, as EPOCH:STEP, steps since it went on or"
+        " the epoch began; empty where it was not"
+    ),
+    "second_outcome": text("outcome of the worst of these; empty where there is none"),
+    "second_lost": count(
+        "samples lost of the epoch that was broken off twice, and of those after it",
+        empty=True,
+        head="lost\n2nd",
+    ),
+    "second_twice": count("the same, that come more than once", empty=True, head="twice\n2nd"),
+}
+"""Columns on the epochs after the broken one, and on a second crash."""
+AUDITED = Schema({**RESUMES.columns, **_AFTER}, key=RESUMES.key)
 _COUNTS = ("trained", "rest", "lost", "repeated", "twice", "twice_whole", "never", "continues")
 POINTS = Schema(
     {
@@ -52,6 +86,7 @@ POINTS = Schema(
         "further": count("batches that it went on before it was killed"),
         "outcome": RESUMES.columns["outcome"],
         **{name: RESUMES.columns[name] for name in _COUNTS},
+        **_AFTER,
         "says": text("the error of a loader that does not go on; else empty"),
     },
     key=("change", "epoch", "step", "further"),
@@ -84,9 +119,10 @@ COSTS = Schema(
     },
     key=("change",),
 )
-SCHEMAS = {"resumes": RESUMES, "points": POINTS, "costs": COSTS}
+SCHEMAS = {"resumes": AUDITED, "points": POINTS, "costs": COSTS}
 FILES = tuple(f"{name}.csv" for name in SCHEMAS)
 SHOWN = ["change", "outcome", "trained", "rest", "lost", "repeated", "twice", "never", "continues"]
+_LATER = ["lost_later", "twice_later", "second_lost", "second_twice"]
 _POINT = ["change", "epoch", "step", "outcome", "rest", "lost", "repeated", "twice", "never"]
 _BAD = [GOES_ON, AGAIN, REFUSES, HANGS]
 """Outcomes, the worst one last."""
@@ -107,14 +143,15 @@ class Counted:
             found = self._account(tried)
             counts = dict.fromkeys(_COUNTS, math.nan) | {"continues": ""}
             counts |= {} if found is None else asdict(found)
-            outcome = {"outcome": self._outcome(tried), "says": tried.error} | self._unknown()
+            outcome = {"outcome": outcome_after(tried), "says": tried.error}
+            outcome |= self._after(tried) | self._unknown()
             rows.append({"change": self._change(tried.after)} | point | counts | outcome)
         return POINTS.framed(rows)
 
     @cached_property
     def resumes(self) -> pd.DataFrame:
-        """`RESUMES`: a row for each change, of its worst point."""
-        return RESUMES.framed([self._worst(self._of(readers)) for readers in self._changes()])
+        """`AUDITED`: a row for each change, of its worst point."""
+        return AUDITED.framed([self._worst(self._of(readers)) for readers in self._changes()])
 
     @cached_property
     def costs(self) -> pd.DataFrame:
@@ -129,8 +166,15 @@ class Counted:
 
     @property
     def wrong(self) -> int:
-        """At how many restarts anything is lost, comes again or is refused."""
-        return sum(not right(row) for row in _records(self.points))
+        """At how many restarts anything is lost, comes again or is refused, in the broken epoch,
+        in those after it, or after a second crash."""
+        return sum(not self._is_right(tried) for tried in self.audit.tried)
+
+    def _is_right(self, tried: Tried) -> bool:
+        found, later, second = self._account(tried), self._later(tried), self._second(tried)
+        if found is None or later.lost_later or later.twice_later or not is_right(second):
+            return False
+        return right({"outcome": outcome_after(tried), **asdict(found)})
 
     def _changes(self) -> list[Readers]:
         return list(dict.fromkeys(self.audit.asked.after))
@@ -141,28 +185,33 @@ class Counted:
     def _of(self, after: Readers) -> list[Tried]:
         return [one for one in self.audit.tried if one.after == after]
 
-    def _outcome(self, tried: Tried) -> str:
-        if tried.error:
-            return HANGS if tried.error == NO_BATCH else REFUSES
-        return outcome_of(tried.before_rows[-1], tried.after_rows[0])
-
     def _account(self, tried: Tried) -> Account | None:
-        """None of a loader that does not go on. One that is never the same is counted against all
-        samples that its uninterrupted epoch has at least."""
-        if tried.error:
+        """What became of the broken epoch, and whether it and those after it go on as they would
+        have; None of a loader that does not go on."""
+        found = count_broken(tried, self.audit.asked.size, repeatable=self.audit.repeatable)
+        if found is None:
             return None
-        epoch, size = tried.point.epoch, self.audit.asked.size
-        whole, before = self.audit.whole[self.audit.asked.before][epoch], tried.before_rows[-1]
-        rest, others = tried.after_rows[0], [*tried.before_rows[:-1], *tried.after_rows[1:]]
-        if self.audit.repeatable:
-            return account(size, whole, tried.point.step, rest, others)
-        left = np.setdiff1d(np.arange(size), before.sample)
-        full = joined(before, Batches(0 * left, 0 * left + tried.point.step, left))
-        found = account(size, full, tried.point.step, rest, others)
-        spared = size - len(np.unique(whole.sample))
-        planned = int((np.bincount(whole.sample) > 1).sum())
-        lost = max(found.lost - spared, 0)
-        return replace(found, lost=lost, twice_whole=planned, continues="other")
+        worst = max(found.continues, self._later(tried).continues, key=WORST.index)
+        return replace(found, continues=worst)
+
+    def _later(self, tried: Tried) -> Later:
+        before = self.audit.whole[self.audit.asked.before]
+        return count_later(tried, before[tried.point.epoch + 1 :])
+
+    def _second(self, tried: Tried) -> Second:
+        return count_second(tried, self.audit.asked.size, repeatable=self.audit.repeatable)
+
+    def _after(self, tried: Tried) -> dict[str, Any]:
+        """`_AFTER` of a restart; empty where it does not go on, or nothing comes after it."""
+        row: dict[str, Any] = dict.fromkeys(_AFTER, math.nan)
+        row |= {"second": "", "second_outcome": ""}
+        if len(tried.after_rows) > 1:
+            later = self._later(tried)
+            row |= {"lost_later": later.lost_later, "twice_later": later.twice_later}
+        if tried.second:
+            second = asdict(self._second(tried))
+            row |= {name: value for name, value in second.items() if name in _AFTER}
+        return row
 
     def _unknown(self) -> dict[str, str]:
         """What nobody can say of a loader that is never the same."""
@@ -176,26 +225,34 @@ class Counted:
         return meetings(tried.before_rows[-1], *tried.after_rows[:2], *epochs[:2])
 
     def _badness(self, one: Tried) -> tuple[int, int]:
-        found = self._account(one)
+        found, later, second = self._account(one), self._later(one), self._second(one)
         counts = 0 if found is None else found.lost + found.repeated + found.twice
-        return _BAD.index(self._outcome(one)), counts
+        counts += later.lost_later + later.twice_later + second.second_lost + second.second_twice
+        outcomes = [outcome_after(one), *[second.second_outcome] * bool(one.second)]
+        return max(_BAD.index(outcome) for outcome in outcomes), counts
 
     def _worst(self, of: Sequence[Tried]) -> dict[str, Any]:
-        """The row of `RESUMES` of the worst of points."""
+        """The row of `AUDITED` of the worst of points."""
         worst = max(of, key=self._badness)
         known = ", ".join(f"{name} {of}" for name, of in self.audit.versions.items())
         row = row_of(
             self.audit.name,
             known,
             self._change(worst.after),
-            self._outcome(worst),
+            outcome_after(worst),
             self.audit.asked.size,
             account=self._account(worst),
             mixing=self._meetings(worst),
             why=worst.error,
         )
+        after = [describe_later(self._later(worst)), describe_second(self._second(worst))]
+        broken = row["says"]
+        if any(after):
+            broken = broken.replace("Nothing is lost", "In the broken epoch nothing is lost", 1)
+        parts = [broken, *after, self._where(worst, of)]
+        says = " ".join(part for part in parts if part)
         firsts = _medians(of, "resumed")[1]
-        said = {"first_batch_s": firsts, "says": f"{row['says']} {self._where(worst, of)}"}
+        said = {"first_batch_s": firsts, "says": says} | self._after(worst)
         return row | said | self._unknown()
 
     def _where(self, worst: Tried, of: Sequence[Tried]) -> str:
@@ -212,7 +269,10 @@ class Counted:
         base = ", ".join([of, *known])
         wrong, all_ = self.wrong, len(self.points)
         found = f"loses, repeats or refuses at {wrong} of {all_} restarts" * bool(wrong)
-        return f"{self.audit.name} {found or 'loses, repeats and refuses nothing'} ({base})."
+        tried = sum(bool(one.second) for one in self.audit.tried)
+        untried = "; a second crash of a run was not tried" * (not wrong and not tried)
+        nothing = f"loses, repeats and refuses nothing{untried}"
+        return f"{self.audit.name} {found or nothing} ({base})."
 
     def notes(self) -> list[str]:
         """What has to be known of the numbers, and of errors."""
@@ -223,7 +283,17 @@ class Counted:
         )
         errors = "An error may be one of the script: -v shows it in full, with its lines."
         failed = any(one.error not in {"", NO_BATCH} for one in self.audit.tried)
-        return [unlike] * (not self.audit.repeatable) + [errors] * failed
+        single = (
+            f"No epoch after a broken one was run: --epochs {self.audit.asked.epochs + 1} does."
+        )
+        alone = not any(len(one.after_rows) > 1 for one in self.audit.tried) and not failed
+        again = sum(bool(one.second) for one in self.audit.tried)
+        twice = (
+            f"After {again} of {len(self.audit.tried)} restarts, those that were right, the run was"
+            " killed once more, in the same epoch and in the next one."
+        )
+        notes = [unlike] * (not self.audit.repeatable) + [single] * alone
+        return notes + [twice] * bool(again) + [errors] * failed
 
     def parts(self) -> Iterator[str | Table]:
         """What a terminal shows."""
@@ -231,7 +301,8 @@ class Counted:
         yield from self.notes()
         yield RESUMES.listing(self.resumes, "Worst restart", SHOWN, 2)
         yield from (f"{row['change']}: {row['says']}" for row in _records(self.resumes))
-        yield POINTS.listing(self.points, "Restarts", _POINT)
+        later = [name for name in _LATER if self.points[name].fillna(0).any()]
+        yield POINTS.listing(self.points, "Restarts", _POINT + later)
         yield COSTS.listing(self.costs, "States, and seconds", list(COSTS.columns))
 
     def tables(self) -> dict[str, pd.DataFrame]:

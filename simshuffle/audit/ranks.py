@@ -9,9 +9,10 @@ The script is loaded once; each rank of a job is a process that is forked from t
 - ``first``, ``last``: epochs to go through, both ends included;
 - ``kill_at``: the step of the last epoch at which each rank saves its state; it goes on for
   ``further`` batches and is killed; -1 to end well;
+- ``save_at``: pairs of epoch and step at which each rank saves its state, and goes on;
 - ``states``: the folder with the states to resume from, of ``saved`` ranks; '' to begin;
-- ``out``: a folder, where rank r writes `r.jsonl`, a line ``[epoch, step, samples]`` a batch, and
-  `r.state`;
+- ``out``: a folder, where rank r writes `r.jsonl`, a line ``[epoch, step, samples]`` a batch,
+  `r.state`, and `EPOCH-STEP/r.state` for each pair of ``save_at``;
 - ``seconds``: after which ranks that have not ended are killed; ``patience``: the same, after one
   of them has failed, for which the others may wait in vain; as long by default.
 
@@ -216,6 +217,10 @@ def _trained(job: dict[str, Any], script: Any, rank: int, rows: TextIO) -> None:
             if dies and step == state_at:
                 rows.flush()
                 (out / f"{rank}.state").write_bytes(_saved(script, loader))
+            if [epoch, step] in job["save_at"]:
+                place = out / f"{epoch}-{step}"
+                place.mkdir(exist_ok=True)
+                (place / f"{rank}.state").write_bytes(_saved(script, loader))
             if dies and step == state_at + job["further"]:
                 os.killpg(0, signal.SIGKILL)  # with the workers that it has started
     if state_at >= 0:

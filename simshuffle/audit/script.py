@@ -142,7 +142,8 @@ class Script:
         out = self._folder / str(self._number)
         out.mkdir()
         asked = {**run, "folder": str(self._folder / "of_loader")}
-        job = {"states": "", "saved": 0, "further": 0, "kill_at": -1, **of, "run": asked}
+        job = {"states": "", "saved": 0, "further": 0, "kill_at": -1, "save_at": [], **of}
+        job["run"] = asked
         line = json.dumps({**job, "out": str(out), "seconds": seconds})
         stream, said = self._process.stdin, None
         with suppress(BrokenPipeError):

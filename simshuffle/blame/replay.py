@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from simshuffle.blame.kinds import COLLECTIVES, LOCAL, PASSING, Role
+from simshuffle.blame.nesting import untangle
 from simshuffle.blame.trace import Trace
 from simshuffle.errors import refuse
 from simshuffle.results.console import new_table
@@ -24,19 +26,15 @@ from simshuffle.spec.arrays import Floats
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast")
-"""How the names of kinds end that a group of ranks does together."""
 PEERS = {"forward-send": ("forward-recv", 1), "backward-send": ("backward-recv", -1)}
 """Who receives what a stage sends: the kind, and the stage counted from its own."""
-ENDS, ALL_RANKS = "embedding-grads-all-reduce", "optimizer-clip-main-grad"
-UNSEEN = "layernorm-grads-all-reduce"
-"""Kinds of Megatron-LM that others than the ranks of a stage do together: the first and last stage
-of a pipeline; all ranks (the norm of all gradients); a tensor-parallel group, which a trace of one
-rank of each group does not show."""
 CLOCK_S = 1e-3
 """By how much clocks of ranks may differ, in s (chosen above the 0.5 ms of the artifact)."""
 SLOW = 1.05
 """A slow-down from which on somebody is called slow (chosen)."""
+NOTHING = 1e-6
+"""Share of a step below which a difference is rounding (times since 1970 in s are known to 2.4e-7
+s as float64)."""
 SHOWN = 5
 """Rows of ranks, stages and kinds each that a terminal shows."""
 
@@ -70,6 +68,7 @@ class Blame:
     ideal_s: float  # replayed, all operations of a kind alike
     slow_down: float  # step_s / ideal_s
     saved: list[Saved]  # worst first
+    notes: tuple[str, ...] = ()  # what was read as something else, or left out
 
     def rows(self, by: str) -> list[Saved]:
         """Those of ``saved`` of ranks, stages or kinds, worst first."""
@@ -79,7 +78,7 @@ class Blame:
         """One sentence: how slow, and the narrowest that half of it goes with."""
         lost = self.step_s - self.ideal_s
         if self.slow_down < SLOW:
-            return f"Nobody is slow: a step would take {lost:.3g} s less if all were alike."
+            return f"Nobody is slow: a step would take {max(lost, 0):.3g} s less if all were alike."
         worst = [rows[0] for by in ("rank", "stage", "kind") if (rows := self.rows(by))]
         found = [row for row in worst if row.saved_s >= lost / 2]
         head = f"If nobody were slow, a step would take {lost:.3g} s less;"
@@ -103,7 +102,7 @@ class Blame:
                 table.add_row(by, row.name, f"{row.saved_s:.4f}")
             if len(rows) > SHOWN:
                 table.add_row("", f"and {len(rows) - SHOWN} more", "")
-        return [times, table, self.verdict()]
+        return [times, table, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
         """All as plain values, in s."""
@@ -113,21 +112,14 @@ class Blame:
 # ------------------------------------------------------------------------------ what waits for what
 
 
-def _communicates(kind: str) -> bool:
-    return kind.endswith(COLLECTIVES) or kind == ALL_RANKS or _passes(kind)
-
-
-def _passes(kind: str) -> bool:
-    return kind in PEERS or kind in {peer for peer, _ in PEERS.values()}
-
-
 def rules(trace: Trace, source: str = "") -> list[Together]:
     """What waits for what, in an order in which it can be replayed; found from the names of kinds
     and from the order of the starts.
 
     A rank computes one operation after the other, and does one collective after the other. A
     collective begins after what the rank computed before it. An all-gather ends before the
-    computation that came after it, any collective before what follows that is no computation. The
+    computation that came after it, any collective before what follows that is neither forward nor
+    backward, or for which every rank was idle while the collective ran. The
     i-th send begins after the i-th computation of its direction, the i-th receive after the one
     before, and ends before the i-th. A send and its receive end together, as do a collective's
     operations. Raises an InputError if sends have no receives, or all wait for one another."""
@@ -168,21 +160,36 @@ def _within_ranks(
         (index for (of, _, _), index in number.items() if of == stage),
         key=lambda index: (start[index], trace.operations[index]),
     )
-    kind = [operation[1] for operation in trace.operations]
-    local = [of for of in ours if not _communicates(kind[of])]
-    collectives = [of for of in ours if _communicates(kind[of]) and not _passes(kind[of])]
+    role = [trace.roles[operation[1]] for operation in trace.operations]
+    local = [index for index in ours if role[index] in LOCAL]
+    collectives = [index for index in ours if role[index] in COLLECTIVES]
+    passes = any(role[index] in PASSING for index in ours)
     for chain in (local, collectives):
         for before, behind in pairwise(chain):
             after[behind].add(before)
     for of in collectives:
         after[of].update([x for x in local if end[x] <= start[of] + CLOCK_S][-1:])
         for behind in local:
-            awaited = kind[of].endswith("all-gather") or not kind[behind].endswith("-compute")
+            awaited = role[of] is Role.GATHER or role[behind] is not Role.ONWARD
+            awaited = awaited or (not passes and _fills_gap(trace, of, behind, local))
             if awaited and start[of] < start[behind] and end[of] <= start[behind] + CLOCK_S:
                 after[behind].add(of)
-    for of in ours:
-        if _passes(kind[of]):
-            _passing(trace, of, number, after, source)
+    for index in ours:
+        if role[index] in PASSING:
+            _passing(trace, index, number, after, source)
+
+
+def _fills_gap(trace: Trace, collective: int, behind: int, local: Sequence[int]) -> bool:
+    """Return whether every rank computes nothing while a collective runs, in every step, between
+    the computation before it and ``behind``; ``local`` has what the rank computes, in order."""
+    place = local.index(behind)
+    if not place:
+        return False
+    start, end = trace.starts[collective], trace.starts[collective] + trace.durations[collective]
+    before = local[place - 1]
+    before_end = trace.starts[before] + trace.durations[before]
+    is_idle = (before_end <= start + CLOCK_S) & (end <= trace.starts[behind] + CLOCK_S)
+    return bool(is_idle.all() and trace.durations[collective].max() > CLOCK_S)
 
 
 def _passing(
@@ -217,7 +224,8 @@ def _groups(
     pipelines do, too."""
     receivers = {peer: (kind, -by) for kind, (peer, by) in PEERS.items()}
     for (stage, kind, index), of in number.items():
-        if _passes(kind):
+        role = trace.roles[kind]
+        if role in PASSING:
             peer, by = PEERS[kind] if kind in PEERS else receivers[kind]
             other = number.get((stage + by, peer, index))
             if other is None:
@@ -226,13 +234,13 @@ def _groups(
                 refuse("kind", rule, value, "Leave out what passes nothing.", source)
             if kind in PEERS:
                 yield (of, other), False
-        elif kind in (ENDS, ALL_RANKS):
+        elif role in (Role.ENDS, Role.EVERYONE):
             stages = range(len(trace.stages))
             members = [number[x, kind, index] for x in stages if (x, kind, index) in number]
             if of == members[0]:
-                yield tuple(members), kind == ALL_RANKS
+                yield tuple(members), role is Role.EVERYONE
         else:
-            yield (of,), kind.endswith(COLLECTIVES) and kind != UNSEEN
+            yield (of,), role in (Role.COLLECTIVE, Role.GATHER)
 
 
 # --------------------------------------------------------------------------------------- the replay
@@ -263,7 +271,7 @@ def typical(trace: Trace, own: Floats) -> Floats:
     found = np.empty(len(kinds))
     for kind in np.unique(kinds):
         of = kinds == kind
-        found[of] = (np.median if _communicates(str(kind)) else np.mean)(own[of])
+        found[of] = (np.mean if trace.roles[str(kind)] in LOCAL else np.median)(own[of])
     return found
 
 
@@ -281,22 +289,26 @@ def replay(groups: Sequence[Together], own: Floats) -> Floats:
 
 def blame(trace: Trace, source: str) -> Blame:
     """Who makes the steps of a trace slow; ``source`` is its name. Errors as of `rules`."""
+    trace = untangle(trace, source)
     groups = rules(trace, source)
     own = own_durations(trace, groups)
     usual = np.broadcast_to(typical(trace, own)[:, None, None], own.shape)
     step_s = float(replay(groups, own).mean())
     ideal_s = float(replay(groups, usual).mean())
+    if abs(step_s - ideal_s) <= NOTHING * step_s:
+        ideal_s = step_s
     saved = []
     for by, name, where in _suspects(trace):
         changed = own.copy()
         changed[where] = usual[where]
         saved_s = step_s - float(replay(groups, changed).mean())
-        saved.append(Saved(by, name, saved_s))
+        saved.append(Saved(by, name, saved_s if abs(saved_s) > NOTHING * step_s else 0.0))
     saved.sort(key=lambda row: -row.saved_s)
     measured = (trace.starts + trace.durations).max(axis=(0, 2)).mean()
     ratio = step_s / ideal_s if ideal_s else 1.0
     ranks = sum(map(len, trace.ranks))
-    return Blame(source, own.shape[1], ranks, float(measured), step_s, ideal_s, ratio, saved)
+    times = (float(measured), step_s, ideal_s, ratio)
+    return Blame(source, own.shape[1], ranks, *times, saved, trace.notes)
 
 
 def _suspects(trace: Trace) -> Iterator[tuple[str, str, Any]]:
@@ -310,7 +322,7 @@ def _suspects(trace: Trace) -> Iterator[tuple[str, str, Any]]:
         if len(trace.stages) > 1:
             yield "stage", str(number), of
     names = [
-        kind.rpartition("-")[0] + " send and receive" if _passes(kind) else kind
+        kind.rpartition("-")[0] + " send and receive" if trace.roles[kind] in PASSING else kind
         for _, kind, _ in trace.operations
     ]
     for name in dict.fromkeys(names):

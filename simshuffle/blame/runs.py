@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simshuffle.blame.waited_for import ALONE, LABELS, Row, as_they_were, bounding, late, ranked
+from simshuffle.blame.waited_for import (
+    ALONE,
+    LABELS,
+    Row,
+    as_they_were,
+    bounding,
+    idle_seconds,
+    late_by_itself,
+    ranked,
+)
 from simshuffle.errors import refuse
 from simshuffle.results import report
 from simshuffle.results.console import new_table
@@ -164,8 +173,12 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
             phases = phases.assign(weight=weight)
         count = result.meta["runs"][run]["hosts"]
         hosts = host_names(links, count)
-        rows = ranked(late(phases, epoch_s, hosts, ranks_on_each(ranks, count)), rows)
-    rows = [each for each in rows if each.share >= WORTH]
+        idle_s = idle_seconds(links, epoch_s)
+        decodes_late = together["decode"] > idle_s
+        each = ranks_on_each(ranks, count)
+        lasts = late_by_itself(phases, epoch_s, hosts, each, rows, decodes_late=decodes_late)
+        rows = ranked(lasts, rows, idle_s)
+    rows = [one for one in rows if one.share >= WORTH]
     return Blamed(run, int(chosen["epoch"]), epoch_s, rows, together)
 
 

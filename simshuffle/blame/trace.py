@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from simshuffle.blame.kinds import Role, classify_all
 from simshuffle.errors import refuse
 from simshuffle.results.table_io import read_csv
 from simshuffle.spec.arrays import Floats
@@ -40,6 +41,8 @@ class Trace:
     durations: Floats  # the same, s
     ranks: list[list[int]]  # by stage, the rank of each pipeline
     stages: list[int]  # numbers of the stages
+    roles: Mapping[str, Role]  # of each kind
+    notes: tuple[str, ...] = ()  # what was read as something else, or left out
 
 
 def read_trace(path: Path) -> Trace:
@@ -69,13 +72,14 @@ def trace_of(columns: Mapping[str, Any], source: str) -> Trace:
     Raises an InputError if a value is no number, an operation ends before it starts, or ranks of a
     stage differ in what they do."""
     numbers = {name: _numbers(columns[name], name, source) for name in COLUMNS if name != "kind"}
-    words = [str(word).strip().lower().replace("_", "-") for word in columns["kind"]]
+    words = [str(word).strip() for word in columns["kind"]]
     stages, stage = np.unique(numbers["stage"], return_inverse=True)
     steps, step = np.unique(numbers["step"], return_inverse=True)
-    if nameless := [row for row, word in enumerate(words) if word in NO_WORD]:
+    if nameless := [row for row, word in enumerate(words) if word.lower() in NO_WORD]:
         rule, remedy = "must be the kind of the operation", "Name it."
         refuse(f"row {nameless[0] + 1}: kind", rule, "nothing", remedy, source)
-    kinds, kind = np.unique(words, return_inverse=True)
+    classes = classify_all(sorted(set(words)), source)
+    kinds, kind = np.unique([classes[word][0] for word in words], return_inverse=True)
     ranks, pipeline = _pipelines(numbers["rank"], stage, len(stages), source)
     began = np.full(len(steps), np.inf)
     np.minimum.at(began, step, numbers["start"])
@@ -107,7 +111,19 @@ def trace_of(columns: Mapping[str, Any], source: str) -> Trace:
         np.concatenate(durations),
         ranks,
         [int(number) for number in stages],
+        dict(classes.values()),
+        _renamings(classes),
     )
+
+
+def _renamings(classes: Mapping[str, tuple[str, Role]]) -> tuple[str, ...]:
+    """Return the sentence on kinds that are called otherwise here; none where none is."""
+    pairs = [
+        f"{name} as {kind}"
+        for name, (kind, _) in classes.items()
+        if kind != name.lower().replace("_", "-")
+    ]
+    return (f"Read {', '.join(pairs)}.",) if pairs else ()
 
 
 def _numbers(values: Any, name: str, source: str) -> Floats:

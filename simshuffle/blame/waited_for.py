@@ -4,7 +4,7 @@ last, a link that is slower or fuller than its peers, a server that all share.""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from simshuffle.results.slow_cables import FULL
 from simshuffle.results.timeline import EXCLUSIVE
 from simshuffle.results.waiting import Waits, waits
 from simshuffle.spec.arrays import Floats, Ints64
+from simshuffle.spec.late import special
 
 COMPUTING = "forward and backward"
 COMPUTED = ("forward", "backward", "slowdown", "bubble", "wait_group", "group_communication")
@@ -33,8 +34,9 @@ MESSAGES = ("allreduce", "exchange", "decode")
 MOSTLY = 0.75
 """Share of what a host is waited for from which on it is one rank's alone (chosen)."""
 SURE = 4.0
-"""Standard errors by which a host must be later than its peers, or last more often, over the steps:
-by chance one of 30,000 is (normal tail)."""
+"""Standard errors by which a host must be later than its peers in the mean, at the least."""
+CHANCE = 0.05
+"""Probability that any host of a run is called late by chance (chosen)."""
 FEWEST = 3  # steps from which on that can be said
 ALIKE = 1e-6  # ranks that differ by that share of the longest wait come together
 
@@ -74,19 +76,33 @@ def booked(of: Waits, weight: Floats) -> Floats:
     return found
 
 
-def late(phases: pd.DataFrame, epoch_s: float, hosts: Sequence[str], each: int) -> list[Row]:
+def late(
+    phases: pd.DataFrame,
+    epoch_s: float,
+    hosts: Sequence[str],
+    each: int,
+    *,
+    without: Sequence[str] = (),
+) -> list[Row]:
     """The hosts that come last more than their peers, and where it is one of its ranks, the rank;
     worst first. ``phases`` are those of all ranks of an epoch of ``epoch_s`` seconds, with a column
-    ``weight`` where iterations stand for others; ranks fill ``hosts``, ``each`` on one."""
+    ``weight`` where iterations stand for others; ranks fill ``hosts``, ``each`` on one. What they
+    are late by in the labels ``without`` is not counted."""
     of = waits(phases, LABELS)
     of_rank = booked(of, of.weights(phases))
+    explained = [list(LABELS).index(label) for label in without]
+    of_rank[:, explained] = 0.0
     first = np.arange(0, len(of_rank), each)
     if len(first) == 1:  # the ranks of one host are compared with one another
         first, hosts, each = np.arange(len(of_rank)), [], 1
     of_host = np.add.reduceat(of_rank, first)
-    each_waits = (of.waited + of.after).sum(axis=2)
-    each_waits = each_waits[each_waits.any(axis=1)]
-    came = -np.minimum.reduceat(each_waits, first, axis=1)
+    if explained:
+        work = np.maximum.reduceat(_own_work(phases, of, explained), first, axis=1)
+        came = work - work.max(axis=1, keepdims=True)
+    else:
+        each_waits = (of.waited + of.after).sum(axis=2)
+        each_waits = each_waits[each_waits.any(axis=1)]
+        came = -np.minimum.reduceat(each_waits, first, axis=1)
     whole, found = of_host.sum(axis=1), []
     for number in np.argsort(-whole, kind="stable")[: len(whole) // 2 + 1].tolist():
         others = np.delete(np.arange(len(whole), dtype=np.int64), number)
@@ -105,18 +121,40 @@ def late(phases: pd.DataFrame, epoch_s: float, hosts: Sequence[str], each: int) 
     return found
 
 
+def _own_work(phases: pd.DataFrame, of: Waits, explained: Sequence[int]) -> Floats:
+    """(steps, ranks) s that each rank works before the allreduce of a step, beside the labels of
+    these numbers."""
+    counts = ~of.idle & ~of.later & (of.label >= 0) & ~np.isin(of.label, explained)
+    seconds = (phases["end_s"] - phases["start_s"]).to_numpy(float)
+    work = np.zeros(of.waited.shape[:2])
+    np.add.at(work, (of.step[counts], phases["rank"].to_numpy()[counts]), seconds[counts])
+    return work[work.any(axis=1)]
+
+
 def _always(came: Floats, number: int, others: Ints64) -> bool:
     """Whether a host comes later than its peers in more than by chance: in the mean, or as often as
     it comes last, each step weighed by the wait; ``came`` (steps, hosts) s, when each comes."""
+    num_steps, num_hosts = came.shape
     later = came[:, number] - np.median(came[:, others], axis=1)
-    if len(later) < FEWEST:
+    if num_steps < FEWEST:
         return True
-    if later.mean() > SURE * float(later.std(ddof=1)) / np.sqrt(len(later)):
+    # of few steps the mean is uncertain: Student's t, with the chance shared among the hosts
+    quantile = max(SURE, float(special.stdtrit(num_steps - 1, 1.0 - CHANCE / num_hosts)))
+    if later.mean() > quantile * float(later.std(ddof=1)) / np.sqrt(num_steps):
         return True
-    longest, chance = -came.min(axis=1), 1.0 / came.shape[1]
+    longest, probability = -came.min(axis=1), 1.0 / num_hosts
     last = came[:, number] >= -ALIKE * longest
-    error = np.sqrt(chance * (1.0 - chance) * (longest**2).sum())
-    return bool((longest * (last - chance)).sum() > SURE * error)
+    # Bennett's inequality for S = sum_i w_i (B_i - p), B_i Bernoulli(p), w_i the longest wait:
+    # P(S >= t) <= exp(-V/b^2 h(b t / V)), h(u) = (1 + u) ln(1 + u) - u, V = p (1 - p) sum w_i^2,
+    # b = max w_i; a normal tail would be wrong where a host is last twice in five steps of 160
+    variance = probability * (1.0 - probability) * float((longest**2).sum())
+    excess = float((longest * (last - probability)).sum())
+    if variance <= 0 or excess <= 0:
+        return False
+    most = float(longest.max())
+    ratio = most * excess / variance
+    exponent = variance / most**2 * ((1.0 + ratio) * np.log1p(ratio) - ratio)
+    return bool(num_hosts * np.exp(-exponent) <= CHANCE)
 
 
 # ------------------------------------------------------------------------- what bounds all of them
@@ -168,7 +206,7 @@ def bounding(
     shared = names == tiers
     found = []
     bound = {name: of for name, of in together.items() if name not in ALONE and of > 0}
-    served = {name: of for name, of in bound.items() if name not in MESSAGES}
+    served = served_seconds(bound, idle_seconds(links, epoch_s))
     if served and (shared & full).any():
         number = int(np.where(shared & full, used, -1.0).argmax())
         seconds = min(float(used[number]), sum(served.values()))
@@ -193,8 +231,65 @@ def bounding(
     return sorted(found, key=lambda row: -row.seconds)
 
 
-def ranked(late_ones: Sequence[Row], bounds: Sequence[Row]) -> list[Row]:
-    """All of them, worst first, without hosts that are late by what one of the links explains."""
+def ranked(late_ones: Sequence[Row], bounds: Sequence[Row], idle_s: float = np.inf) -> list[Row]:
+    """Return all rows, worst first, without hosts that are late by what one of the links explains.
+
+    No epoch becomes shorter than a shared server is in use: whatever else is mended saves at most
+    the ``idle_s`` seconds in which the server is idle."""
     link = max((row.seconds for row in bounds if row.kind == "link"), default=0.0)
     own = [row for row in late_ones if row.cause in ALONE or 2 * link < row.seconds]
-    return sorted([*bounds, *own], key=lambda row: -row.seconds)
+    bounded = [
+        replace(row, seconds=idle_s, share=row.share * idle_s / row.seconds)
+        if row.seconds > idle_s
+        else row
+        for row in own
+    ]
+    return sorted([*bounds, *bounded], key=lambda row: -row.seconds)
+
+
+def late_by_itself(
+    phases: pd.DataFrame,
+    epoch_s: float,
+    hosts: Sequence[str],
+    each: int,
+    bounds: Sequence[Row],
+    *,
+    decodes_late: bool = False,
+) -> list[Row]:
+    """Return the rows of `late` without what a shared server in ``bounds`` explains; with
+    ``decodes_late`` the server explains waits for decoding, too (see `served_seconds`).
+
+    A host that comes last in reading, where all wait longer for the server that they share, is the
+    one that the server happened to serve last; what else it is late by is its own."""
+    rows = late(phases, epoch_s, hosts, each)
+    server = max((row.seconds for row in bounds if row.kind == "server"), default=0.0)
+    served = [name for name in LABELS if name not in (*ALONE, *MESSAGES)]
+    served += ["decode"] * decodes_late
+    if not any(row.cause in served and row.seconds <= server for row in rows):
+        return rows
+    beyond = [row for row in rows if row.cause in served and row.seconds > server]
+    own = late(phases, epoch_s, hosts, each, without=served)
+    named = {row.what for row in beyond}
+    return sorted(
+        [*beyond, *(row for row in own if row.what not in named)], key=lambda row: -row.seconds
+    )
+
+
+def served_seconds(together: Mapping[str, float], idle_s: float) -> dict[str, float]:
+    """Return the s of labels in ``together`` that a server idle for ``idle_s`` s explains.
+
+    A batch that is read late is decoded late: with free decoding the epoch would still last as long
+    as the server is in use, so no more than ``idle_s`` of the waits for decoding are its own."""
+    served = {name: s for name, s in together.items() if name not in (*ALONE, *MESSAGES) and s > 0}
+    if (read_late := together.get("decode", 0.0) - idle_s) > 0:
+        served["io"] = served.get("io", 0.0) + read_late
+    return served
+
+
+def idle_seconds(links: pd.DataFrame, epoch_s: float) -> float:
+    """Return how long the shared server that is in use longest is idle in an epoch, in s; inf
+    where no server is ever full."""
+    is_server = (links["link"].astype(str) == links["tier"].astype(str)).to_numpy()
+    is_full = links["peak_utilisation"].to_numpy(float) >= FULL
+    used = links["mean_utilisation"].to_numpy(float)[is_server & is_full]
+    return max(float(epoch_s * (1.0 - used.max())), 0.0) if len(used) else np.inf

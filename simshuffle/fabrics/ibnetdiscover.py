@@ -20,17 +20,20 @@ from simshuffle.fabrics.imported import (
 )
 from simshuffle.fabrics.infiniband import (
     LANE_GBIT,
-    RECORD,
-    Port,
-    Record,
     adapter_name,
     adapter_of,
     bandwidth_of,
-    check_records,
     host_name,
-    name_records,
-    read_records,
     switch_name,
+)
+from simshuffle.fabrics.subnet_cables import complete_cables
+from simshuffle.fabrics.subnet_records import (
+    RECORD,
+    REPORT,
+    Port,
+    Record,
+    name_records,
+    read_dump,
 )
 
 SHARE_OF_A_LEAF = 0.25
@@ -40,7 +43,8 @@ not just a management node: an estimate."""
 
 def begins(text: str) -> bool:
     """Whether a text may be of ibnetdiscover."""
-    return any(RECORD.match(line) for line in text.splitlines()[:2000])
+    lines = (line.strip() for line in text.split("\n")[:2000])
+    return any(RECORD.match(line) or REPORT.match(line) for line in lines)
 
 
 def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
@@ -53,22 +57,15 @@ def fabric_of(text: str, source: str, missing: Missing) -> ImportedFabric:
     aggregation nodes of switches are of kind 'other'.
 
     Raises:
-        TopologyError: the file is none of ibnetdiscover, is cut off, its ports do not match at both
-            ends, a host has no switch, or it is no usable network.
+        TopologyError: the file is none of ibnetdiscover, a switch is cut off, ports do not match at
+            both ends, no host has a switch, or it is no usable network.
     """
-    records = read_records(text)
-    check_records(records)
-    routers = {key for key, record in records.items() if record.kind == "Rt"}
-    for key in routers:
-        del records[key]
-    for record in records.values():
-        record.ports = {
-            number: port for number, port in record.ports.items() if port.peer[0] not in routers
-        }
-    left_out = [f"routers: {len(routers)}"] if routers else []
+    dump = read_dump(text)
+    complete_cables(dump)
     if missing.names:
-        name_records(records, missing.names, source)
-    return _Fabric(records, source, missing, left_out).imported().checked()
+        name_records(dump.records, missing.names, source)
+    fabric = _Fabric(dump.records, source, missing, dump.left_out, dump.warnings)
+    return fabric.imported().checked()
 
 
 @dataclass
@@ -99,9 +96,10 @@ class _Fabric:
             record = self.records[key]
             for number, port in record.ports.items():
                 ports[port.guid] = lids[port.lid] = self.places[key, number]
-                # ibsim gives ports GUIDs of its own: that of the node plus their number
-                simulated[f"{int(record.guid or '0', 16) + number:x}"] = self.places[key, number]
+                if record.guid:  # ibsim gives ports GUIDs: that of the node plus their number
+                    simulated[f"{int(record.guid, 16) + number:x}"] = self.places[key, number]
         ports = simulated | ports
+        ports.pop("", None)  # of files without GUIDs
         lids.pop(0, None)  # of files in which no subnet manager has set any
         nodes, cables = [*ends, *switches], self._cables()
         return ImportedFabric(
@@ -112,10 +110,12 @@ class _Fabric:
         """Switches, called otherwise than the names ``taken``."""
         found = [(key, record) for key, record in self.records.items() if record.kind == "Switch"]
         found.sort(key=lambda each: opensm_order(each[1].guid))
-        names = unique_names((switch_name(record.label), record.guid) for _, record in found)
+        names = unique_names(
+            (switch_name(record.label), record.guid or key) for key, record in found
+        )
         nodes = []
         for wanted, (key, record) in zip(names, found, strict=True):
-            name = f"{wanted}.{record.guid}" if wanted in taken else wanted
+            name = f"{wanted}.{record.guid or key}" if wanted in taken else wanted
             self.places |= {(key, number): (name, number) for number in record.ports}
             nodes.append(Node(name, "switch", record.guid))
         return nodes
@@ -141,7 +141,7 @@ class _Fabric:
         self._leave_out("hosts that Slurm does not have", [h for h in others if h not in asked])
         for key in single:
             record = self.records[key]
-            name = f"{'aggregation' if record.aggregates else 'adapter'}.{record.guid}"
+            name = f"{'aggregation' if record.aggregates else 'adapter'}.{record.guid or key}"
             self._place(name, [key])
             nodes.append(Node(name, "other", record.guid))
         return self._with_tiers(nodes)
@@ -190,7 +190,7 @@ class _Fabric:
             )
         elif nameless:
             self.warnings.append("no adapter's description names a host: each is taken for one")
-            named = {self.records[key].guid: [key] for key in nameless}
+            named = {self.records[key].guid or key: [key] for key in nameless}
             nameless = []
         return named, [*nameless, *aggregation]
 

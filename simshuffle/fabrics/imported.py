@@ -17,6 +17,7 @@ import numpy as np
 
 from simshuffle.errors import InputError, Problem, TopologyError
 from simshuffle.spec.late import networkx as nx
+from simshuffle.spec.plain_text import decode, plain, without_commands
 from simshuffle.spec.units import Dimension, format_quantity, readable
 from simshuffle.topology.cabling import Cabling, usual
 from simshuffle.topology.custom import content_of
@@ -245,15 +246,16 @@ def _counted(count: Mapping[str, int]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """What a file holds.
+    """The text of a file, without what terminals, launchers and issue trackers put around it.
 
     Raises:
         TopologyError: it cannot be read, is no text, or too large.
     """
     try:
-        return content_of(str(path), MAX_BYTES, "Leave other reports out.").decode("utf-8")
+        content = content_of(str(path), MAX_BYTES, "Leave other reports out.")
+        return without_commands(plain(decode(content)))
     except UnicodeDecodeError:
-        rule = "must be text in UTF-8. Name the file that the tool wrote."
+        rule = "must be text in UTF-8 or UTF-16. Name the file that the tool wrote."
     except TopologyError:
         raise
     except (OSError, ValueError) as error:

@@ -25,7 +25,8 @@ _PORT_GUID = re.compile(
     r"\(?(?:Channel Adapter|CA|Switch|Router)\b.*?(?:port)?guid (?:0x)?([0-9a-fA-F]+)"
 )
 _NO_PATH = {"255", "UNREACHABLE"}
-_PASSED = re.compile(r"\d+ (valid )?lids dumped|Lid\s+Out|\s*Port\s+Info|#|Dump of all")
+_PASSED = re.compile(r"\d+ (valid )?lids dumped|Lid\s+Out|\s*Port\s+Info|#|Dump of all|[\w./-]+:")
+"""Lines without an entry, the last of them warnings of a program, as in 'ibwarn: [123] ...'."""
 _AGAIN = "Dump the tables again, and keep all that the tool prints."
 
 

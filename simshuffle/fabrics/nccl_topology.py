@@ -128,7 +128,7 @@ def host_of(text: str, source: str) -> HostInside:
     parser.StartElementHandler, parser.EndElementHandler = reading.begin, reading.end
     remedy = "Let NCCL write it once more, with NCCL_TOPO_DUMP_FILE."
     try:
-        parser.Parse(text.encode(), True)
+        parser.Parse(document_of(text).encode(), True)
     except expat.ExpatError as error:
         rule = f"must be whole XML: {expat.ErrorString(error.code)}"
         raise refuse(error.lineno, rule, "", remedy) from None
@@ -156,6 +156,14 @@ def host_of(text: str, source: str) -> HostInside:
     ]
     every = [name for _, names in ports.values() for name in names]
     return HostInside(f"{source} (topology of NCCL)", gpus, [*every, *reading.loose])
+
+
+def document_of(text: str) -> str:
+    """Blank what stands before and behind the XML of a log; lines keep their numbers."""
+    start = re.search(r"^\s*<(?:\?xml|!|system\b)", text, re.MULTILINE)
+    before = text[: start.start()] if start else ""
+    body, end, _ = text[len(before) :].partition("</system>")
+    return "\n" * before.count("\n") + body.lstrip() + end
 
 
 def _no_doctype(*_: object) -> None:

@@ -16,15 +16,14 @@ SAME_ROOT = {"PIX", "PXB", "PSB"}
 WORDS = SAME_ROOT | {"X", "PHB", "NODE", "SYS", "SOC"}
 """Those of the legend but NV#; PSB and SOC are of old drivers."""
 _NVLINKS = re.compile(r"NV([0-9]{1,3})")
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")  # the header is underlined, in files too
-_HEADER = re.compile(r"^[ \t]*GPU[0-9]+[ \t].*\bCPU Affinity\b", re.MULTILINE)
+_HEADER = re.compile(r"^[ \t]*GPU[0-9]+[ \t].*\b(?:GPU[0-9]+|CPU Affinity)\b", re.MULTILINE)
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+):\s*(\S+)", re.MULTILINE)
 AGAIN = "Save all that nvidia-smi topo -m prints."
 
 
 def begins(text: str) -> bool:
     """Whether a text may be such a matrix."""
-    return _HEADER.search(_STYLE.sub("", text)) is not None
+    return _HEADER.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def host_of(text: str, source: str) -> HostInside:
     Raises:
         TopologyError: the matrix is cut, or has a word that no legend explains.
     """
-    matrix = _matrix(_STYLE.sub("", text).split("\n"))
+    matrix = _matrix(text.split("\n"))
     called = dict(_LEGEND.findall(text))
     names = [name for name in matrix.names if re.fullmatch(r"GPU[0-9]+", name)]
     slots = _slots(matrix)
@@ -101,7 +100,7 @@ def _matrix(lines: Sequence[str]) -> _Matrix:
     """The matrix in the lines of a file: a header, and a row for each of its columns."""
     start = next(number for number, line in enumerate(lines) if _HEADER.match(line))
     header = lines[start].split()
-    names = header[: header.index("CPU")]
+    names = header[: header.index("CPU")] if "CPU" in header else header
     if len(set(names)) < len(names):
         raise refuse(start + 1, "must name each column once", lines[start].strip(), AGAIN)
     ways: dict[str, list[str]] = {}

@@ -146,6 +146,7 @@ def _of_conf(text: str) -> dict[str, _Switch]:
     number = 1
     for raw in joined.split("\n"):
         line = raw.replace("\x00", "").partition("#")[0].strip()
+        line = re.sub(r"\s+=\s*", "=", line).replace('"', "")
         here, number = number, number + 1 + raw.count("\x00")
         if not line:
             continue
@@ -155,7 +156,8 @@ def _of_conf(text: str) -> dict[str, _Switch]:
             if "blocksizes" in words:
                 continue
             rule = "must begin with SwitchName= or BlockName="
-            raise refuse(here, rule, repr(line[:60]), "Name Slurm's topology.conf.")
+            remedy = "Take that line out, or name Slurm's topology.conf."
+            raise refuse(here, rule, repr(line[:60]), remedy)
         blocks = blocks or "blockname" in words
         if not words.get("nodes") and not words.get("switches"):
             rule, remedy = "a switch needs Nodes= or Switches=", "Add what is below it."

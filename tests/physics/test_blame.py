@@ -150,3 +150,112 @@ def test_a_receive_is_posted_after_the_computation_before():
         (1, 1, "forward-compute", 5, 8),
     )
     assert found.step_s == pytest.approx(8.0)
+
+
+def data_parallel(compute, collective, *, slow=1.9, since=0.0):
+    """Eight ranks, four steps: each computes for 1 s, rank 5 for ``slow``, then all meet; the
+    collective ends 0.3 s after rank 5 came. Times from ``since``."""
+    rows = []
+    for step in range(4):
+        for rank in range(8):
+            own, begin = slow if rank == 5 else 1.0, since + 10.0 * step
+            rows.append((rank, 0, step, compute, begin, own))
+            rows.append((rank, 0, step, collective, begin + own, slow - own + 0.3))
+    names = ("rank", "stage", "step", "kind", "start", "duration")
+    return {name: np.array(of) for name, of in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+NAMES = [
+    ("forward", "allreduce"),
+    ("fwd", "AllReduce"),
+    ("forward_microstep", "backward_allreduce_microstep"),
+    ("bwd_inner", "reduce_scatter_tensor"),
+    ("aten::addmm", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+    ("DistributedDataParallel.forward", "c10d::allreduce_"),
+    ("AddmmBackward0", "nccl:_reduce_scatter_base"),
+    ("sm80_xmma_gemm_f16f16", "ncclKernel_AllGather_RING_LL_Sum_int8_t"),
+    ("Optimizer.step#Adam.step", "gloo:all_reduce"),
+    ("batch-generator", "all-grads-sync"),
+    ("data_loading", "barrier"),
+    ("layer-7-compute", "all_to_all_single"),
+    ("compute", "wait_allreduce"),
+]
+
+
+@pytest.mark.parametrize(("compute", "collective"), NAMES)
+def test_whatever_frameworks_call_it_the_slow_rank_is_named(compute, collective):
+    """Rank 5 computes 1.9 s, seven 1 s: typical is 8.9/8 = 1.1125 s, so a step of 2.2 s would last
+    1.1125 + 0.3; without rank 5 alone it is the same."""
+    found = blame(trace_of(data_parallel(compute, collective), "trace"), "trace")
+    assert found.step_s == pytest.approx(2.2)
+    assert found.ideal_s == pytest.approx(1.4125)
+    assert found.rows("rank")[0].name == "5"
+    assert "if rank 5 alone were not, 0.787 s less" in found.verdict()
+
+
+def test_rounding_of_times_since_1970_is_no_difference():
+    """At 1.79e9 s float64 has steps of 2.4e-7 s: equal ranks differ by that, and are equal."""
+    columns = data_parallel("forward", "allreduce", slow=1.0, since=1.79e9)
+    found = blame(trace_of(columns, "trace"), "trace")
+    assert found.verdict() == "Nobody is slow: a step would take 0 s less if all were alike."
+    assert {row.saved_s for row in found.saved} == {0.0}
+
+
+def test_a_computation_that_ranks_end_together_is_a_meeting():
+    """Timers around forward and backward of DDP: who waits does so within backward, which all end
+    together. Rank 5 is late to it by 0.9 s, and the table says that it cannot say more."""
+    found = blame(trace_of(data_parallel("forward", "backward"), "trace"), "trace")
+    assert found.rows("rank")[0].name == "5"
+    assert found.rows("rank")[0].saved_s == pytest.approx(0.7875)
+    assert any("Ranks end backward-compute together" in note for note in found.notes)
+
+
+def deepspeed(*kinds):
+    """Three steps of four ranks, rank 2 computes 1.9 times as long: forward 1 s, backward 2 s, the
+    allreduce ends 0.5 s after rank 2 came; "bwd" holds both of its parts."""
+    rows = []
+    for step in range(3):
+        for rank in range(4):
+            ratio, begin = 1.9 if rank == 2 else 1.0, 20.0 * step
+            back, met = begin + ratio, begin + 3 * 1.9 + 0.5
+            rows.append((rank, 0, step, "fwd", begin, ratio))
+            rows.append((rank, 0, step, "bwd", back, met - back))
+            rows.append((rank, 0, step, "bwd_inner", back, 2 * ratio))
+            rows.append((rank, 0, step, "bwd_allreduce", back + 2 * ratio, met - back - 2 * ratio))
+            rows.append((rank, 0, step, "step", met, 0.1))
+    names = ("rank", "stage", "step", "kind", "start", "duration")
+    chosen = zip(*(row for row in rows if row[3] in kinds), strict=True)
+    columns = {name: np.array(of) for name, of in zip(names, chosen, strict=True)}
+    return blame(trace_of(columns, "trace"), "trace")
+
+
+def test_a_timer_that_holds_others_is_left_out_by_name():
+    """A step is 5.7 + 0.5 + 0.1 s. Typical: forward 1.225, backward 2.45 s: 4.275 s."""
+    found = deepspeed("fwd", "bwd", "bwd_inner", "bwd_allreduce", "step")
+    assert found.step_s == pytest.approx(6.3)
+    assert found.ideal_s == pytest.approx(1.225 + 2.45 + 0.5 + 0.1)
+    assert found.rows("rank")[0].name == "2"
+    text = "Left out: backward-compute (all of it is bwd-allreduce, bwd-inner)."
+    assert text in found.notes
+
+
+def test_an_allreduce_inside_a_backward_that_ranks_end_together_counts_once():
+    """Within bwd nothing shows, so it takes 5.7 + 0.5 - 1.9 = 4.3 s from when rank 2 comes."""
+    found = deepspeed("fwd", "bwd", "bwd_allreduce", "step")
+    assert found.step_s == pytest.approx(6.3)
+    assert found.ideal_s == pytest.approx(1.225 + 4.3 + 0.1)
+    assert found.rows("rank")[0].name == "2"
+
+
+def test_a_collective_for_which_every_rank_is_idle_holds_up_the_next_pass():
+    """Rank 2 is slow forward (1.9 s), rank 1 backward (2.5 s), each followed by an allreduce of
+    0.1 s that all await: 1.9 + 0.1 + 2.5 + 0.1 s."""
+    rows = []
+    for rank in range(4):
+        forward, backward = (1.9 if rank == 2 else 1.0), (2.5 if rank == 1 else 1.0)
+        rows.append((rank, 0, "forward", 0.0, forward))
+        rows.append((rank, 0, "allreduce", forward, 2.0))
+        rows.append((rank, 0, "backward", 2.0, 2.0 + backward))
+        rows.append((rank, 0, "allreduce", 2.0 + backward, 4.6))
+    found = lone(*rows)
+    assert found.step_s == pytest.approx(4.6)

@@ -7,7 +7,16 @@ import pandas as pd
 import pytest
 
 from simshuffle.blame.runs import ranks_on_each
-from simshuffle.blame.waited_for import COMPUTING, LABELS, as_they_were, bounding, late, ranked
+from simshuffle.blame.waited_for import (
+    COMPUTING,
+    LABELS,
+    as_they_were,
+    bounding,
+    idle_seconds,
+    late,
+    late_by_itself,
+    ranked,
+)
 from simshuffle.results.timeline import EXCLUSIVE, PHASES
 
 REDUCE = 2.0
@@ -177,3 +186,55 @@ def test_every_phase_is_a_cause_of_its_own_or_computing():
 def test_ranks_on_each_host():
     counts = [(16, 16), (64, 16), (9, 3), (7, 4), (5, 1), (17, 3)]
     assert [ranks_on_each(*each) for each in counts] == [1, 4, 4, 2, 5, 8]
+
+
+def busy(share):
+    return links(("pfs.open", "pfs.open", 9.0, share, 1.0), ("a", "x", 1.0, 0.1, 0.5))
+
+
+def test_a_host_that_the_busy_server_served_last_is_not_named_beside_the_server():
+    """h2 is last by its reads in all of 4 steps, 6 s each; the server, in use for 44 of 48 s, is
+    waited for longer. Its slow passes (h1, 1.5 s a step for an average rank) are its own."""
+    reads = phases([("io", [[2.0, 2.0, 10.0, 2.0]] * 4)])
+    together = {"io": 40.0}
+    of, hosts = busy(44 / 48), names(4)
+    bounds = bounding(of, 48.0, together)
+    assert late_by_itself(reads, 48.0, hosts, 1, bounds) == []
+    assert late_by_itself(reads, 48.0, hosts, 1, bounding(of, 48.0, {"io": 20.0})) != []
+    both = phases([("io", [[2.0, 2.0, 10.0, 2.0]] * 4), ("forward", [[1.0, 1.0, 3.0, 1.0]] * 4)])
+    (row,) = late_by_itself(both, 56.0, hosts, 1, bounding(busy(52 / 56), 56.0, together))
+    assert (row.what, row.cause) == ("h2", COMPUTING)
+    assert row.seconds == pytest.approx(4 * 2.0 * 3 / 4)
+
+
+def test_nobody_saves_more_than_the_server_is_idle():
+    """The slow GPU of h1 costs 4 s a step, 12 s; the file system is in use 18 of 21 s, so that
+    3 s go with the GPU."""
+    rows = late(phases([("backward", [[1.0, 5.0]] * 3)]), 21.0, names(2), 1)
+    assert rows[0].seconds == pytest.approx(6.0)
+    (row,) = ranked(rows, [], idle_seconds(busy(18 / 21), 21.0))
+    assert row.seconds == pytest.approx(3.0)
+    assert row.share == pytest.approx(3 / 21)
+    assert idle_seconds(busy(0.9).assign(peak_utilisation=0.5), 21.0) == np.inf
+
+
+def test_a_batch_that_is_read_late_is_decoded_late():
+    """Ranks wait 50 s where the last one decodes. The server is in use for 98 of 100 s, so free
+    decoding saves 2 s; the server is waited for 48 s beside its own 4 s."""
+    (row,) = bounding(busy(0.98), 100.0, {"io": 4.0, "decode": 50.0})
+    assert (row.what, row.cause) == ("pfs.open", "io")
+    assert row.seconds == pytest.approx(4.0 + 50.0 - 2.0)
+    # idle for 60 s: that may all be decoding
+    (row,) = bounding(busy(0.4), 100.0, {"io": 4.0, "decode": 50.0})
+    assert row.seconds == pytest.approx(4.0)
+
+
+def test_two_coincidences_in_five_waits_of_160_ranks_are_chance():
+    """By chance a rank is last twice in five draws in 160 * C(5,2) / 160^2 = 6 % of runs, and draws
+    are tied by the loader; three of five are not by chance (160 * C(5,3) / 160^3 = 0.04 %)."""
+    own = np.ones((5, 160))
+    own[range(5), [67, 67, 5, 136, 93]] = 1.7
+    assert late(phases([("io", own)]), 20.0, names(160), 1) == []
+    own[2, [5, 67]] = 1.0, 1.7
+    (row,) = late(phases([("io", own)]), 20.0, names(160), 1)
+    assert row.what == "h67"

@@ -33,8 +33,8 @@ else:
     raise SystemExit("it sees the modules of the audit")
 
 class Saved:
-    def __init__(self, rank, epoch, step):
-        self.rank, self.epoch, self.step = rank, epoch, step
+    def __init__(self, rank, epoch, step, left):
+        self.rank, self.epoch, self.step, self.left = rank, epoch, step, left
 
 class Loader:
     def __init__(self, run, saved=None):
@@ -50,16 +50,21 @@ class Loader:
             random.shuffle(order)
             order = order[:20]
         broken = self.saved is not None and self.epoch == self.saved.epoch
-        own = order[run.rank :: run.world_size]
         if broken and "right" in sys.argv:
-            done = self.saved.step * run.batch_size * run.ranks_before
-            own = order[done:][run.rank :: run.world_size]
-        elif broken and "share" in sys.argv:  # that of the rank whose state it has
+            order = self.saved.left
+        elif broken and "turned" in sys.argv:
+            order = self.saved.left[::-1]
+        elif self.saved is not None and not broken and "half" in sys.argv:
+            order = order[:12]
+        elif self.saved is not None and not broken and "more" in sys.argv:
+            order = order + order[:6]
+        elif self.saved is not None and not broken and "later" in sys.argv:
+            order = order[::-1]
+        self.order = order
+        own = order[run.rank :: run.world_size]
+        if broken and "share" in sys.argv:  # that of the rank whose state it has
             done = self.saved.step * run.batch_size
             own = order[run.rank :: run.ranks_before][done:]
-        elif broken and "turned" in sys.argv:
-            done = self.saved.step * run.batch_size * run.ranks_before
-            own = order[done:][::-1][run.rank :: run.world_size]
         for at in range(0, len(own), run.batch_size):
             self.step += 1
             yield own[at : at + run.batch_size]
@@ -70,7 +75,13 @@ def make(run):
 def state(loader):
     if "stateless" in sys.argv and loader.run.rank == 1:
         raise KeyError("step")
-    return Saved(loader.run.rank, loader.epoch, loader.step)
+    if "once" in sys.argv and loader.saved is not None:
+        left = list(range(loader.step * 4, 24))  # counts from where it went on
+    else:
+        left = loader.order[loader.step * loader.run.batch_size * loader.run.world_size :]
+    if "never-twice" in sys.argv and loader.saved is not None:
+        raise ValueError("saved once")
+    return Saved(loader.run.rank, loader.epoch, loader.step, left)
 
 def resume(run, states):
     if "waits" in sys.argv and run.rank == 1:
@@ -205,6 +216,63 @@ def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
         found["points"]
         == audit(capfd, options=("--try", "4", "--to", "1x1"), kind="share", status=1)["points"]
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "lost", "twice", "continues", "said"),
+    [
+        # two later epochs of 24 samples have 12, 30 or 24 in reverse
+        ("half", 24, 0, "other", "Of the epochs after it 24 samples are lost."),
+        ("more", 0, 12, "other", "Of the epochs after it 12 come more than once."),
+        ("later", 0, 0, "permuted", "The epochs after it have their samples in another order"),
+    ],
+)
+def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, said, capfd):
+    words = ["--to", "1x2", "--epochs", "3"]
+    given = ["audit", *SMALL, "--at", "3", "--json", *words, "--", *PYTHON, "right", word]
+    assert main(given) == int(word != "later")
+    found = json.loads(capfd.readouterr().out)
+    (row,) = found["resumes"]
+    assert (row["lost"], row["twice"]) == (0, 0)
+    assert (row["lost_later"], row["twice_later"], row["continues"]) == (lost, twice, continues)
+    assert "In the broken epoch nothing is lost" in row["says"]
+    assert said in row["says"]
+    assert "What follows is what would have followed" not in row["says"]
+
+
+def test_a_run_that_went_on_is_killed_once_more(capfd):
+    """Of 6 steps of 4 samples 1 is done, then 2 of the 5 that are left; the state counts from where
+    the run went on, so 4 samples come again. In the next epoch it counts from the beginning."""
+    words = ["audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
+    assert main(words) == 0
+    right = json.loads(capfd.readouterr().out)
+    assert right["points"][0]["second"] == "0:2, 1:3"
+    assert right["points"][0]["second_outcome"] == "goes on"
+    assert (right["points"][0]["second_lost"], right["points"][0]["second_twice"]) == (0, 0)
+    assert main([*words, "once"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    (point,) = found["points"]
+    assert (point["lost"], point["twice"], point["continues"]) == (0, 0, "same")
+    # killed after 1 step, then 2 steps later: the state says 2 of the 3 that are done
+    assert (point["second_lost"], point["second_twice"]) == (0, 4)
+    assert found["wrong"] == 1
+    said = "Killed again in epoch 0, 2 steps after it went on or that epoch began, 4 come more than"
+    assert said in found["resumes"][0]["says"]
+
+
+def test_a_loader_whose_state_cannot_be_had_after_a_restart_is_wrong(capfd):
+    words = ["audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
+    assert main([*words, "never-twice"]) == 1
+    (row,) = json.loads(capfd.readouterr().out)["resumes"]
+    assert "StateError: state(loader) raises ValueError: saved once" in row["says"]
+
+
+def test_what_was_not_tried_is_said(capfd):
+    words = ["audit", *SMALL, "--at", "5", "--to", "1x2", "--epochs", "1"]
+    assert main([*words, "--", *PYTHON, "right"]) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert "refuses nothing; a second crash of a run was not tried (1 point" in shown
+    assert "No epoch after a broken one was run: --epochs 2 does." in shown
 
 
 # ------------------------------------------------------------------------------- the example

@@ -76,3 +76,36 @@ def test_what_is_no_table_is_refused(capsys, tmp_path, name):
     assert "must be a table" in refused(capsys, path)
     path.write_bytes(b"\x00\xff\x00 no table")
     refused(capsys, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("nonsense", "Call it nonsense-compute if a rank does it alone, nonsense-all-reduce if"),
+        ("cudaStreamSynchronize", "Leave cudaStreamSynchronize out"),
+        ("nccl:send", "name the direction: forward-send"),
+        ("forward-send-backward-recv", "Split forward-send-backward-recv"),
+    ],
+)
+def test_kinds_that_do_not_say_who_waits_are_refused_beside_known_ones(
+    capsys, tmp_path, kind, words
+):
+    path = tmp_path / "mixed.csv"
+    table = pd.read_csv(TRACE)
+    table.assign(kind=table.kind.replace("grads-reduce-scatter", kind)).to_csv(path, index=False)
+    text = refused(capsys, path)
+    assert f"got '{kind}'" in text
+    assert words in text
+
+
+def test_a_timer_that_holds_several_others_and_more_is_refused(capsys, tmp_path):
+    path = tmp_path / "held.csv"
+    rows = [
+        (rank, 0, step, kind, 10 * step + start, length)
+        for step in range(2)
+        for rank in range(2)
+        for kind, start, length in (("optimizer", 0, 5), ("copy", 1, 1), ("inner-step", 2, 1))
+    ]
+    names = ["rank", "stage", "step", "kind", "start", "duration"]
+    pd.DataFrame(rows, columns=names).to_csv(path, index=False)
+    assert "optimizer, of which 60% is none of copy, inner-step" in refused(capsys, path)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.spec.plain_text import decode, plain
 
 LARGEST = 64 * 2**20
 """Bytes of a measurement file; what is larger is none."""
@@ -137,7 +138,7 @@ def bad_file(path: Path, rule: str, value: str = "", remedy: str = "", line: int
 
 
 def read_text(path: Path) -> str:
-    """The text of a measurement file, its line ends as in Unix.
+    """The text of a measurement file, without what launchers and issue trackers put around it.
 
     Raises:
         InputError: it cannot be read, is too large, or is not text.
@@ -151,15 +152,15 @@ def read_text(path: Path) -> str:
             rule = f"must be at most {LARGEST >> 20} MiB"
             raise bad_file(path, rule, f"{size} B", "Cut out the benchmark's table.")
         raw = path.read_bytes()
-        text = raw.decode("utf-8-sig")
+        text = decode(raw)
     except OSError as error:
         what = error.strerror or str(error)
         raise bad_file(path, f"cannot be read: {what}", remedy="Check the path.") from None
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        rule, remedy = "must be text in UTF-8", "Save it as UTF-8."
+        rule, remedy = "must be text in UTF-8 or UTF-16", "Save it as UTF-8."
         raise bad_file(path, rule, "other bytes", remedy, line) from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return plain(text)
 
 
 def sources(
