@@ -20,7 +20,8 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.plan.reading_bounds import SSD, cable_bandwidth, reading_bounds
+from simshuffle.plan.allreduce_alone import allreduce_alone as _alone
+from simshuffle.plan.reading_bounds import SSD, reading_bounds
 from simshuffle.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 
@@ -361,18 +362,3 @@ def _backward(scenario: Scenario) -> float:
     workload = scenario.workload
     batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
     return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))
-
-
-def _alone(scenario: Scenario, nbytes: float) -> float:
-    """Least time (s) of an allreduce of ``nbytes`` bytes by itself."""
-    cluster, domains = scenario.cluster, scenario.cluster.topology.domains
-    host_of = cluster.host_of(scenario.world_size)
-    domain_of = cluster.domain_of(scenario.world_size)
-    flows = scenario.workload.allreduce_on(cluster).flows(domain_of, nbytes)
-    if flows is None:
-        return 0.0
-    bandwidth = np.full(len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth))
-    if domains is not None:
-        bandwidth[domain_of[flows.src] == domain_of[flows.dst]] = domains.bandwidth
-    bandwidth[host_of[flows.src] == host_of[flows.dst]] = cluster.host.nvlink_bandwidth
-    return flows.seconds(np.minimum(flows.cap, bandwidth))
