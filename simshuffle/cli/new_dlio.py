@@ -4,63 +4,34 @@ accelerators, which only pause."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simshuffle.cli.common import is_name
+from simshuffle.cli.dlio_keys import DlioKeys, finite_number
 from simshuffle.cli.new_machine import machine_text, scalar
 from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked
-from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import nearest, read_yaml
+from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.spec.library import read_yaml
 from simshuffle.study.matching import flat
 
 MACHINE = "Machine"
 """The group of the questions that a file of DLIO leaves open."""
 ACCELERATOR = "emulated"
 DEFAULT_PREFETCH = 2
-
-SILENT = (
-    "model", "framework", "output", "profiling", "metric", "checkpoint", "evaluation", "hydra",
-    "workflow.generate_data", "workflow.profiling", "workflow.debug", "dataset.data_folder",
-    "dataset.file_prefix", "dataset.num_files_eval", "dataset.num_subfolders_train",
-    "dataset.num_subfolders_eval", "dataset.keep_files", "reader.batch_size_eval",
-    "reader.computation_threads", "reader.multiprocessing_context", "reader.pin_memory",
-    "reader.shuffle_size", "train.seed_change_epoch",
-)  # fmt: skip
-"""Keys, and sections, that decide nothing of reading and pausing: names, evaluation and checkpoints
-that `NOT_MODELLED` tells of where they are switched on, and how a framework is called."""
-NEUTRAL = (None, False, 0, -1, "", "none", "off", "default", "local_fs", "local")
-"""Values with which a key of `NOT_MODELLED` asks for nothing."""
-NOT_MODELLED = {
-    "workflow.checkpoint": "checkpoints are not written",
-    "workflow.evaluation": "there is no evaluation between epochs",
-    "dataset.compression": "samples are taken to be stored as they are",
-    "dataset.parquet": "all bytes of a record are read, not some columns",
-    "dataset.enable_chunking": "a file is read in order, not in chunks",
-    "reader.odirect": "files are cached; 'page_cache: 0 B' of the machine's memory turns it off",
-    "reader.preprocess_time_stdev": "preprocessing always takes its mean",
-    "reader.transfer_size": "a request reads whole samples",
-    "storage": "an object store is read as files are",
-    "train.total_training_steps": "an epoch is read to its end",
-}
-"""Keys whose effect is left out, and what happens in its place."""
+FILE_SYSTEMS = ("local_fs", "local", "file", "parallel_fs", "direct_fs")
+"""Types of storage that are file systems; all others are object stores."""
 SHUFFLES = ("reader.file_shuffle", "reader.sample_shuffle")
-DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float]]]] = {
-    "normal": (("mean", "stdev"), lambda mean, stdev: (mean, stdev)),
-    "uniform": (
-        ("min", "max"),
-        lambda least, most: ((least + most) / 2, abs(most - least) / 12**0.5),
-    ),
-    "gamma": (("shape", "scale"), lambda shape, scale: (shape * scale, shape**0.5 * scale)),
-    "exponential": (("scale",), lambda scale: (scale, scale)),
-    "poisson": (("lam",), lambda lam: (lam, lam**0.5)),
-}
-"""The parameters of a time that is drawn, and its mean and standard deviation."""
+UNSHUFFLED = (None, "off", False)
+"""Values that leave an order as it is; YAML reads a bare off as false."""
+PAGE_CACHE_OFF = "  page_cache: 0 B  # reader.odirect: files are read beside the page cache\n"
+OBJECT_STORE = """\
+object_store: {}  # storage.storage_type; as Amazon S3 where nothing is said (docs/scenario.md)
+"""
 KEYS = {
     "workload.dataset.num_samples": "dataset.num_files_train",
     "workload.dataset.sample_size": "dataset.record_length_bytes",
@@ -102,7 +73,7 @@ workload:
     encode: 0 s
   local_batch_size: {batch}
   last_batch: drop
-  exchange: {{kind: global_shuffle, source: pfs}}
+  exchange: {{kind: global_shuffle, source: {store}}}
   loader: {{workers: {workers}, prefetch: {prefetch}}}  # reader.read_threads, reader.prefetch_size
   jitter: {{compute: {jitter}}}
   allreduce:  # the barrier, whose time does not matter beside a step
@@ -120,86 +91,18 @@ PASSES = """\
 """
 
 
-@dataclass
-class _Keys:
-    """The values of a file by dotted key, and what is wrong with those that were asked for."""
-
-    flat: dict[str, Any]
-    asked: set[str] = field(default_factory=set)
-    problems: list[Problem] = field(default_factory=list)
-
-    def get(self, *names: str) -> Any:
-        """The value of the first of several names of one key that there is; None if none is."""
-        self.asked.update(names)
-        return next((self.flat[name] for name in names if self.flat.get(name) is not None), None)
-
-    def wrong(self, key: str, rule: str, value: Any, remedy: str) -> None:
-        """Note a problem."""
-        self.problems.append(Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy))
-
-    def number(
-        self, *names: str, default: float | None = None, least: float = 0.0, example: str = "1"
-    ) -> float:
-        """A number of at least ``least``; 1 in place of one that is missing or wrong."""
-        value = self.get(*names)
-        if value is None and default is not None:
-            return default
-        found = _number(value)
-        if found is not None and found >= least:
-            return found
-        rule = "is required" if value is None else f"must be a number, at least {least:g}"
-        self.wrong(names[0], rule, value, f"For example {example}.")
-        return 1.0
-
-    def whole(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least ``least``; 1 in place of one that is missing or wrong."""
-        found = float(self.number(*names, default=default, least=least, example=str(max(least, 4))))
-        if found.is_integer():  # so is what stands for a wrong one
-            return int(found)
-        self.wrong(names[0], "must be a whole number", self.get(*names), "Round it.")
-        return 1
-
-    def time(self, name: str) -> tuple[float, float]:
-        """Mean and standard deviation (s) of a time, drawn or not; above 0."""
-        if not any(key.startswith(f"{name}.") for key in self.flat):
-            mean = self.number(name, example="0.323")
-            std = self.number(f"{name}_stdev", default=0.0)
-        else:
-            kind = self.get(f"{name}.type") or "normal"
-            self.get(f"{name}_stdev")
-            if kind not in DISTRIBUTIONS:
-                remedy = nearest(str(kind), list(DISTRIBUTIONS))
-                self.wrong(f"{name}.type", "must be a distribution of DLIO", kind, remedy)
-                return 1.0, 0.0
-            parameters, moments = DISTRIBUTIONS[kind]
-            drawn = [
-                self.number(f"{name}.{each}", default=0.0 if each == "stdev" else None)
-                for each in parameters
-            ]
-            mean, std = moments(*drawn)
-        if mean <= 0:
-            rule, remedy = "must take longer than 0 s", "For example 0.323."
-            self.wrong(name, rule, f"{mean:g}", remedy)
-            return 1.0, 0.0
-        return mean, std
-
-
-def _number(value: Any) -> float | None:
-    """A finite number, written as one or as a text such as 1e-3; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        found = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return found if math.isfinite(found) else None
-
-
 def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What a YAML file of DLIO says of reading and pausing, as texts of the scenario by name; and
-    what is left out, a sentence each. Of a file that Hydra wrote its section 'workload' is read.
-    Raises an InputError if it cannot be read, or a value is missing, is not valid, or asks for what
-    is not simulated, each with its key."""
+    """Read what a YAML file of DLIO says of reading and pausing.
+
+    Of a file that Hydra wrote its section 'workload' is read.
+
+    Returns:
+        Texts of the scenario by name, and a sentence for each thing that is left out or assumed.
+
+    Raises:
+        InputError: the file cannot be read; or a value is missing, not valid, or asks for what is
+            not simulated, each with its key.
+    """
     documents = read_yaml(path)
     plain = documents[0] if len(documents) == 1 else None
     if isinstance(plain, dict) and isinstance(plain.get("workload"), dict):
@@ -208,24 +111,34 @@ def read_dlio(path: Path) -> tuple[dict[str, str], tuple[str, ...]]:
         rule = "must be a workload of DLIO that trains, with a section 'dataset'"
         remedy = "Checkpoints alone read nothing. See configs/dlio/workload of mlcommons/storage."
         raise InputError(Problem("", rule, remedy=remedy), str(path))
-    keys = _Keys({key: value for key, value in flat(plain).items() if value != {}})
+    plain = {("reader" if key == "data_reader" else key): value for key, value in plain.items()}
+    keys = DlioKeys({key: value for key, value in flat(plain).items() if value != {}})
     values = {"source": scalar(path.name), **_trained(keys), **_stored(keys), **_loaded(keys)}
+    keys.refuse_deciding()
     if keys.problems:
         raise InputError(keys.problems, str(path))
     per_file, batch = int(values["per_file"]), int(values["batch"])
-    values |= {"per_request": str(min(per_file, batch)), "thirds": str(3 * batch)}
-    return values, tuple(_left_out(keys))
+    group = int(values["row_group"]) or batch
+    values |= {"per_request": str(min(per_file, group)), "thirds": str(3 * batch)}
+    return values, (*keys.all_left_out(), *keys.assumed)
 
 
-def _trained(keys: _Keys) -> dict[str, str]:
-    """Accelerators, epochs and what passes."""
+def _trained(keys: DlioKeys) -> dict[str, str]:
+    """Read accelerators, epochs and what passes."""
     if keys.get("workflow.train") is False:
         rule = "must be true: without training nothing is read"
-        keys.wrong("workflow.train", rule, False, "Choose a workload that trains.")
-    pause, std = keys.time("train.computation_time")
+        keys.add_problem("workflow.train", rule, False, "Choose a workload that trains.")
+    pause, std = keys.drawn_time("train.computation_time")
+    if pause <= 0:
+        rule, remedy = "must take longer than 0 s", "For example 0.323."
+        keys.add_problem("train.computation_time", rule, f"{pause:g}", remedy)
+        pause = 1.0
     au = keys.number("metric.au", default=0.9)
     if not 0 < au <= 1:
-        keys.wrong("metric.au", "must be a share, above 0 and at most 1", au, "For example 0.9.")
+        rule = "must be a share, above 0 and at most 1"
+        keys.add_problem("metric.au", rule, au, "For example 0.9.")
+    if keys.get("train.seed_change_epoch") is False:
+        keys.left_out.append("train.seed_change_epoch: every epoch has an order of its own")
     name = str(keys.get("model.name", "model"))
     return {
         "model": scalar(name if is_name(name) else "dlio"),
@@ -233,99 +146,161 @@ def _trained(keys: _Keys) -> dict[str, str]:
         "jitter": f"{std / pause:.6g}",
         "epochs": str(keys.whole("train.epochs", default=1)),
         "seed": str(keys.whole("train.seed", default=123, least=0)),
+        "steps": str(keys.whole("train.total_training_steps", default=-1, least=-1)),
         "au": f"{au:g}",
     }
 
 
-def _stored(keys: _Keys) -> dict[str, str]:
-    """The data set."""
+def _stored(keys: DlioKeys) -> dict[str, str]:
+    """Read the data set, and what it is stored in."""
     if keys.get("dataset.format") == "synthetic":
         rule = "must be that of files: synthetic samples are read from nowhere"
-        keys.wrong("dataset.format", rule, "synthetic", "For example npz.")
+        keys.add_problem("dataset.format", rule, "synthetic", "For example npz.")
     files = keys.whole("dataset.num_files_train")
     per_file = keys.whole("dataset.num_samples_per_file", default=1)
     names = ("dataset.record_length_bytes", "dataset.record_length")
-    size = _dimensions(keys) or keys.number(*names, least=1, example="146600628")
+    size = _array_nbytes(keys, "dataset.record_dims", "dataset.record_element_type")
+    if size:
+        keys.get(*names)  # the shape comes before the length
+    else:
+        size = keys.number(*names, least=1, example="146600628")
     std = keys.number(*(f"{name}_stdev" for name in names), default=0.0)
-    resized = keys.number(*(f"{name}_resize" for name in names), default=0.0)
+    resized = _array_nbytes(
+        keys, "reader.transformed_record_dims", "reader.transformed_record_element_type"
+    )
+    resized_to = keys.number(*(f"{name}_resize" for name in names), default=0.0)
+    read_share, row_group = _parquet(keys)
     return {
         "samples": str(files * per_file),
+        "files": str(files),
         "per_file": str(per_file),
-        "size": f"{size:.12g}",
-        "std": f"{std:.12g}",
-        "resized": f"{resized or size:.12g}",
+        "size": f"{size * read_share:.12g}",
+        "std": f"{std * read_share:.12g}",
+        "resized": f"{resized or resized_to or size * read_share:.12g}",
+        "row_group": str(row_group),
+        "store": _storage(keys),
     }
 
 
-def _dimensions(keys: _Keys) -> float | None:
-    """Bytes of a sample that is given as an array's shape, which comes before its length."""
-    shape, kind = keys.get("dataset.record_dims"), keys.get("dataset.record_element_type")
+def _array_nbytes(keys: DlioKeys, shape_key: str, type_key: str) -> float | None:
+    """Return the bytes of an array by its shape and the type of its elements; None without."""
+    shape, kind = keys.get(shape_key), keys.get(type_key)
     if not shape:
         return None
-    keys.get("dataset.record_length_bytes"), keys.get("dataset.record_length")
-    sides = [_number(side) or 0.0 for side in shape] if isinstance(shape, list) else [0.0]
+    sides = [finite_number(side) or 0.0 for side in shape] if isinstance(shape, list) else [0.0]
     if min(sides) < 1:
         rule = "must be a list of numbers, at least 1"
-        keys.wrong("dataset.record_dims", rule, shape, "For example [512, 512].")
+        keys.add_problem(shape_key, rule, shape, "For example [512, 512].")
         return 1.0
+    return math.prod(sides) * _element_nbytes(keys, type_key, kind or "uint8")
+
+
+def _element_nbytes(keys: DlioKeys, key: str, kind: Any) -> int:
+    """Return the bytes of an element of a type of numpy; 1 in place of one that is none."""
     try:
-        return math.prod(sides) * np.dtype(str(kind or "uint8")).itemsize
+        nbytes = np.dtype(str(kind)).itemsize
     except TypeError:
-        rule = "must be a type of numpy"
-        keys.wrong("dataset.record_element_type", rule, kind, "For example uint8.")
-        return 1.0
+        nbytes = 0
+    if nbytes:
+        return nbytes
+    keys.add_problem(key, "must be a type of numpy", kind, "For example uint8.")
+    return 1
 
 
-def _loaded(keys: _Keys) -> dict[str, str]:
-    """The reader: ``read_threads`` workers with an equal share of ``prefetch_size`` batches each,
-    rounded up; 0 are PyTorch's own 2 for each."""
-    if keys.get("reader.data_loader") == "synthetic":
+def _parquet(keys: DlioKeys) -> tuple[float, int]:
+    """Return the share of a record's bytes that is read, by the columns that are, and the samples
+    of a row group where a request reads one; 0 where it does not."""
+    columns = [key for key in keys.flat if key.startswith("dataset.parquet.columns.")]
+    numbers = dict.fromkeys(key.split(".")[3] for key in columns)
+    read = total = 0.0
+    if any(keys.flat.get(f"dataset.parquet.columns.{n}.read") is False for n in numbers):
+        for number in numbers:
+            column = f"dataset.parquet.columns.{number}"
+            for part in ("name", "read"):
+                keys.get(f"{column}.{part}")
+            kind = keys.get(f"{column}.dtype") or "float32"
+            count = keys.number(f"{column}.size", default=1.0, least=1.0)
+            nbytes = count * _element_nbytes(keys, f"{column}.dtype", kind)
+            total += nbytes
+            read += nbytes * (keys.get(f"{column}.read") is not False)
+        if not read:
+            rule, remedy = "must be true for one column at least", "Leave read out where it is."
+            keys.add_problem("dataset.parquet.columns", rule, "false for all", remedy)
+    by_group = keys.get("dataset.parquet.read_mode") == "row_group"
+    row_group = keys.whole("dataset.parquet.row_group_size", default=0, least=0)
+    return (read / total if read else 1.0), row_group if by_group else 0
+
+
+def _storage(keys: DlioKeys) -> str:
+    """Return 'pfs' or 'object_store', what files are read from."""
+    kind = str(keys.get("storage.storage_type") or FILE_SYSTEMS[0])
+    on_disk = str(keys.flat.get("storage.storage_root", "")).startswith("file:")
+    if kind in FILE_SYSTEMS or (on_disk and kind == "s3dlio"):
+        return "pfs"
+    keys.assumed.append(
+        f"storage.storage_type: {scalar(kind)} is an object store with the numbers of Amazon S3"
+        " (cluster.object_store); set those of yours"
+    )
+    return "object_store"
+
+
+def _loaded(keys: DlioKeys) -> dict[str, str]:
+    """Read the loader: ``read_threads`` workers with an equal share of ``prefetch_size`` batches
+    each, rounded up; 0 are PyTorch's own 2 for each."""
+    loader = keys.get("reader.data_loader")
+    if loader == "synthetic":
         rule = "must read files: a synthetic loader reads nothing"
-        keys.wrong("reader.data_loader", rule, "synthetic", "For example pytorch.")
+        keys.add_problem("reader.data_loader", rule, "synthetic", "For example pytorch.")
     workers = 1
     if keys.get("reader.read_threads") == 0:
         rule = "must be at least 1: a step that reads its own batch is not simulated"
-        keys.wrong("reader.read_threads", rule, 0, "Write 1 or more.")
+        keys.add_problem("reader.read_threads", rule, 0, "Write 1 or more.")
     else:
         workers = keys.whole("reader.read_threads", default=1)
     ahead = keys.whole("reader.prefetch_size", default=DEFAULT_PREFETCH, least=0)
     each = math.ceil(ahead / workers) or DEFAULT_PREFETCH
+    decode, spread = keys.drawn_time("reader.preprocess_time", default=0.0)
+    if spread:
+        given = keys.flat.get("reader.preprocess_time_stdev") is not None
+        name = "reader.preprocess_time" + "_stdev" * given
+        keys.left_out.append(f"{name}: preprocessing always takes its mean")
+    _note_order(keys)
     return {
         "batch": str(keys.whole("reader.batch_size", default=1)),
         "workers": str(workers),
         "prefetch": str(workers * each),
-        "decode": f"{keys.number('reader.preprocess_time', default=0.0):.9g}",
+        "decode": f"{decode:.9g}",
+        "cached": "no" if keys.get("reader.odirect") is True else "yes",
     }
 
 
-def _left_out(keys: _Keys) -> list[str]:
-    """What a file says and a scenario does not, a sentence for each key or section."""
-    out: dict[str, str] = {}
-    for name, value in keys.flat.items():
-        if name in SHUFFLES:
-            if value in {"off", False}:  # YAML reads a bare off as false
-                out[name] = f"{name}: every epoch is shuffled, whatever it says"
-            continue
-        if name in keys.asked or (not isinstance(value, list) and value in NEUTRAL):
-            continue
-        parts = name.split(".")
-        sections = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
-        known = next((key for key in NOT_MODELLED if key in sections), None)
-        if known is not None:
-            out[known] = f"{known}: {NOT_MODELLED[known]}"
-        elif sections.isdisjoint(SILENT):
-            out[name] = f"{scalar(name)}: is not known, and is left out"
-    return list(out.values())
+def _note_order(keys: DlioKeys) -> None:
+    """Note that a scenario shuffles every epoch, where DLIO does not."""
+    off = [name for name in SHUFFLES if keys.get(name) in UNSHUFFLED]
+    given = [name for name in off if keys.flat.get(name) is not None]
+    for name in given or (off if len(off) == len(SHUFFLES) else [])[:1]:
+        keys.left_out.append(f"{name}: every epoch is shuffled, whatever it says")
 
 
 def dlio_drafts(
     name: str, path: Path, given: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The texts of the scenario ``name`` and of its machine, by the names of their files; and what
-    DLIO's file ``path`` says and they leave out, a sentence each. ``given`` are answers to the
-    questions about the machine, by name. Raises an InputError as `read_dlio`; or if an answer is
-    missing, not valid or about what the file decides, or they do not make a scenario."""
-    values, left_out = read_dlio(path)
+    """Write DLIO's file ``path`` as texts of the scenario ``name`` and of its machine.
+
+    Args:
+        name: of the scenario.
+        path: the file of DLIO.
+        given: answers to the questions about the machine, by name.
+
+    Returns:
+        The texts by the names of their files; and a sentence for each thing that they leave out or
+        assume.
+
+    Raises:
+        InputError: as `read_dlio`; or an answer is missing, not valid or about what the file
+            decides; or no step is made; or they do not make a scenario.
+    """
+    values, notes = read_dlio(path)
     rule, remedy = "is decided by the file of DLIO", "Leave it out, and change what is written."
     by_file = {q.name: q.default for q in QUESTIONS if q.group != MACHINE}
     decided = [q for q in QUESTIONS if q.name in given and q.name in by_file]
@@ -334,16 +309,82 @@ def dlio_drafts(
     asked = asked_of(given.get("topology", BY_NAME["topology"].default))
     own = {"accelerator": ACCELERATOR} if BY_NAME["accelerator"] in asked else {}
     answers = answered({**own, **given, **by_file})
-    notes = PASSES.format(au=values["au"])
-    notes += "".join(f"# Left out: {text}\n" for text in left_out)
+    ranks = int(answers["hosts"]) * int(answers["gpus"])
+    values, by_steps = _cut_to_steps(values, ranks)
+    notes = (*notes, *by_steps, *_note_cores(values, answers))
+    head = PASSES.format(au=values["au"]) + "".join(f"# Note: {text}\n" for text in notes)
     text = SCENARIO.format(
         name=name,
         label=scalar(name),
-        ranks=int(answers["hosts"]) * int(answers["gpus"]),
+        ranks=ranks,
         device=scalar(answers["accelerator"]),
-        notes=notes,
+        notes=head,
         **values,
     )
-    texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers)}
+    machine = machine_text(name, answers)
+    if values["cached"] == "no":
+        machine = _without_page_cache(machine)
+    if values["store"] == "object_store" and "\nobject_store:" not in machine:
+        machine += OBJECT_STORE
+    texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine}
+    _check_steps(values, ranks, str(path))
     checked(texts, KEYS, str(path))
-    return texts, left_out
+    return texts, notes
+
+
+def _cut_to_steps(values: dict[str, str], ranks: int) -> tuple[dict[str, str], list[str]]:
+    """Cut the data set to what ``total_training_steps`` read of it in an epoch.
+
+    DLIO ends every epoch after so many steps, and draws other samples in the next one: one epoch
+    stands for all, since later ones read what the first left.
+    """
+    key, steps, samples = "train.total_training_steps", int(values["steps"]), int(values["samples"])
+    read = steps * int(values["batch"]) * ranks
+    if steps <= 0 or read >= samples:
+        return values, []
+    note = f"{key}: an epoch is cut to the {read:,} samples of its {steps} steps"
+    if values["epochs"] != "1":
+        note += f", and one stands for the {values['epochs']}, which read other samples"
+    return {**values, "samples": str(read), "epochs": "1"}, [note]
+
+
+def _note_cores(values: Mapping[str, str], answers: Mapping[str, str]) -> list[str]:
+    """Note that preprocessing takes cores here, where there are too few for all readers."""
+    readers, cores = int(answers["gpus"]) * int(values["workers"]), int(answers["cores"])
+    if not float(values["decode"]) or readers <= cores:
+        return []
+    return [
+        f"reader.preprocess_time: DLIO sleeps, and here it takes a core; the {cores} cores of a"
+        f" host (--cores) are fewer than its {readers} readers"
+    ]
+
+
+def _without_page_cache(machine: str) -> str:
+    """Return the text of a machine whose memory caches no files."""
+    lines = [
+        line
+        for line in machine.splitlines(keepends=True)
+        if not line.lstrip().startswith("page_cache:")
+    ]
+    memory = next(number for number, line in enumerate(lines) if line.startswith("memory:"))
+    return "".join([*lines[: memory + 1], PAGE_CACHE_OFF, *lines[memory + 1 :]])
+
+
+def _check_steps(values: Mapping[str, str], ranks: int, source: str) -> None:
+    """Refuse a file whose samples are fewer than one batch on every rank.
+
+    DLIO makes floor(samples / batch / ranks) steps (main.py: max_steps), which are then none.
+    """
+    batch, samples, per_file = (int(values[key]) for key in ("batch", "samples", "per_file"))
+    fewer = samples // batch
+    if samples >= batch * ranks or not fewer:  # where no rank has a batch, the scenario refuses it
+        return
+    rule = (
+        f"makes no step: {samples} samples are less than a batch of {batch} on each of"
+        f" {ranks} ranks"
+    )
+    remedy = (
+        f"Use at least {-(-batch * ranks // per_file)} files, or at most {fewer}"
+        f" rank{'s' * (fewer > 1)} (--hosts, --gpus)."
+    )
+    refuse("dataset.num_files_train", rule, values["files"], remedy, source)

@@ -9,9 +9,8 @@ N samples, M ranks, b samples a batch, Q the exchange fraction, I iterations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from simshuffle.exchange.schedule import (
     epoch_quota,
     spread_over_iterations,
 )
-from simshuffle.plan.reading_bounds import SSD, cable_bandwidth, reading_bounds
+from simshuffle.plan.allreduce_alone import allreduce_alone
+from simshuffle.plan.reading_bounds import SSD, reading_bounds
 from simshuffle.scenario.host_work import barrier_seconds, host_work, payload_nbytes
 from simshuffle.scenario.scenario import Scenario
 
@@ -324,13 +324,14 @@ def allreduce_seconds(scenario: Scenario) -> float:
     model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
     if not _is_looked_at(scenario):
         return 0.0
-    seconds_alone = _seconds_alone(scenario)
     if overlap.kind == "none":
-        return seconds_alone(model.gradient_size)
+        return allreduce_alone(scenario, model.gradient_size)
     parts = overlap.parts(model.gradient_arrival)[:, 0].tolist()
     # Horovod may fuse all that comes before the last layer
-    whole = sum(seconds_alone(nbytes) for nbytes in (parts if overlap.kind == "ddp" else []))
-    return max(seconds_alone(parts[-1]), whole - _backward(scenario))
+    whole = sum(
+        allreduce_alone(scenario, nbytes) for nbytes in (parts if overlap.kind == "ddp" else [])
+    )
+    return max(allreduce_alone(scenario, parts[-1]), whole - _backward(scenario))
 
 
 def _slowed(scenario: Scenario) -> float:
@@ -340,11 +341,11 @@ def _slowed(scenario: Scenario) -> float:
     if overlap.kind == "none" or not overlap.slowdown or not _is_looked_at(scenario):
         return 0.0
     backward, rate = _backward(scenario) + overlap.hooks, 1.0 - overlap.slowdown
-    arrival, seconds_alone = scenario.workload.model.gradient_arrival, _seconds_alone(scenario)
+    arrival = scenario.workload.model.gradient_arrival
     done = beside = 0.0  # s of the pass, and s in which gradients travelled meanwhile
     for nbytes, share in overlap.messages(arrival, backward, scenario.world_size).tolist():
         done = max(done, share * backward)
-        travelled = min(seconds_alone(nbytes), (backward - done) / rate)
+        travelled = min(allreduce_alone(scenario, nbytes), (backward - done) / rate)
         done += rate * travelled
         beside += travelled
     return overlap.slowdown * beside
@@ -363,25 +364,3 @@ def _backward(scenario: Scenario) -> float:
     workload = scenario.workload
     batch = min(workload.dataset.num_samples / scenario.world_size, workload.local_batch_size)
     return float(scenario.step_times.backward_of(np.asarray(batch * workload.mean_work)))
-
-
-def _seconds_alone(scenario: Scenario) -> Callable[[float], float]:
-    """Return the function of bytes that gives the least time (s) of an allreduce by itself. Of
-    equal sizes, as most buckets are, one is computed."""
-    cluster, domains = scenario.cluster, scenario.cluster.topology.domains
-    host_of = cluster.host_of(scenario.world_size)
-    domain_of = cluster.domain_of(scenario.world_size)
-    algorithm = scenario.workload.allreduce_on(cluster)
-
-    @cache
-    def seconds_alone(nbytes: float) -> float:
-        flows = algorithm.flows(domain_of, nbytes)
-        if flows is None:
-            return 0.0
-        bandwidth = np.full(len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth))
-        if domains is not None:
-            bandwidth[domain_of[flows.src] == domain_of[flows.dst]] = domains.bandwidth
-        bandwidth[host_of[flows.src] == host_of[flows.dst]] = cluster.host.nvlink_bandwidth
-        return flows.seconds(np.minimum(flows.cap, bandwidth))
-
-    return seconds_alone

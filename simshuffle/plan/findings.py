@@ -4,14 +4,15 @@ nothing; and measured values that are used outside the range they were measured 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings as warnings_
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simshuffle.errors import Problem
+from simshuffle.errors import Problem, SimshuffleWarning
 from simshuffle.plan.checkpoint_findings import checkpoint_warnings
 from simshuffle.plan.holding import held_in
 from simshuffle.plan.resources import Resources
@@ -19,6 +20,7 @@ from simshuffle.plan.wiring import wiring
 from simshuffle.routing.router import uniform_loads
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.host_work import payload_nbytes
+from simshuffle.scenario.model import NOTED
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import Dimension, readable
 
@@ -147,13 +149,10 @@ def _far(path: str, value: float, usual: Usual) -> Problem:
 
 def _odd(scenario: Scenario) -> list[Problem]:
     """Values that are fine one by one."""
-    workload, found = scenario.workload, []
-    batch = workload.local_batch_size
+    workload, batch = scenario.workload, scenario.workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
-    if batch > shard:
-        rule = f"is larger than the shard of a rank, {shard:.4g} samples: no batch is full"
-        remedy = "Use a smaller batch, fewer ranks or more samples."
-        found.append(Problem("workload.local_batch_size", rule, str(batch), remedy))
+    no_full_batch = partial_batch(*batch_sizes(scenario))
+    found = [] if no_full_batch is None else [no_full_batch]
     times = scenario.step_times
     step = min(batch, shard) * times.per_sample + times.fixed_seconds
     if step > LONG_STEP:
@@ -161,6 +160,14 @@ def _odd(scenario: Scenario) -> list[Problem]:
         remedy = f"It is the time of one sample: divide that of a batch by its {batch} samples."
         path = f"workload.model.accelerators.{scenario.cluster.host.accelerator}.forward"
         found.append(Problem(path, rule, readable(times.forward, _S), remedy))
+    model = workload.model
+    exact = model.exact_gradient_size
+    if abs(model.gradient_size - exact) > NOTED * exact:
+        miss = model.gradient_size / exact - 1.0
+        rule = f"misses the {readable(exact, _B)} of its layers by {miss:+.1%}"
+        remedy = f"Write {readable(exact, _B)}, or the layers of this model."
+        written = readable(model.gradient_size, _B)
+        found.append(Problem("workload.model.gradient_size", rule, written, remedy))
     size = workload.dataset.stored
     if size.spread > 10.0 * size.mean:
         rule = f"is more than 10 times the mean, {readable(size.mean, _B)}; shipped: at most 1.7"
@@ -168,6 +175,42 @@ def _odd(scenario: Scenario) -> list[Problem]:
         path = "workload.dataset.sample_size.std"
         found.append(Problem(path, rule, readable(size.spread, _B), remedy))
     return [*found, *checkpoint_warnings(scenario)]
+
+
+def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
+    """Return what is to be said where ``samples`` samples over ``ranks`` ranks fill no batch; None
+    where they do."""
+    if samples >= batch * ranks:
+        return None
+    rule = f"is larger than the shard of a rank, {samples / ranks:.4g} samples: no batch is full"
+    remedy = (
+        f"One is with at least {batch * ranks} samples, at most {max(samples // batch, 1)} ranks,"
+        f" or batches of at most {max(samples // ranks, 1)}."
+    )
+    return Problem("workload.local_batch_size", rule, str(batch), remedy)
+
+
+def warn_of_partial_batches(runs: Mapping[str, tuple[int, int, int]]) -> None:
+    """Issue one SimshuffleWarning if no batch of some runs is full: samples, ranks and batch by
+    the name of a run."""
+    partial = {name: found for name, sizes in runs.items() if (found := partial_batch(*sizes))}
+    if not partial:
+        return
+    name, problem = next(iter(partial.items()))
+    more = f" and {len(partial) - 1} more" * (len(partial) > 1)
+    warnings_.warn(f"{problem} ({name}{more})", SimshuffleWarning, stacklevel=2)
+
+
+def batch_sizes(scenario: Scenario | Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return samples, ranks and samples of a batch, which `partial_batch` looks at, of a scenario
+    or of its plain values."""
+    plain = scenario if isinstance(scenario, Mapping) else None
+    if plain is not None:
+        workload = plain["workload"]
+        samples = workload["dataset"]["num_samples"]
+        return samples, plain["world_size"], workload["local_batch_size"]
+    run: Any = scenario
+    return run.workload.dataset.num_samples, run.world_size, run.workload.local_batch_size
 
 
 def extrapolated(scenario: Scenario) -> list[str]:

@@ -150,6 +150,7 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
     if world_size > samples:
         rule = f"must not exceed the {samples} samples"
         yield Problem("world_size", rule, str(world_size), "Use fewer ranks.")
+    yield from _dropped_batches(workload, world_size)
     path, times = "workload.model.accelerators", workload.model.accelerators
     if accelerator not in times:
         rule = f"needs the step times of {workload.model.name} on the cluster's accelerator"
@@ -164,6 +165,22 @@ def _workload_problems(cluster: Cluster, workload: Workload, world_size: int) ->
         found = f"true with {workload.exchange.kind}"
         remedy = "Leave it out, or choose a strategy without exchange."
         yield Problem("workload.loader.across_epochs", rule, found, remedy)
+
+
+def _dropped_batches(workload: Workload, world_size: int) -> Iterator[Problem]:
+    """A data set so small that every batch is dropped: floor(N / (M b)) iterations are none."""
+    samples, batch = workload.dataset.num_samples, workload.local_batch_size
+    if workload.last_batch != "drop" or not world_size <= samples < batch * world_size:
+        return
+    rule = (
+        f"drops all: {samples} samples are less than a batch of {batch} on each of {world_size}"
+        " ranks, so no step is made"
+    )
+    remedy = (
+        f"Use at least {batch * world_size} samples, at most {samples // batch} ranks, batches of"
+        f" at most {samples // world_size}, or last_batch: keep."
+    )
+    yield Problem("workload.last_batch", rule, "drop", remedy)
 
 
 def _division_problems(workload: Workload, world_size: int) -> Iterator[Problem]:

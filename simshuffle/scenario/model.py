@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Tag, WithJsonSchema, model_validator
 
+from simshuffle.errors import InputError, Problem
 from simshuffle.layers import INPUT, SHIPPED, Layer, LayerList, ModelLayer, layer_list, network
 from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.spec.record import (
@@ -18,6 +19,7 @@ from simshuffle.spec.record import (
     Sourced,
     Spec,
 )
+from simshuffle.spec.units import Dimension, readable
 
 VALUE_NBYTES = 4
 """Bytes of a parameter or an input of a model that does not say how many it has."""
@@ -28,6 +30,9 @@ MOST_FIXED = 0.5
 """The share of a measured step that the prior takes at most; so tiny models keep a slope."""
 WIDTHS = (1, 2, 4, 8)
 """Bytes that a gradient of one parameter may have."""
+ROUNDED, NOTED = 0.01, 0.005
+"""Share by which a gradient size, which people write with three digits, may miss the bytes of the
+layers' parameters; and from which on it is said."""
 PIECES = 64
 """Equal parts of a gradient of whose layers nothing is known."""
 
@@ -197,19 +202,37 @@ class ModelProfile(Sourced):
 
     @model_validator(mode="after")
     def _layers_add_up(self) -> ModelProfile:
+        total, exact = self._parameters_of_layers, self.exact_gradient_size
+        if total is None or abs(self.gradient_size - exact) <= ROUNDED * exact:
+            return self
+        sizes = ", ".join(readable(width * total, Dimension.NBYTES) for width in WIDTHS)
+        rule = (
+            f"layers have {total} parameters, which do not add up to a gradient_size of"
+            f" {self.gradient_size:.0f} B: that is {self.gradient_size / total:.3g} B each, and not"
+            " 1, 2, 4 or 8 B"
+        )
+        raise InputError(Problem("", rule, "", f"Write {sizes}, or the layers of this model."))
+
+    @property
+    def exact_gradient_size(self) -> float:
+        """Bytes of the gradient with 1, 2, 4 or 8 B for each parameter of the layers, the nearest
+        to ``gradient_size``; that itself where no layers are known."""
+        total = self._parameters_of_layers
+        if total is None:
+            return self.gradient_size
+        return min((width * float(total) for width in WIDTHS), key=self._distance)
+
+    def _distance(self, nbytes: float) -> float:
+        """Return the share by which ``gradient_size`` misses ``nbytes``."""
+        return abs(self.gradient_size / nbytes - 1.0)
+
+    @property
+    def _parameters_of_layers(self) -> int | None:
+        """Parameters of the layers; None where none are known, or where ``num_parameters`` says
+        their number: then a gradient may have any size, as to see what that changes."""
         known = self._known_layers
-        if known is not None:
-            total = sum(known.parameters)
-            each = self.gradient_size / total
-            # whose number is known may have any size of gradient, as to see what that changes
-            said = total == self.num_parameters
-            if not said and not any(abs(each - width) < 1e-3 * width for width in WIDTHS):
-                raise ValueError(
-                    f"layers have {total} parameters, which do not add up to a gradient_size of"
-                    f" {self.gradient_size:.0f} B: that is {each:.3g} B each, and not 1, 2, 4 or"
-                    " 8 B"
-                )
-        return self
+        total = None if known is None else sum(known.parameters)
+        return None if total == self.num_parameters else total
 
     @property
     def layer_list(self) -> LayerList | None:

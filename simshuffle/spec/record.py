@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -36,6 +36,16 @@ class Spec(BaseModel):
         """What a key means: records of several kinds have the same value where their keys mean the
         same, whatever each calls it."""
         return key
+
+
+def records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
+    """Return the records that an annotation has, members of a union too; those in mappings and
+    lists only if it is to be ``deep``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in {dict, list} and not deep:
+        return []
+    return [record for part in get_args(annotation) for record in records_in(part, deep=deep)]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 from simshuffle.errors import Problem, SimshuffleWarning
 from simshuffle.spec.library import shortened
 from simshuffle.spec.overrides import References, expand, inside, plain_copy, put, related
-from simshuffle.spec.record import Spec
-from simshuffle.spec.validation import records_in
+from simshuffle.spec.record import Spec, records_in
 
 KIND = "kind"
 

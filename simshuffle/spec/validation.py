@@ -6,13 +6,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.library import nearest, shortened
+from simshuffle.spec.main_key import kinds_at, write_as_record
+from simshuffle.spec.record import records_in
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -61,11 +63,13 @@ _RULES = {
     "float_type": ("must be a number without unit", "Write for example 0.1."),
     "string_type": ("must be text", "Put it in quotes."),
     "bool_type": ("must be true or false", "Write true or false."),
-    "dict_type": ("must be a mapping of keys", "Indent its keys below it."),
+    "dict_type": ("must be a mapping of keys", "Write it as {key: value, ...}."),
     "list_type": ("must be a list", "Write [a, b, ...]."),
-    "model_type": ("must be a mapping of keys", "Indent its keys below it, or give a known name."),
+    "model_type": ("must be a mapping of keys", ""),
 }
 _RULES["model_attributes_type"] = _RULES["model_type"]
+RECORD_TYPES = ("model_type", "model_attributes_type")
+"""What pydantic calls a plain value in the place of a record."""
 
 
 def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
@@ -77,11 +81,16 @@ def _problem(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
         return Problem(path, "is not a known key", value, _other_key(path, detail["loc"], record))
     if kind in {"union_tag_invalid", "union_tag_not_found"}:
         context = detail.get("ctx", {})
-        kinds = str(context.get("expected_tags", "")) or "one of the known kinds"
+        known = [f"'{each}'" for each in kinds_at(detail["loc"], record)]
+        kinds = str(context.get("expected_tags", "")) or ", ".join(known)
+        if kind == "union_tag_not_found":
+            return Problem(f"{path}.kind", "is required", "", f"Name one of {kinds}.")
         tag = repr(context.get("tag", ""))
         return Problem(f"{path}.kind", f"must be one of {kinds}", tag, "Name one of them.")
     if kind in _RULES:
         rule, remedy = _RULES[kind]
+        if kind in RECORD_TYPES:
+            remedy = write_as_record(detail["input"], detail["loc"], path, record)
         return Problem(path, rule, "" if kind == "missing" else value, remedy)
     told = detail.get("ctx", {})
     if isinstance(error := told.get("error"), InputError):
@@ -141,16 +150,6 @@ def _place_of(name: str, record: type[BaseModel]) -> str:
                 ]
         level = below
     return ""
-
-
-def records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
-    """The records that an annotation has, members of a union too; those in mappings and lists only
-    if it is to be ``deep``."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    if get_origin(annotation) in {dict, list} and not deep:
-        return []
-    return [record for part in get_args(annotation) for record in records_in(part, deep=deep)]
 
 
 def _visible(location: Iterable[int | str], record: type[BaseModel]) -> list[int | str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import yaml
 
@@ -10,6 +12,7 @@ from simshuffle.cli import main
 from simshuffle.cli.new import write_drafts
 from simshuffle.cli.new_dlio import read_dlio
 from simshuffle.errors import InputError
+from simshuffle.plan.bounds import bounds
 from simshuffle.scenario.scenario import load_scenario
 
 ONE_SAMPLE_A_FILE = {
@@ -165,13 +168,12 @@ def test_every_key_that_is_left_out_is_named(tmp_path, monkeypatch, capsys):
         "dataset.colour",
         "dataset.parquet",
         "metrics.au",
-        "reader.odirect",
         "reader.sample_shuffle",
-        "storage",
+        "storage.storage_type",
         "workflow.checkpoint",
     ]
     text = (tmp_path / "mine.yaml").read_text()
-    assert all(f"# Left out: {name}: " in text for name in names)
+    assert all(f"# Note: {name}: " in text for name in names)
 
 
 @pytest.mark.parametrize(
@@ -194,13 +196,24 @@ def test_every_key_that_is_left_out_is_named(tmp_path, monkeypatch, capsys):
         ("train__computation_time", {"type": "x"}, "train.computation_time.type", "distribution"),
         ("train__epochs", float("inf"), "train.epochs", "a number"),
         ("metric__au", 90, "metric.au", "a share"),
+        ("dataset__compression", "gzip", "dataset.compression", "must be none"),
+        ("dataset__enable_chunking", True, "dataset.enable_chunking", "must be false"),
+        ("dataset__hdf5", {"chunk_dims": [8]}, "dataset.hdf5.chunk_dims", "depends on the chunks"),
+        ("reader__reader_classname", "my.Reader", "reader.reader_classname", "of your own"),
+        ("reader__data_loader_classname", "a.B", "reader.data_loader_classname", "of your own"),
+        ("reader__preproces_time", 0.25, "reader.preproces_time", "no key of DLIO"),
+        ("dataset__num_sample_per_file", 9, "dataset.num_sample_per_file", "no key of DLIO"),
+        ("reader__preprocess_time", {"type": "x"}, "reader.preprocess_time.type", "distribution"),
+        ("reader__preprocess_time", {"stdev": 1}, "reader.preprocess_time.mean", "is required"),
+        ("reader__preprocess_time", {"mean": 1, "std": 1}, "reader.preprocess_time.std", "no key"),
+        ("dataset__parquet", {"columns": [{"read": False}]}, "dataset.parquet.columns", "one col"),
     ],
 )
 def test_what_is_impossible_is_refused_with_key_value_and_remedy(tmp_path, key, value, path, rule):
     problem = refused(tmp_path, changed(ONE_SAMPLE_A_FILE, **{key: value}))[path]
     assert rule in problem.rule
     assert problem.remedy
-    assert value is None or problem.value
+    assert value is None or problem.value or problem.rule == "is required"
 
 
 def test_all_that_is_wrong_is_said_at_once_with_status_2_and_nothing_is_written(
@@ -265,3 +278,122 @@ def test_a_name_that_is_none_does_not_reach_the_file(tmp_path):
     scenario, warnings = scenario_of(tmp_path, plain)
     assert scenario.workload.model.name == "dlio"
     assert len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "mean"),
+    [
+        (0.25, 0.25),
+        ({"mean": 0.25}, 0.25),
+        ({"mean": 0.25, "stdev": 0.02}, 0.25),
+        ({"type": "normal", "mean": 0.25, "stdev": 0.02}, 0.25),
+        ({"type": "uniform", "min": 0.1, "max": 0.4}, 0.25),  # (a + b) / 2
+        ({"type": "gamma", "shape": 2.5, "scale": 0.1}, 0.25),  # k theta
+        ({"type": "exponential", "scale": 0.25}, 0.25),
+        ({"type": "poisson", "lam": 0.25}, 0.25),
+        # DLIO sleeps |x|: of a standard normal number that is sqrt(2 / pi)
+        ({"mean": 0, "stdev": 1}, (2 / math.pi) ** 0.5),
+        # at m = s: s (sqrt(2 / (pi e)) + erf(1 / sqrt 2)), for s = 1: 0.48394 + 0.68269
+        ({"mean": 1, "stdev": 1}, 1.16663),
+    ],
+)
+@pytest.mark.parametrize("section", ["reader", "data_reader"])
+def test_a_drawn_preprocess_time_is_decoding_of_its_mean(tmp_path, time, mean, section):
+    plain = changed(ONE_SAMPLE_A_FILE, reader__preprocess_time=time)
+    plain[section] = plain.pop("reader")
+    values, notes = read_dlio(written(tmp_path, plain))
+    assert float(values["decode"]) == pytest.approx(mean, rel=1e-5)
+    is_drawn = isinstance(time, dict) and time != {"mean": 0.25}
+    assert any("preprocessing always takes its mean" in note for note in notes) == is_drawn
+
+
+def test_preprocessing_bounds_the_epoch(tmp_path):
+    plain = changed(
+        ONE_SAMPLE_A_FILE,
+        dataset__num_files_train=4000,
+        dataset__record_length_bytes=1e6,
+        reader__batch_size=8,
+        reader__preprocess_time={"mean": 0.25, "stdev": 0.02},
+        train__computation_time={"mean": 0.1},
+    )
+    scenario = scenario_of(tmp_path, plain, hosts="1")[0]
+    # 4 ranks x 4 workers / 0.25 s are 64 samples/s: 62.5 s for 4000; computing takes 12.5 s
+    epoch = bounds(scenario).epoch
+    assert epoch == pytest.approx(4000 / 64, rel=0.01)
+
+
+def test_readers_that_sleep_without_a_core_are_named(tmp_path):
+    plain = changed(ONE_SAMPLE_A_FILE, reader__preprocess_time=0.25)
+    assert scenario_of(tmp_path, plain, cores="16")[1] == ()
+    (note,) = scenario_of(tmp_path, plain, cores="15")[1]
+    assert "15 cores" in note
+    assert "16 readers" in note
+
+
+@pytest.mark.parametrize("machine", [{}, {"topology": "small-fat-tree"}])
+def test_odirect_turns_the_page_cache_off(tmp_path, machine):
+    path = written(tmp_path, changed(ONE_SAMPLE_A_FILE, reader__odirect=True))
+    given = machine or {"hosts": "2", "gpus": "4"}
+    (scenario, _), _ = write_drafts(tmp_path / "mine", given, path)
+    assert load_scenario(scenario).cluster.memory.cache_nbytes == 0.0
+
+
+@pytest.mark.parametrize(
+    ("storage", "source"),
+    [
+        ({"storage_type": "s3", "storage_root": "bucket"}, "object_store"),
+        ({"storage_type": "s3dlio", "storage_root": "s3://bucket/"}, "object_store"),
+        ({"storage_type": "s3dlio", "storage_root": "file:///data"}, "pfs"),
+        ({"storage_type": "parallel_fs"}, "pfs"),
+        ({"storage_type": "local_fs"}, "pfs"),
+    ],
+)
+def test_an_object_store_is_read_as_one(tmp_path, storage, source):
+    scenario, notes = scenario_of(tmp_path, {**ONE_SAMPLE_A_FILE, "storage": storage})
+    assert scenario.workload.source == source
+    assert any("Amazon S3" in note for note in notes) == (source == "object_store")
+
+
+def test_columns_that_are_not_read_are_no_bytes(tmp_path):
+    columns = [
+        {"name": "a", "dtype": "float32", "read": True},
+        {"name": "b", "dtype": "float16", "read": False},
+        {"name": "c", "dtype": "uint8", "size": 10},
+    ]
+    parquet = {"read_mode": "row_group", "row_group_size": 100, "columns": columns}
+    dataset = {"parquet": parquet, "num_samples_per_file": 1000, "record_length_bytes": 16}
+    plain = changed(
+        MANY_SAMPLES_A_FILE,
+        dataset={**MANY_SAMPLES_A_FILE["dataset"], **dataset, "format": "parquet"},
+    )
+    found = scenario_of(tmp_path, plain)[0].workload.dataset
+    # 4 B and 10 B of the 16 B of a record
+    assert found.sample_size.mean == pytest.approx(14)
+    assert found.samples_per_request == 100
+
+
+@pytest.mark.parametrize(("epochs", "named"), [(1, False), (3, True)])
+def test_steps_that_end_an_epoch_are_all_that_it_reads(tmp_path, epochs, named):
+    plain = changed(ONE_SAMPLE_A_FILE, train__total_training_steps=20, train__epochs=epochs)
+    scenario, notes = scenario_of(tmp_path, plain)
+    # 20 steps of 7 samples on 8 ranks
+    assert scenario.workload.dataset.num_samples == 20 * 7 * 8
+    assert scenario.workload.iterations(scenario.world_size) == 20
+    assert scenario.epochs == 1
+    (note,) = notes
+    assert ("stands for the 3" in note) == named
+    all_of_them = changed(ONE_SAMPLE_A_FILE, train__total_training_steps=-1)
+    assert scenario_of(tmp_path, all_of_them)[0].workload.dataset.num_samples == 7200
+
+
+def test_fewer_samples_than_a_batch_of_all_ranks_make_no_step(tmp_path):
+    plain = changed(ONE_SAMPLE_A_FILE, dataset__num_files_train=64, reader__batch_size=4)
+    with pytest.raises(InputError) as caught:
+        scenario_of(tmp_path, plain, hosts="4", gpus="8")
+    (problem,) = caught.value.problems
+    assert problem.path == "dataset.num_files_train"
+    # floor(64 / 4 / 32) = 0; 4 x 32 = 128 files make a step, or 64 / 4 = 16 ranks
+    assert "128 files" in problem.remedy
+    assert "16 ranks" in problem.remedy
+    scenario = scenario_of(tmp_path, plain, hosts="2", gpus="8")[0]
+    assert scenario.workload.iterations(scenario.world_size) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
 from simshuffle.layers import SHIPPED, LayerList
 from simshuffle.parallelism import AnyParallelism, Data, Parallelism
 from simshuffle.parallelism.candidates import candidates, name_of
+from simshuffle.scenario.model import NOTED
 from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind, nearest
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.spec.validation import validated
 from simshuffle.studies.oracle.tables import GIB
 from simshuffle.study.options import COMMAND_LINE
@@ -163,6 +166,21 @@ class Oracle:
         return next(each for each in self.points[world_size] if each.name == name)
 
 
+def with_exact_gradients(scenario: Scenario) -> Scenario:
+    """Return the scenario with a gradient of 1, 2, 4 or 8 B for each parameter of its layers, from
+    which all strategies are compared; a size that is further off is said."""
+    model = scenario.workload.model
+    exact = model.exact_gradient_size
+    if abs(model.gradient_size - exact) > NOTED * exact:
+        sizes = [readable(nbytes, Dimension.NBYTES) for nbytes in (model.gradient_size, exact)]
+        text = "workload.model.gradient_size: {} is taken as the {} of the layers".format(*sizes)
+        warnings.warn(text, SimshuffleWarning, stacklevel=2)
+    workload = scenario.workload.model_copy(
+        update={"model": model.model_copy(update={"gradient_size": exact})}
+    )
+    return scenario.model_copy(update={"workload": workload})
+
+
 def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) -> Request[Oracle]:
     """What is asked for.
 
@@ -177,7 +195,7 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     """
     measured = measured_epochs(options.measured) if epochs is None else epochs
     scenario = scenario_of(options.scenario, options.set)
-    single = scenario.model_copy(update={"sweep": {}})
+    single = with_exact_gradients(scenario.model_copy(update={"sweep": {}}))
     layers_of(single)  # what is wrong with them is said first
     budget, budget_from = budget_of(options.budget_memory, single.cluster.host.accelerator)
     sizes = _sizes(single, options.world_sizes)

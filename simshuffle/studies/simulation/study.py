@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.plan.faults import check_run
+from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import html
@@ -69,6 +70,7 @@ def request(options: RunOptions) -> tuple[Study[Runs], Request[Runs]]:
     check_seeds(seeds, len(runs), any("seed" in scenario.sweep for scenario in scenarios))
     for single in runs.values():
         check_run(single)
+    warn_of_partial_batches({name: batch_sizes(run) for name, run in runs.items()})
     ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
     rows = seeds * sum(map(_rows, runs.values()))
     kept = options.timeline or ("full" if rows <= MOST_ROWS else "ranks")

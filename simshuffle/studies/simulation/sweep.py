@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.faults import check_run
+from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.results import intervals
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import new_table
@@ -155,6 +156,7 @@ def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
     base = sweep.base.to_dict()
     values = _resolved(sweep)
     cells: dict[str, Cell] = {}
+    sizes: dict[str, tuple[int, int, int]] = {}
     problems: list[Problem] = []
     for number, combination in enumerate(sweep.combinations):
         if problems and number >= MOST_TRIED:
@@ -167,8 +169,10 @@ def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
             continue
         name = combination_name(combination)
         cells[name] = RunCell(document, name, with_tables=False)
+        sizes[name] = batch_sizes(document)
     if problems:
         raise InputError(list(dict.fromkeys(problems)), sweep.base.name)
+    warn_of_partial_batches(sizes)
     return cells
 
 

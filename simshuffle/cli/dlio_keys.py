@@ -1,0 +1,243 @@
+"""The keys of DLIO's YAML: which decide a number, which decide none, and how values are read."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simshuffle.cli.new_machine import scalar
+from simshuffle.errors import Problem
+from simshuffle.spec.library import nearest
+
+SILENT = (
+    "model", "framework", "output", "profiling", "metric", "checkpoint", "evaluation", "hydra",
+    "storage", "workflow.generate_data", "workflow.profiling", "workflow.debug",
+    "dataset.data_folder", "dataset.file_prefix", "dataset.num_files_eval",
+    "dataset.num_subfolders_train", "dataset.num_subfolders_eval", "dataset.keep_files",
+    "dataset.generation_buffer_size", "dataset.compression_level", "dataset.chunk_size",
+    "dataset.record_element_bytes", "dataset.hdf5.max_shape", "dataset.hdf5.num_dset_per_record",
+    "reader.batch_size_eval", "reader.computation_threads", "reader.multiprocessing_context",
+    "reader.pin_memory", "reader.shuffle_size", "reader.dont_use_mmap", "reader.file_access",
+    "reader.read_type", "reader.data_loader_sampler",
+)  # fmt: skip
+"""Keys, and sections, that decide nothing of reading and pausing: names, generation, evaluation,
+and how a framework is called. `READ` keys of these sections count first."""
+NEUTRAL = (None, False, 0, -1, "", "none", "off", "default")
+"""Values with which a key of `LEFT_OUT` or `REFUSED` asks for nothing."""
+LEFT_OUT = {
+    "workflow.checkpoint": (
+        "checkpoints are not written; the utilisation and the samples/s of DLIO leave them out, too"
+    ),
+    "workflow.evaluation": (
+        "there is no evaluation between epochs; the utilisation of DLIO leaves it out, too"
+    ),
+    "dataset.parquet": "all columns of a record are read, and all samples of a row group used",
+    "reader.transfer_size": "a request reads whole samples",
+}
+"""Keys that do not change seconds of an epoch, its utilisation or its samples/s, or change them by
+less than the model knows; and what happens in their place."""
+REFUSED = {
+    "dataset.compression": (
+        "must be none: how much smaller files are, and what unpacking costs, is not in the file",
+        "Write none, and the bytes of a sample as it is stored into record_length_bytes.",
+    ),
+    "dataset.enable_chunking": (
+        "must be false: how much is read beside a sample depends on the chunks",
+        "Write false: then exactly the bytes of a sample are read.",
+    ),
+    "dataset.hdf5.chunk_dims": (
+        "must be left out: how much is read beside a sample depends on the chunks",
+        "Leave it out: then exactly the bytes of a sample are read.",
+    ),
+    "reader.data_loader_classname": (
+        "must be left out: what a loader of your own does is not in the file",
+        "Leave it out: then samples are read as by DLIO's own loader.",
+    ),
+    "reader.reader_classname": (
+        "must be left out: what a reader of your own does is not in the file",
+        "Leave it out: then samples are read as by DLIO's own reader.",
+    ),
+}
+"""Keys that decide a number which cannot be simulated: rule and remedy."""
+DECIDING_SECTIONS = ("dataset", "reader", "train")
+"""Sections whose keys decide numbers: one that is nearly a key of DLIO is a slip of the pen."""
+SLIP_LIKENESS, SLIP_LENGTH = 0.9, 2
+"""A slip of the pen is at least so similar to the key that is meant (difflib), and differs in
+length by at most so many letters."""
+READ = {
+    "dataset": (
+        "format", "num_files_train", "num_samples_per_file", "record_length", "record_length_bytes",
+        "record_length_stdev", "record_length_bytes_stdev", "record_length_resize",
+        "record_length_bytes_resize", "record_dims", "record_element_type", "parquet",
+        "compression", "enable_chunking",
+    ),
+    "reader": (
+        "data_loader", "batch_size", "read_threads", "prefetch_size", "preprocess_time",
+        "preprocess_time_stdev", "odirect", "transformed_record_dims",
+        "transformed_record_element_type", "file_shuffle", "sample_shuffle",
+    ),
+    "train": (
+        "computation_time", "computation_time_stdev", "epochs", "seed", "total_training_steps",
+        "seed_change_epoch",
+    ),
+}  # fmt: skip
+"""Keys that decide a number, by section."""
+FEW_NEGATIVE = 3.0
+"""Mean over standard deviation from which on draws of a normal time that are negative, which DLIO
+takes as positive, change the mean by less than 0.03 %."""
+
+
+def normal_moments(mean: float, stdev: float) -> tuple[float, float]:
+    """Return mean and standard deviation (s) of |x| for a normal x, as DLIO sleeps it.
+
+    E|x| = s sqrt(2/pi) exp(-m^2/2s^2) + m erf(m / (s sqrt 2)); E x^2 = m^2 + s^2 (Leone, Nelson &
+    Nottingham, Technometrics 3, 1961). DLIO: ``sleep`` of dlio_benchmark/utils/utility.py.
+    """
+    if mean >= FEW_NEGATIVE * stdev:
+        return mean, stdev
+    ratio = mean / stdev
+    folded = stdev * math.sqrt(2 / math.pi) * math.exp(-(ratio**2) / 2)
+    folded += mean * math.erf(ratio / math.sqrt(2))
+    return folded, math.sqrt(max(mean**2 + stdev**2 - folded**2, 0.0))
+
+
+DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[float, float]]]] = {
+    "normal": (("mean", "stdev"), normal_moments),
+    "uniform": (
+        ("min", "max"),
+        lambda least, most: ((least + most) / 2, abs(most - least) / 12**0.5),
+    ),
+    "gamma": (("shape", "scale"), lambda shape, scale: (shape * scale, shape**0.5 * scale)),
+    "exponential": (("scale",), lambda scale: (scale, scale)),
+    "poisson": (("lam",), lambda lam: (lam, lam**0.5)),
+}
+"""The parameters of a time that is drawn, and its mean and standard deviation."""
+
+
+@dataclass
+class DlioKeys:
+    """The values of a file of DLIO by dotted key, what was read of them, and what is wrong."""
+
+    flat: dict[str, Any]
+    read: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+    # sentences on what was assumed, and what was left out beside `LEFT_OUT`
+    assumed: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def get(self, *names: str) -> Any:
+        """Return the value of the first of several names of one key; None if there is none."""
+        self.read.update(names)
+        return next((self.flat[name] for name in names if self.flat.get(name) is not None), None)
+
+    def add_problem(self, key: str, rule: str, value: Any, remedy: str) -> None:
+        """Note that the value of a key breaks a rule."""
+        self.problems.append(Problem(key, rule, "" if value is None else f"{value!r:.80}", remedy))
+
+    def number(
+        self, *names: str, default: float | None = None, least: float = 0.0, example: str = "1"
+    ) -> float:
+        """Return a number of at least ``least``; 1 in place of one that is missing or wrong."""
+        value = self.get(*names)
+        if value is None and default is not None:
+            return default
+        number = finite_number(value)
+        if number is not None and number >= least:
+            return number
+        rule = "is required" if value is None else f"must be a number, at least {least:g}"
+        self.add_problem(names[0], rule, value, f"For example {example}.")
+        return 1.0
+
+    def whole(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """Return a whole number of at least ``least``; 1 in place of one that is missing or
+        wrong."""
+        number = self.number(*names, default=default, least=least, example=str(max(least, 4)))
+        if float(number).is_integer():  # so is what stands for a wrong one
+            return int(number)
+        self.add_problem(names[0], "must be a whole number", self.get(*names), "Round it.")
+        return 1
+
+    def drawn_time(self, name: str, default: float | None = None) -> tuple[float, float]:
+        """Return mean and standard deviation (s) of a time, whether it is drawn or not."""
+        if not any(key.startswith(f"{name}.") for key in self.flat):
+            mean = self.number(name, default=default, example="0.323")
+            return normal_moments(mean, self.number(f"{name}_stdev", default=0.0))
+        kind = self.get(f"{name}.type") or "normal"
+        if kind not in DISTRIBUTIONS:
+            remedy = nearest(str(kind), list(DISTRIBUTIONS))
+            self.add_problem(f"{name}.type", "must be a distribution of DLIO", kind, remedy)
+            return 1.0, 0.0
+        parameters, moments = DISTRIBUTIONS[kind]
+        # DLIO puts NAME_stdev in the place of NAME.stdev; other distributions have none
+        spread = self.get(f"{name}_stdev")
+        values = []
+        for parameter in parameters:
+            names = (f"{name}.{parameter}",)
+            if parameter == "stdev" and spread is not None:
+                names = (f"{name}_stdev", *names)
+            values.append(self.number(*names, default=0.0 if parameter == "stdev" else None))
+        return moments(*values)
+
+    def refuse_deciding(self) -> None:
+        """Note a problem for each key that asks for what is not simulated, and for each that is
+        nearly the name of a key that decides a number."""
+        for name, value in self.flat.items():
+            is_neutral = not isinstance(value, list) and value in NEUTRAL
+            known = next((key for key in REFUSED if name == key), None)
+            if known is not None and not is_neutral:
+                rule, remedy = REFUSED[known]
+                self.add_problem(name, rule, value, remedy)
+            elif meant := self._meant(name):
+                rule = "is no key of DLIO"
+                self.add_problem(name, rule, value, f"Did you mean '{meant}'?")
+
+    def _meant(self, name: str) -> str | None:
+        """Return the key of which ``name``, which was not read, is a slip of the pen."""
+        section = name.split(".", maxsplit=1)[0]
+        if section not in DECIDING_SECTIONS or name in self.read or _is_below(name, SILENT):
+            return None
+        known = {f"{section}.{key}" for key in READ[section]}
+        known |= {key for key in self.read if key.startswith(f"{section}.")}
+        if _is_below(name, (*known - _parents(known), *LEFT_OUT, *REFUSED)):
+            return None
+        near = [key for key in sorted(known) if abs(len(key) - len(name)) <= SLIP_LENGTH]
+        bare = {key.removeprefix(section): key for key in near}
+        close = difflib.get_close_matches(name.removeprefix(section), bare, 1, SLIP_LIKENESS)
+        return bare[close[0]] if close else None
+
+    def all_left_out(self) -> list[str]:
+        """Return a sentence for each key or section that the file says and a scenario does not."""
+        sentences = {text.split(":")[0]: text for text in self.left_out}
+        for name, value in self.flat.items():
+            if name in self.read or (not isinstance(value, list) and value in NEUTRAL):
+                continue
+            known = next((key for key in LEFT_OUT if _is_below(name, (key,))), None)
+            if known is not None:
+                sentences[known] = f"{known}: {LEFT_OUT[known]}"
+            elif not _is_below(name, SILENT):
+                sentences[name] = f"{scalar(name)}: is not known, and is left out"
+        return list(sentences.values())
+
+
+def _is_below(name: str, keys: tuple[str, ...]) -> bool:
+    """Return whether a dotted key is one of ``keys`` or stands below one."""
+    return any(name == key or name.startswith(f"{key}.") for key in keys)
+
+
+def _parents(keys: set[str]) -> set[str]:
+    """Return the keys below which others of them stand."""
+    return {key for key in keys if any(other.startswith(f"{key}.") for other in keys)}
+
+
+def finite_number(value: Any) -> float | None:
+    """Return a finite number, written as one or as a text such as 1e-3; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

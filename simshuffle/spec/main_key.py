@@ -1,0 +1,99 @@
+"""What to write where a plain value stands in the place of a record: the key that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from simshuffle.spec.library import shortened
+from simshuffle.spec.record import records_in
+
+WORDS = ("name", "kind", "description", "source", "note")
+"""Keys that take any text, and so none in particular."""
+
+
+def write_as_record(
+    value: Any, location: Iterable[int | str], path: str, record: type[BaseModel]
+) -> str:
+    """Return the remedy for a plain ``value`` at a place where a record must stand.
+
+    Args:
+        value: that was given.
+        location: of the place in ``record``, as pydantic has it.
+        path: of the place, as the user has it.
+    """
+    models = records_at(location, record)
+    if len(models) > 1 and (kinds := kinds_at(location, record)):
+        return f"Name one of {', '.join(kinds)}, or set {path}.kind."
+    name = path.rpartition(".")[2]
+    head = "" if name.isdigit() else f"{name}: "  # a number in a list is no key
+    for model in models:
+        if (key := main_key(value, model)) is None:
+            continue
+        others = [other for other in required_keys(model) if other != key]
+        more = f", and add {', '.join(others)}" if others else ""
+        return f"Write {head}{{{key}: {_as_yaml(value)}}}, or set {path}.{key}{more}."
+    keys = list(dict.fromkeys(key for model in models for key in _own_keys(model)))
+    return f"Write its keys below it: {', '.join(keys)}." if keys else "Write its keys below it."
+
+
+def kinds_at(location: Iterable[int | str], record: type[BaseModel]) -> list[str]:
+    """Return the kinds of the records that may stand at a place in ``record``."""
+    fields = [model.model_fields.get("kind") for model in records_at(location, record)]
+    kinds = [str(kind) for field in fields if field for kind in get_args(field.annotation)]
+    return list(dict.fromkeys(kinds))
+
+
+def records_at(location: Iterable[int | str], record: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the records that may stand at a place in ``record``: those of a union are several."""
+    models = [record]
+    for step in location:
+        fields = [model.model_fields[step] for model in models if step in model.model_fields]
+        if fields:
+            models = [part for f in fields for part in records_in(f.annotation, deep=True)]
+        else:  # a number in a list, a key of a mapping, or the kind of a member of a union
+            models = [model for model in models if step in _kinds(model)] or models
+    return models
+
+
+def main_key(value: Any, model: type[BaseModel]) -> str | None:
+    """Return the key of a record that a plain value is most probably meant for: the first required
+    one that takes it, else the first that does; None if none does."""
+    if isinstance(value, dict | list) or value is None:
+        return None
+    taking = [key for key in _own_keys(model) if _takes(model.model_fields[key], value)]
+    needed = [key for key in taking if key in required_keys(model)]
+    return next(iter([*needed, *taking]), None)
+
+
+def required_keys(model: type[BaseModel]) -> list[str]:
+    """Return the keys that a record cannot do without."""
+    return [key for key, field in model.model_fields.items() if field.is_required()]
+
+
+def _as_yaml(value: Any) -> str:
+    """Return a plain value as YAML has it."""
+    return shortened(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _own_keys(model: type[BaseModel]) -> list[str]:
+    return [key for key in model.model_fields if key not in WORDS]
+
+
+def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
+    kind = model.model_fields.get("kind")
+    return get_args(kind.annotation) if kind else ()
+
+
+def _takes(field: FieldInfo, value: Any) -> bool:
+    """Return whether a field may have a value."""
+    try:
+        TypeAdapter(Annotated[field.annotation, *field.metadata, None]).validate_python(
+            value, strict=True
+        )
+    except (ValidationError, TypeError, ValueError):
+        return False
+    return True
