@@ -30,7 +30,7 @@ from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.schema import LARGEST, REMEDY
 from simshuffle.study.server import handled, interrupt
 from simshuffle.study.size import check_size
-from simshuffle.study.standing import Progress, Watch, WorkDone
+from simshuffle.study.standing import Progress, Watch, WorkDone, listening
 from simshuffle.study.store import Lost, Memory, Store
 from simshuffle.study.study import Meta, Request, Result, Study, code, fingerprint, versions
 
@@ -78,7 +78,8 @@ def run(
             raise _failure(lost, len(cells))
         outcomes |= _gather(cells, {n: digests[n] for n in cells if n not in lost}, store)
         outcomes |= {name: Outcome(lost=reason.why) for name, reason in lost.items()}
-    return _result(study, request, outcomes)
+    with listening(progress):
+        return _result(study, request, outcomes)
 
 
 def _unfinished(

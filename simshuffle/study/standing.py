@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -46,19 +47,42 @@ Shown = Callable[[str], AbstractContextManager[Progress | None]]
 @contextmanager
 def share_shown(noun: str, shown: Shown) -> Iterator[Callable[[float], None] | None]:
     """Tells the share done of something that is no cell, called ``noun``; None if nobody looks."""
+    with shown(noun) as progress:
+        yield None if progress is None else _share_teller(noun, progress)
+
+
+def _share_teller(noun: str, progress: Progress) -> Callable[[float], None]:
     begun = monotonic()
-    with shown(noun) as tell:
 
-        def report(share: float) -> None:
-            if tell is not None:
-                tell(Standing(0, 1, share, left(share, monotonic() - begun), {noun: share}))
+    def tell(share: float) -> None:
+        progress(Standing(0, 1, share, left(share, monotonic() - begun), {noun: share}))
 
-        yield None if tell is None else report
+    return tell
 
 
 def left(share: float, passed: float) -> float | None:
     """s until all is done of which a share was done in ``passed`` s; None while that is a guess."""
     return passed * (1 - share) / share if share > 0.005 and passed > 1.0 else None
+
+
+_listener: ContextVar[Progress | None] = ContextVar("who is told how far a study is", default=None)
+
+
+@contextmanager
+def listening(progress: Progress | None) -> Iterator[None]:
+    """Have `share_teller` tell ``progress`` in this context."""
+    before = _listener.set(progress)
+    try:
+        yield
+    finally:
+        _listener.reset(before)
+
+
+def share_teller(noun: str) -> Callable[[float], None]:
+    """Return a function that tells whoever listens to the study which share of ``noun`` is done:
+    something that is no cell, and begins now."""
+    progress = _listener.get()
+    return (lambda share: None) if progress is None else _share_teller(noun, progress)
 
 
 @dataclass

@@ -3,7 +3,7 @@ these (`simshuffle.results.intervals`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -12,13 +12,25 @@ from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.units import readable
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.uncertainty.inputs import Input, inputs
-from simshuffle.uncertainty.interval import Uncertain, flip, hangs, mechanism, uncertain
+from simshuffle.uncertainty.interval import (
+    DRAWS,
+    INDEX_DRAWS,
+    MOST_INPUTS,
+    Uncertain,
+    flip,
+    hangs,
+    mechanism,
+    uncertain,
+)
 from simshuffle.uncertainty.residuals import MECHANISMS
 
 MOST_NAMED = 6
 """Inputs that are named of a run, and runs that are compared: the fastest ones and the slowest."""
 MOST_RUNS = 64
 """Runs that have intervals, each of which takes up to a second."""
+FORMS_OF_HANGS, FORMS_OF_FLIP = INDEX_DRAWS * (MOST_INPUTS + 2), 500
+"""Closed forms that are computed of a run for what its interval hangs on, at most, and of a pair of
+runs for what would change their order, about: a measure of how far the work is."""
 Ranges = Mapping[str, tuple[float, float]]
 """Lowest and highest values of inputs (SI units), by dotted key."""
 MEASURED_BY = {
@@ -76,22 +88,39 @@ def asked_again(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {"interval": meta.get("interval", False), "ranges": ranges}
 
 
-def plain(runs: Mapping[str, tuple[Scenario, float]], ranges: Ranges) -> dict[str, Any]:
+def plain(
+    runs: Mapping[str, tuple[Scenario, float]],
+    ranges: Ranges,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]:
     """Intervals of the epochs of runs, what their width hangs on, and how sure their order is.
 
-    Arguments and errors as of `simshuffle.uncertainty.interval.uncertain`.
+    ``runs`` and ``ranges``, and errors, as of `simshuffle.uncertainty.interval.uncertain`;
+    ``progress`` is told the share of the work that is done, from 0 to 1.
     """
-    found = uncertain(runs, ranges)
     order = sorted(runs, key=lambda run: runs[run][1])
     shown = [*order[: MOST_NAMED - 1], *order[MOST_NAMED - 1 :][-1:]]
+    pairs = [
+        (first, second)
+        for first, second in combinations(shown, 2)
+        if runs[first][0].world_size == runs[second][0].world_size
+    ]
+    tell = progress or (lambda share: None)
+    for_runs, for_hangs = DRAWS * len(runs), FORMS_OF_HANGS * len(shown)
+    whole = for_runs + for_hangs + FORMS_OF_FLIP * len(pairs)
+    found = uncertain(runs, ranges, lambda share: tell(share * for_runs / whole))
+    hangs_of = {}
+    for run in shown:
+        hangs_of[run] = _hangs(found, run, runs[run][0])
+        tell((for_runs + FORMS_OF_HANGS * len(hangs_of)) / whole)
+    odds: list[dict[str, Any]] = []
+    for first, second in pairs:
+        odds.append(_odds(found, runs, first, second))
+        tell((for_runs + for_hangs + FORMS_OF_FLIP * len(odds)) / whole)
     return {
         "runs": {run: _of_run(found, run, scenario) for run, (scenario, _) in runs.items()},
-        "hangs": {run: _hangs(found, run, runs[run][0]) for run in shown},
-        "odds": [
-            _odds(found, runs, first, second)
-            for first, second in combinations(shown, 2)
-            if runs[first][0].world_size == runs[second][0].world_size
-        ],
+        "hangs": hangs_of,
+        "odds": odds,
     }
 
 

@@ -28,6 +28,7 @@ from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
+from simshuffle.study.standing import Standing
 from simshuffle.uncertainty.residuals import residuals
 from tests.drawn import faults, legend, rows_of
 from tests.small import small
@@ -273,3 +274,15 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
     for odds in fastest["odds"]:
         assert f"{odds['first']} is faster than {odds['second']} in " in said
     assert f"hangs on {fastest['hangs'][0]['key']}" in said
+
+
+def test_drawing_intervals_tells_how_far_it_is() -> None:
+    """Two runs that were simulated before: what is left is intervals alone."""
+    told: list[Standing] = []
+    options = SweepOptions(scenario=scenario(), over={"world_size": [2, 4]}, interval=True)
+    engine.run(sweep.STUDY, sweep.request(options), progress=told.append)
+    shares = [standing.share for standing in told if "intervals" in standing.running]
+    # each run is drawn, then what its width hangs on; runs of other sizes are no pair
+    assert len(shares) == 4
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)

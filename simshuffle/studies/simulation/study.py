@@ -43,6 +43,7 @@ from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.schema import misfits
+from simshuffle.study.standing import share_teller
 from simshuffle.study.study import LINE, Derived, Meta, Outcomes, Request, Result, Study, Tables
 from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
@@ -145,7 +146,7 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         return {"runs": of_runs}
     last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
     predicted = {run: (single, float(last[run])) for run, single in runs.scenarios.items()}
-    return {"runs": of_runs, "intervals": plain(predicted, runs.ranges)}
+    return {"runs": of_runs, "intervals": plain(predicted, runs.ranges, share_teller("intervals"))}
 
 
 def _figures(result: Result) -> dict[str, Chart]:

@@ -42,6 +42,7 @@ from simshuffle.studies.simulation.tables import (
 )
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.standing import share_teller
 from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Tables
 from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
@@ -280,7 +281,7 @@ def _facts(sweep: Sweep, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         if label and label not in predicted:
             single = sweep.base.with_values(_without_seed(values))
             predicted[label] = single, float(seconds[label])
-    return {"intervals": plain(predicted, sweep.ranges)}
+    return {"intervals": plain(predicted, sweep.ranges, share_teller("intervals"))}
 
 
 def _summary(result: Result) -> pd.DataFrame:
