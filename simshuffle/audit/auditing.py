@@ -204,8 +204,8 @@ class _Runs:
         """Return what comes of the loader killed at a point, for each who is to go on; ``whole``
         has the uninterrupted epochs."""
         asked, before = self._asked, self._asked.before
-        killed = {"kill_at": point.step, "further": point.further, "last": point.epoch}
-        out, came_to = self._run(before, point, first=0, **killed)
+        killed: dict[str, Any] = {"kill_at": point.step, "further": point.further}
+        out, came_to = self._run(before, point, first=0, last=point.epoch, **killed)
         error = _error(came_to, KILLED)
         rows = [_batches(out, before, epoch) for epoch in range(point.epoch + 1)]
         sizes = [path.stat().st_size for path in out.glob("*.state")]

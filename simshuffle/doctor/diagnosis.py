@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simshuffle.doctor.causes import Without, causes
-from simshuffle.doctor.loop import Loop, loop_of
+from simshuffle.doctor.loop import LEAST_BATCHES, Loop, loop_of
 from simshuffle.doctor.quiet import quieted
 from simshuffle.doctor.remedies import Helps, remedies
 from simshuffle.doctor.replay import Way, elapsed, together
@@ -74,6 +74,7 @@ class Totals:
     seen: bool  # whether it was recorded what makes the batches
     replay_error: float  # share by which the replay of what was recorded is off
     least_share: float  # of the seconds, below which nothing is a cause
+    waits_known: bool = True  # whether it was recorded how long the loop waited for its data
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,11 @@ class Diagnosis:
         loop = self.loop
         waited = loop.waited_s / loop.seconds
         head = f"The loop waits for its data {100 * waited:.3g} % of its {loop.seconds:.3g} s"
+        if not loop.waits_known:
+            head = (
+                f"A step takes {loop.batch_s:.3g} s. Waits for data are not in this record, in"
+                " which no DataLoader is called; where there are any, they are a part of the step"
+            )
         if self.causes:
             first = self.causes[0]
             return (
@@ -126,6 +132,8 @@ class Diagnosis:
             )
         if waited >= HEALTHY and not self.loop.seen:
             return f"{head}; why, this record cannot tell."
+        if not loop.waits_known:
+            return f"{head}."
         least = f"{100 * self.loop.least_share:.2g} %"
         return f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {least} or more."
 
@@ -159,20 +167,24 @@ def diagnose(record: Record) -> Diagnosis:
     measured = loop_of(record)
     own = elapsed(measured.way).mean(axis=1)
     error = own.sum() / measured.measured.mean(axis=1).sum() - 1
-    loop, noisy = quieted(measured), own[1:]
-    own = elapsed(loop.way).mean(axis=1)[1:]
+    begins_at = measured.begins_at
+    loop, noisy = quieted(measured), own[begins_at:]
+    own = elapsed(loop.way).mean(axis=1)[begins_at:]
     # others make all of it longer alike
     longer = float(noisy.sum() / own.sum())
     tried = causes(loop)
     gains = longer * _gains(own, [of.way for of in tried])
     least = HEALTHY * min(longer, MOST_HIDDEN)
     totals = _totals(measured, error, least)
-    found = _causes(tried, gains, loop, float(noisy.sum()), least)
+    # of a step or two nothing says how sure a cause is
+    enough = len(own) >= LEAST_BATCHES - begins_at
+    found = _causes(tried, gains, loop, float(noisy.sum()), least) if enough else []
     notes = [*record.about.get("notes", []), *loop.notes]
     if loop.made_by:
         notes.append(f"The replay of what was recorded is {100 * abs(error):.2f} % off.")
     if len(own) < FEW:
-        notes.append(f"{len(own)} batches are few: a longer record would be surer.")
+        count = "1 batch is" if len(own) == 1 else f"{len(own)} batches are"
+        notes.append(f"{count} few: a longer record would be surer.")
     helps = remedies(loop, {of.name: of.way for of in tried}, [of.name for of in found])
     saved = longer * _gains(own, [of.way for of in helps])
     best = longer * _gains(own, [of.best or of.way for of in helps])
@@ -181,43 +193,49 @@ def diagnose(record: Record) -> Diagnosis:
 
 
 def _totals(loop: Loop, error: float, least: float) -> Totals:
+    begins_at = loop.begins_at
     sums = {
-        name: float(loop.of(name)[1:].mean(axis=1).sum()) for name in ("wait", "step", *IN_STEPS)
+        name: float(loop.of(name)[begins_at:].mean(axis=1).sum())
+        for name in ("wait", "step", *IN_STEPS)
     }
     batches, ranks = loop.way.load.shape
+    batches -= begins_at
     seconds = sums["wait"] + sums["step"]
     return Totals(
-        batches=batches - 1,
+        batches=batches,
         epochs=len(loop.way.first) - 1,
         ranks=ranks,
         seconds=seconds,
         waited_s=sums["wait"],
         step_s=sums["step"],
         of_steps={name: sums[name] for name in IN_STEPS if name in loop.known},
-        batch_s=seconds / (batches - 1),
+        batch_s=seconds / batches,
         first_s=float(loop.of("wait")[0].mean()),
         seen=loop.made_by,
         replay_error=float(error),
         least_share=least,
+        waits_known=loop.waits_known,
     )
 
 
 def _gains(own: Floats, ways: Sequence[Way]) -> Floats:
-    """s that each batch but the first takes less in N other ways, (B - 1, N), in the mean over
-    ranks."""
+    """s that each of the last batches, as many as in ``own``, takes less in N other ways,
+    (batches, N), in the mean over ranks."""
     out = np.zeros((len(own), len(ways)))
     alike: dict[tuple[int, int, bool], list[int]] = {}
     for place, way in enumerate(ways):
         alike.setdefault((way.workers, way.prefetch, way.in_order), []).append(place)
     for places in alike.values():
-        out[:, places] = own[:, None] - together([ways[of] for of in places])[1:].mean(axis=-1)
+        out[:, places] = own[:, None] - together([ways[of] for of in places])[-len(own) :].mean(
+            axis=-1
+        )
     return out
 
 
 def _resampled(gains: Floats, loop: Loop) -> Floats:
     """Sums over the batches, (RESAMPLES, N), of blocks of them drawn with replacement: batches that
     follow one another depend on each other. The first of every epoch stay: they are no chance."""
-    first = np.array(loop.way.first[1:-1], dtype=int) - 1
+    first = np.array(loop.way.first[1:-1], dtype=int) - loop.begins_at
     others = gains.copy()
     others[first] = 0.0
     edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))

@@ -45,6 +45,7 @@ class Loop:
     file_nbytes: float | None  # of a file that was opened, in the mean
     files_nbytes: float | None  # of all of them
     notes: list[str]  # what could not be used
+    waits_known: bool = True  # whether the record says how long the loop waited for its data
 
     def of(self, operation: str, column: str = "seconds") -> Floats:
         """What one kind of operation summed to for each batch and rank, (B, M)."""
@@ -69,6 +70,11 @@ class Loop:
         if self.way.met:
             part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
         return part
+
+    @property
+    def begins_at(self) -> int:
+        """The first batch that counts: the loop waits for its very first once, if that is known."""
+        return int(self.waits_known)
 
     @property
     def made_by(self) -> bool:
@@ -130,8 +136,11 @@ def loop_of(record: Record) -> Loop:
     if (other := float(totals.drop(loader).sum())) > 0:
         notes.append(f"Loops over other loaders took {other:.3g} s; they are left out.")
     turns = turns[turns["loader"] == loader]
-    places, ranks = _places(turns, source)
     own = rows[rows["loader"].isin([loader, -1])]
+    if not (waits_known := bool((turns["operation"] == "wait").any())):
+        unseen = _waits_of_no_time(turns)
+        turns, own = pd.concat([unseen, turns]), pd.concat([unseen, own])
+    places, ranks = _places(turns, source, LEAST_BATCHES if waits_known else 1)
     located = _located(own, turns, places, ranks)
     sums, known = located.sums(), frozenset(located.table["operation"].unique().astype(str))
     epochs, first = np.unique(places.get_level_values(0), return_index=True)
@@ -163,10 +172,18 @@ def loop_of(record: Record) -> Loop:
         file_nbytes=about["files_nbytes"] / about["files"] if about.get("files") else None,
         files_nbytes=about.get("files_nbytes"),
         notes=notes,
+        waits_known=waits_known,
     )
 
 
-def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
+def _waits_of_no_time(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return a wait of 0 s in front of each step, for a loop whose waits were not recorded."""
+    waits = steps.assign(operation=pd.Categorical(["wait"] * len(steps), OPERATIONS))
+    numbers = [name for name in SUMMED if name in waits]
+    return waits.assign(**dict.fromkeys(numbers, 0))
+
+
+def _places(turns: pd.DataFrame, source: str, least: int) -> tuple[pd.MultiIndex, Ints]:
     """Epoch and batch of those that all ranks waited for and stepped with, and the ranks."""
     counts = turns.drop_duplicates(["epoch", "batch", "rank", "operation"])
     ranks = np.unique(counts["rank"])
@@ -174,8 +191,8 @@ def _places(turns: pd.DataFrame, source: str) -> tuple[pd.MultiIndex, Ints]:
     places = pd.MultiIndex.from_frame(whole[whole].index.to_frame(index=False))
     if not turns["seconds"].sum() > 0:
         refuse("RECORD", "must have waits and steps that take time", "0 s", AGAIN, source)
-    if len(places) < LEAST_BATCHES:
-        rule = f"must have at least {LEAST_BATCHES} batches of all ranks, each with wait and step"
+    if len(places) < least:
+        rule = f"must have at least {least} batches of all ranks, each with wait and step"
         refuse("RECORD", rule, str(len(places)), AGAIN, source)
     return places, ranks
 

@@ -59,7 +59,7 @@ def batch_rows(loop: Totals) -> pd.DataFrame:
     rows = [
         (name, seconds / loop.batches, seconds / loop.seconds)
         for name, seconds in {WAITING: loop.waited_s, **steps, REST: rest}.items()
-        if seconds > 0 or name == WAITING
+        if seconds > 0 or (name == WAITING and loop.waits_known)
     ]
     return BATCH.framed(rows)
 

@@ -50,8 +50,10 @@ def read_chakra(path: Path) -> Record:
     not whole, of another schema, or holds nothing that takes time."""
     files = ranks_in(path) if path.is_dir() else [path]
     parts, left, saved = list[pd.DataFrame](), Counter[str](), 0.0
+    versions = list[str]()
     for file in files:
-        nodes = read_nodes(file)
+        nodes, version = read_nodes(file)
+        versions += [version] * bool(version)
         parts.append(pd.DataFrame(_rows(nodes)).assign(rank=_rank(file)))
         for node in nodes:
             if node.kind == CHECKPOINT:
@@ -63,6 +65,7 @@ def read_chakra(path: Path) -> Record:
         rule, remedy = "must have nodes that take time", "Give traces with durations."
         refuse("RECORD", rule, f"{len(rows)} nodes", remedy, str(path))
     notes = [f"{count} nodes are no part of a record: {what}." for what, count in left.items()]
+    notes += dict.fromkeys(versions)
     notes += ["Times are those of a plan, in whole microseconds: what waits for what decides them."]
     if saved:
         notes.append(f"The longest checkpoint took {saved:.3g} s.")

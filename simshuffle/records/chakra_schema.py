@@ -20,7 +20,9 @@ from simshuffle.errors import refuse
 from simshuffle.records.files import LARGEST, unpacked
 
 VERSION = "0.0.4"
-"""Of the schema: what Chakra's own generator writes."""
+"""Of the schema: what Chakra's own generator writes. Traces of its converters may name none, and
+say as attribute `schema` which version of PyTorch's execution traces they were made from
+(tests/data/feeder_tests_trace.tar.gz of mlcommons/chakra: 1.0.1); their nodes are the same."""
 
 COMP, SEND, RECV, COLL, STORAGE, BATCH, CHECKPOINT = 4, 5, 6, 7, 8, 9, 10
 """Values of NodeType."""
@@ -31,18 +33,26 @@ FILE_SYSTEM = 1
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types."""
-META_VERSION = 1
-"""A field of GlobalMetadata."""
+META_VERSION, META_ATTR = 1, 2
+"""Fields of GlobalMetadata."""
 ID, NAME, TYPE, CTRL_DEPS, DATA_DEPS, START, DURATION, ATTR, INFO = 1, 2, 3, 4, 5, 6, 7, 10, 11
 """Fields of Node; INFO is a StorageInfo."""
-KEY, INT32, INT64, BOOL = 1, 7, 9, 27
+KEY, INT32, INT64, BOOL, STRING = 1, 7, 9, 27, 29
 """Fields of AttributeProto."""
 LEVEL, FS = 1, 10
 """Fields of StorageInfo; FS is a FsOp."""
 OP, SIZE = 1, 5
 """Fields of FsOp."""
 
-_HEAD = re.compile(rb"\A[\x80-\xff]{0,4}[\x03-\x7f]\x0a[\x03-\x10]\d+\.\d+", re.DOTALL)
+_LENGTH = rb"[\x80-\xff]{0,4}[\x03-\x7f]"
+_HEAD = re.compile(
+    rb"\A(?:%(length)s\x0a[\x03-\x10]\d+\.\d+"  # a version
+    rb"|%(length)s\x12%(length)s\x0a[\x01-\x40][A-Za-z_]\w*"  # an attribute alone
+    rb"|\x00%(length)s\x08[\x80-\xff]{0,9}[\x00-\x7f]\x12[\x01-\x7f][\x20-\x7e])"  # nothing
+    % {b"length": _LENGTH},
+    re.DOTALL,
+)
+_KINDS = range(CHECKPOINT + 1)
 _NUMBERS = (INT32, INT64, 11, 13, BOOL)  # of AttributeProto, those that hold a plain number
 
 
@@ -72,23 +82,44 @@ def is_chakra(head: bytes) -> bool:
     return bool(_HEAD.match(head))
 
 
-def read_nodes(path: Path) -> list[Node]:
-    """The nodes of a trace, in its order. Raises an InputError if it is not whole, or of another
-    version of the schema."""
+def read_nodes(path: Path) -> tuple[list[Node], str]:
+    """Return the nodes of a trace, in its order, and a sentence on its version where it names none.
+
+    Raises:
+        InputError: the trace is not whole, or of another version of the schema.
+    """
     source = str(path)
     content, cut = unpacked(path)
     try:
         messages = list(_messages(content))
-        version = dict(fields(messages[0])).get(META_VERSION)
+        metadata = list(fields(messages[0]))
         nodes = [_node(message) for message in messages[1:]]
     except (ValueError, IndexError) as error:
         why = "it ends too early" if cut or isinstance(error, IndexError) else str(error)
         rule, value = f"must be a whole trace of Chakra: {why}", f"{len(content)} bytes"
         refuse("RECORD", rule, value, "Write or copy it again.", source)
-    if version != VERSION.encode():
+    version = dict(metadata).get(META_VERSION) or None
+    if version not in (None, VERSION.encode()):
         remedy = "Convert it with Chakra's converter for that schema."
         refuse("version", f"must be {VERSION}", repr(version)[:40], remedy, source)
-    return nodes
+    if version is not None:
+        return nodes, ""
+    if alien := [node for node in nodes if node.kind not in _KINDS]:
+        rule = f"must name the version of its schema, as its nodes are not those of {VERSION}"
+        remedy = f"Convert it with Chakra's converter, which writes {VERSION}."
+        refuse("version", rule, f"a node of type {alien[0].kind}", remedy, source)
+    return nodes, f"It names no version of Chakra's schema{_schema(metadata)}: read as {VERSION}."
+
+
+def _schema(metadata: list[tuple[int, int | bytes]]) -> str:
+    """What the attribute `schema` of a trace says; '' if there is none."""
+    attributes = [value for number, value in metadata if number == META_ATTR]
+    for attribute in attributes:
+        found = dict(fields(attribute)) if isinstance(attribute, bytes) else {}
+        schema = found.get(STRING)
+        if found.get(KEY) == b"schema" and isinstance(schema, bytes):
+            return f", but schema {schema.decode('utf-8', 'replace')[:20]} as an attribute"
+    return ""
 
 
 def _messages(content: bytes) -> Iterator[bytes]:

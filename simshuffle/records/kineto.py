@@ -167,6 +167,11 @@ def _batches(trace: Trace, source: str) -> list[_Batch]:
     else:
         trace.notes.append("No DataLoader of torch was called: waits are not in it.")
         found = [_Batch(start, start, end, 0) for start, end in zip(begins, ends, strict=True)]
+        # the profiler begins a last step when it is stopped, in which nothing is done
+        starts = trace.events.loc[~trace.events["name"].str.match(_STEP), "start"].to_numpy()
+        done = [((starts >= one.start) & (starts < one.end)).any() for one in found]
+        if any(done) and not done[-1]:
+            found.pop()
     if not (found := [batch for batch in found if batch.end <= trace.horizon]):
         rule, value = "must have a whole step", f"{len(steps) + len(waits)} begun"
         remedy = "Profile a loop over a DataLoader, or call the profiler's step() after each batch."

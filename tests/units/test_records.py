@@ -465,7 +465,8 @@ def test_what_is_exported_to_chakra_is_read_as_it_was(tmp_path, storage):
     assert found.about["ranks"] == made.world_size
     for rank in range(made.world_size):
         nodes = written_chakra.nodes_of(made, rank, storage=storage)
-        back = read_nodes(tmp_path / "t" / f"exchange.{rank}.et")
+        back, unnamed = read_nodes(tmp_path / "t" / f"exchange.{rank}.et")
+        assert unnamed == ""
         assert [node.seconds for node in back] == pytest.approx(
             [node.seconds for node in nodes], abs=0.5e-6
         )
