@@ -74,6 +74,7 @@ def calibrate(
     gpus_per_host: int = 4,
     ranks: int | None = None,
     hosts: int | None = None,
+    collective: str | None = None,
     storage: str = "pfs",
     out: str | Path | None = None,
     force: bool = False,
@@ -93,8 +94,9 @@ def calibrate(
         model: Epoch log: the catalog's entry for a model.
         accelerator: Epoch log: key of the step times.
         gpus_per_host: Epoch log without a column hosts: GPUs of a host.
-        ranks: Ranks, where a file does not say it (OSU collectives, CRAB).
+        ranks: Ranks, where a file does not say it (OSU, CRAB, a cut list of devices).
         hosts: Hosts, where a file does not say it.
+        collective: What nccl-tests ran, where a file does not say it: all_reduce or all_to_all.
         storage: What IOR and mdtest measured: pfs or ssd.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.

@@ -53,7 +53,18 @@ from tests.fuzz import damage
 from tests.fuzz.mutation import changed_bytes, changed_lines, changed_text, changed_values, odd
 from tests.fuzz.results import KINDS, made
 from tests.units.test_calibrate import DATA
+from tests.units.test_fabric_dialects import IBSIM, as_report
 from tests.units.test_host_inside import dump, matrix, ndv4
+from tests.units.test_measurement_dialects import (
+    A2A,
+    CSV,
+    OLD,
+    SUMMARY_ALONE,
+    ior,
+    ior_json,
+    mdtest,
+    nccl,
+)
 
 PLAIN = {
     "name": "plain",
@@ -330,11 +341,21 @@ LOGS = (
     *("osu-alltoall.txt", "osu-allreduce.txt", "ior-4-hosts.txt", "mdtest-32-tasks.txt"),
     "epochs-vgg16.csv",
 )
+MADE_LOGS = {
+    "ior.json": ior_json(),
+    "ior.csv": CSV,
+    "ior-summary.txt": SUMMARY_ALONE.format(reord=1),
+    "ior-twice.txt": ior() + ior("ior -r -C -Q 2", nodes=4, write=None),
+    "nccl-unnamed.txt": nccl(**A2A, inside="N/A"),
+    "nccl-cut-list.txt": nccl(listed=[7]),
+    "nccl-old.txt": nccl(head=OLD, group=""),
+    "mdtest-1.9.txt": mdtest(),
+}
 
 
 def _log(rng: random.Random, _: Path) -> Input:
-    name = rng.choice(LOGS)
-    text = (DATA / name).read_text(encoding="utf-8")
+    name = rng.choice((*LOGS, *MADE_LOGS))
+    text = MADE_LOGS.get(name) or (DATA / name).read_text(encoding="utf-8")
     if name.endswith(".json") and rng.random() < 0.7:
         text = json.dumps(changed_values(json.loads(text), rng))
     else:
@@ -344,7 +365,7 @@ def _log(rng: random.Random, _: Path) -> Input:
 
 
 def _calibrate(folder: Path, arguments: tuple[str, ...]) -> None:
-    ranks = {"ranks": 8, "hosts": 2} if arguments[0].startswith("osu-all") else {}
+    ranks = {"ranks": 8, "hosts": 2} if arguments[0].startswith(("osu-all", "nccl-cut")) else {}
     found = calibrate([folder / "log"], **ranks)
     found.fragments()
     found.as_json()
@@ -536,8 +557,13 @@ def _rack() -> Any:
     return read_fabric(FABRICS / "rack.ibnet")
 
 
+@cache
+def _report() -> str:
+    return as_report((FABRICS / "rack.ibnet").read_text(encoding="utf-8"))
+
+
 def _fabric(rng: random.Random, _: Path) -> Input:
-    kind = rng.choice(("ibnetdiscover", "conf", "yaml", "infragraph"))
+    kind = rng.choice(("ibnetdiscover", "report", "ibsim", "conf", "yaml", "infragraph"))
     if kind == "yaml":
         return Input({"net.yaml": _yaml(TOPOLOGY_YAML, rng)}, ("net.yaml",))
     if kind == "infragraph" and rng.random() < 0.7:
@@ -545,6 +571,8 @@ def _fabric(rng: random.Random, _: Path) -> Input:
         return Input({"net.json": json.dumps(values).encode("utf-8", "replace")}, ("net.json",))
     text = {
         "ibnetdiscover": (FABRICS / "rack.ibnet").read_text(encoding="utf-8"),
+        "report": _report(),
+        "ibsim": IBSIM,
         "conf": TOPOLOGY_CONF,
         "infragraph": infragraph.written(_rack()),
     }[kind]

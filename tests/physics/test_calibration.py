@@ -18,7 +18,8 @@ from simshuffle.studies.calibrate.fit import (
     saturation,
     variation,
 )
-from simshuffle.studies.calibrate.laws import allreduce, opens, point_to_point, transfers
+from simshuffle.studies.calibrate.laws import allreduce, point_to_point
+from simshuffle.studies.calibrate.storage import opens, transfers
 from simshuffle.studies.calibrate.tables import Row, as_table
 from simshuffle.studies.calibrate.training import Network, training, uncontended
 

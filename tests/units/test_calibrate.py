@@ -25,7 +25,7 @@ from simshuffle.scenario.scenario import load_scenario
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import sources
 from simshuffle.studies.calibrate.findings import parameters_of, parameters_table
-from simshuffle.studies.calibrate.readers import READERS, recognise, rows_of
+from simshuffle.studies.calibrate.readers import READERS, read_rows, recognise
 from simshuffle.studies.calibrate.study import Calibration, fitted, request
 from simshuffle.studies.calibrate.tables import MEASUREMENTS, PARAMETERS, RESIDUALS, as_table
 from simshuffle.studies.calibrate.verb import CalibrationOptions
@@ -68,7 +68,7 @@ INTER = "workload.allreduce.inter_host_bus_bandwidth"
 def table_of(path, **values):
     """What a file holds, by its path or its name among the data."""
     (source,) = sources([DATA / path], **values)
-    return as_table(rows_of(source, KINDS.get(source.name)))
+    return as_table(read_rows(source, KINDS.get(source.name)).rows)
 
 
 def changed(tmp_path, name, old, new, count=1):
@@ -146,10 +146,24 @@ def test_nccl_output_with_prefixes_and_log_lines_is_read(tmp_path):
     assert len(table_of(path)) == 20
 
 
+def halved_bus_bandwidths(text):
+    """The rows of an allreduce with the bus bandwidths of an all-to-all in the same time."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        cells = line.split()
+        if cells and cells[0].isdigit():
+            for place in (7, 11):
+                cells[place] = f"{float(cells[place]) / 2:.2f}"
+            lines[number] = " ".join(cells)
+    return "\n".join(lines)
+
+
 def test_all_to_all_of_nccl_tests_is_for_each_pair(tmp_path):
-    path = changed(
-        tmp_path, "nccl-2-hosts.txt", "starting: all_reduce_perf", "starting: alltoall_perf"
-    )
+    text = (DATA / "nccl-2-hosts.txt").read_text(encoding="utf-8")
+    text = text.replace("starting: all_reduce_perf", "starting: alltoall_perf")
+    # the bus bandwidth of an all-to-all is 15/16 of the bandwidth, of an allreduce twice that
+    path = tmp_path / "nccl.txt"
+    path.write_text(halved_bus_bandwidths(text), encoding="utf-8")
     table = table_of(path)
     assert set(table["operation"]) == {"all_to_all"}
     assert table["nbytes"].max() == 2147483648 / 16
@@ -259,16 +273,8 @@ BAD = {
     ),
     "columns": ("osu-latency.txt", "\n1024 ", "\n1024 3 ", "line 15", "a size and 1 value"),
     "negative": ("osu-latency.txt", "\n1024     ", "\n-1024    ", "line 15", "at least 0"),
-    "no tasks": ("ior-1-hosts.txt", "tasks               : 4", "", "line 32", "tasks"),
     "bandwidth": ("ior-1-hosts.txt", "read      1", "read      x1", "line 33", "bw(MiB/s)"),
     "short row": ("ior-1-hosts.txt", "read      1", "read    7 1", "line 33", "11 columns"),
-    "no head": (
-        "mdtest-32-tasks.txt",
-        "was launched with",
-        "was started with",
-        "line 14",
-        "was launched with",
-    ),
     "mean": ("mdtest-32-tasks.txt", "19202.217", "92022.170", "line 15", "between Min and Max"),
     "three values": ("mdtest-32-tasks.txt", " 546.378", "", "line 15", "Std Dev"),
     "column": ("epochs-vgg16.csv", "epoch_s", "seconds", "line 1", "epoch_s"),
@@ -315,7 +321,7 @@ def test_iterations_of_pico_that_warm_up_are_left_out(tmp_path):
     path = tmp_path / "100_bruck_double.csv"
     path.write_text("highest\n3000\n", encoding="utf-8")
     (source,) = sources([path], 8, 4)
-    (row,) = rows_of(source, "pico-raw")
+    (row,) = read_rows(source, "pico-raw").rows
     assert (row.ranks, row.hosts, row.nbytes, row.algorithm) == (8, 4, 100.0, "bruck")
     assert "COUNT_ALGORITHM_TYPE.csv" in refused(
         path.rename(tmp_path / "log.csv"), kind="pico-raw", ranks=8
@@ -546,7 +552,7 @@ def test_parameters_survive_their_table_to_the_last_bit(name, tmp_path):
     files, given = FITTED[name]
     paths = tuple(DATA / file for file in files)
     cell = request(CalibrationOptions(files=paths, **given)).values
-    rows = [row for source in cell.sources for row in rows_of(source)]
+    rows = [row for source in cell.sources for row in read_rows(source).rows]
     parameters = fitted(as_table(rows), cell.options).parameters
     PARAMETERS.write(parameters_table(parameters), tmp_path / "parameters")
     again = parameters_of(PARAMETERS.read(tmp_path / "parameters"))

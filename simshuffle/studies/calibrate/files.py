@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from simshuffle.errors import InputError, Problem, refuse
@@ -27,6 +28,7 @@ class Source:
     text: str  # what it holds
     ranks: int = 0  # processes that took part, for tools that do not print it; 0 if not given
     hosts: float = math.nan  # hosts that they filled, likewise; nan if not given
+    collective: str = ""  # program of nccl-tests, where it does not say it; '' if not given
 
     @property
     def name(self) -> str:
@@ -36,6 +38,16 @@ class Source:
     def lines(self) -> Iterator[tuple[int, str]]:
         """Lines with their numbers, from 1, without the ends."""
         return enumerate(self.text.split("\n"), 1)
+
+    @cached_property
+    def last_line(self) -> int:
+        """The number of the last line with text; 0 if there is none."""
+        numbers = [number for number, line in self.lines() if line.strip()]
+        return numbers[-1] if numbers else 0
+
+    def is_cut(self, line: int) -> bool:
+        """Whether a line that has too few cells may be where the file was cut off: the last one."""
+        return line == self.last_line
 
     def bad(
         self, line: int, rule: str, value: str = "", remedy: str = "Write the file again."
@@ -164,9 +176,12 @@ def read_text(path: Path) -> str:
 
 
 def sources(
-    paths: Sequence[str | Path], ranks: int | None = None, hosts: int | None = None
+    paths: Sequence[str | Path],
+    ranks: int | None = None,
+    hosts: int | None = None,
+    collective: str = "",
 ) -> list[Source]:
-    """The texts of all files; ``ranks`` and ``hosts``, if known, for those that do not say it.
+    """The texts of all files; ``ranks``, ``hosts`` and ``collective`` for those that do not say it.
 
     Raises:
         InputError: a file cannot be read, there is none, or two have the same name.
@@ -177,5 +192,5 @@ def sources(
         refuse("", rule, ", ".join(twice), "Rename one of them.", "calibrate")
     if not names:
         refuse("", "needs at least one measurement file", "none", "Name one.", "calibrate")
-    given = ranks or 0, math.nan if hosts is None else float(hosts)
+    given = ranks or 0, math.nan if hosts is None else float(hosts), collective
     return [Source(Path(path), read_text(Path(path)), *given) for path in paths]

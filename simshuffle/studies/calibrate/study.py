@@ -18,7 +18,7 @@ from simshuffle.scenario.calibrated import QUANTITIES
 from simshuffle.scenario.cluster import MessagePassing
 from simshuffle.spec.library import CATALOG, catalog_entry, nearest, read_yaml
 from simshuffle.spec.units import Dimension, parse_quantity
-from simshuffle.studies.calibrate import exchange, laws, text, training
+from simshuffle.studies.calibrate import alike, exchange, laws, storage, text, training
 from simshuffle.studies.calibrate.figures import residuals_chart
 from simshuffle.studies.calibrate.files import Source, sources
 from simshuffle.studies.calibrate.findings import (
@@ -27,7 +27,8 @@ from simshuffle.studies.calibrate.findings import (
     parameters_of,
     parameters_table,
 )
-from simshuffle.studies.calibrate.readers import READERS, rows_of
+from simshuffle.studies.calibrate.nccl_table import OPERATIONS
+from simshuffle.studies.calibrate.readers import READERS, read_rows
 from simshuffle.studies.calibrate.tables import RESIDUALS, STORED, as_table
 from simshuffle.studies.calibrate.text import FRAGMENT, MODELS, fragments, record
 from simshuffle.study.cell import Outcome, PlainCell, Tell
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from simshuffle.studies.calibrate.verb import CalibrationOptions
 
 _CELL = "calibration"
+PROGRAMS = {operation: program for program, operation in OPERATIONS.items()}
+"""The program of nccl-tests by its collective."""
 
 
 def check(options: CalibrationOptions) -> None:
@@ -52,7 +55,8 @@ def check(options: CalibrationOptions) -> None:
         for name, value, known in (
             ("--as", options.kind, READERS),
             ("--epochs", options.epochs, ("steady", "all")),
-            ("--storage", options.storage, laws.STORAGES),
+            ("--storage", options.storage, storage.STORAGES),
+            ("--collective", options.collective, PROGRAMS),
         )
         if value is not None and value not in known
     ]
@@ -104,9 +108,11 @@ class CalibrationCell(PlainCell):
         Raises:
             InputError: a file is wrong, or there is nothing to fit.
         """
-        rows = [row for source in self.sources for row in rows_of(source, self.options.kind)]
+        readings = [read_rows(source, self.options.kind) for source in self.sources]
+        rows = [row for reading in readings for row in reading.rows]
         measurements = as_table(rows)
         found = fitted(measurements, self.options)
+        found.notes[:0] = [str(note) for reading in readings for note in reading.notes]
         _check(found, len(rows))
         residuals = [of for of in found.residuals if len(of)] or [RESIDUALS.empty()]
         tables = {
@@ -138,8 +144,9 @@ def fitted(table: pd.DataFrame, options: CalibrationOptions) -> Findings:
     known = own[0] if own and isinstance(own[0], float) else MessagePassing().latency
     out.take(pairs)
     out.take(exchange.message_cost(*of("all_to_all"), known))
-    out.take(laws.transfers(*of("read", "write"), options.storage))
-    out.take(laws.opens(*of("file_read", "file_stat"), options.storage))
+    out.take(storage.transfers(*of("read", "write"), options.storage))
+    out.take(storage.opens(*of("file_read", "file_stat"), options.storage))
+    alike.note_disagreement(out, table)
     rows, _ = of("iteration")
     if len(rows):
         logged = sorted(set(rows["model"]))
@@ -261,7 +268,9 @@ def request(options: CalibrationOptions) -> Request[CalibrationCell]:
         InputError: a file cannot be read, or an option is not valid.
     """
     check(options)
-    cell = CalibrationCell(tuple(sources(options.files, options.ranks, options.hosts)), options)
+    program = PROGRAMS.get(options.collective or "", "")
+    files = sources(options.files, options.ranks, options.hosts, program)
+    cell = CalibrationCell(tuple(files), options)
     asked = {"measured": cell.digests, "settings": cell.settings}
     return Request(Path(cell.sources[0].name).stem, cell, {}, asked)
 

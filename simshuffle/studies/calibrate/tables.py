@@ -43,7 +43,10 @@ MEASUREMENTS = Schema(
         "model": text("neural network; empty but for epochs"),
         "epoch": count("number of the epoch; 0 but for epochs"),
         "batch": count("samples of a rank in an iteration; 0 but for epochs"),
-        "algorithm": text("of an all-to-all, as its tool calls it; empty if not told"),
+        "algorithm": text(
+            "of an all-to-all, as its tool calls it; of IOR and mdtest how files were used; empty"
+            " if not told"
+        ),
     }
 )
 """A row for each number that a tool printed."""
@@ -124,6 +127,17 @@ class Row:
     epoch: int = 0
     batch: int = 0
     algorithm: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence on what a reader left out or assumed."""
+
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.text}"
 
 
 def as_table(rows: Iterable[Row]) -> pd.DataFrame:

@@ -28,7 +28,8 @@ from simshuffle.studies.calibrate.fit import (
     relative_fit,
     variation,
 )
-from simshuffle.studies.calibrate.laws import INTER, INTRA, NO_INTERVAL, OVER, STORAGES, Side
+from simshuffle.studies.calibrate.laws import INTER, INTRA, OVER, Side
+from simshuffle.studies.calibrate.storage import NO_INTERVAL, STORAGES
 
 BOUND = 0.5
 """A run whose allreduce would need a bus bandwidth below this share of the log's highest waits for

@@ -65,9 +65,21 @@ class CalibrationOptions(Options):
     ] = 4
     ranks: Annotated[
         int | None,
-        Option("N", "Ranks, where a file does not say it (OSU collectives, CRAB).", low=2),
+        Option(
+            "N",
+            "Ranks, where a file does not say it (OSU, CRAB, a cut list of devices).",
+            low=2,
+        ),
     ] = None
     hosts: Annotated[int | None, Option("N", "Hosts, where a file does not say it.", low=1)] = None
+    collective: Annotated[
+        str | None,
+        Option(
+            "WHICH",
+            "What nccl-tests ran, where a file does not say it: all_reduce or all_to_all.",
+            complete=words("all_reduce", "all_to_all"),
+        ),
+    ] = None
     storage: Annotated[
         str,
         Option("WHICH", "What IOR and mdtest measured: pfs or ssd.", complete=words("pfs", "ssd")),
