@@ -42,6 +42,7 @@ def check(
     """Say what bounds an epoch, what it needs, which values look wrong.
 
     Simulates nothing."""
+    from simshuffle.cli.advice import advise_on_files
     from simshuffle.plan.effort import check_size
     from simshuffle.plan.faults import check_faults
     from simshuffle.plan.jobs import each_alone
@@ -85,10 +86,11 @@ def check(
             for row in rows
         ]
         parts += [intervals.table(found), *intervals.sentences(found)]
+    rows, lines = advise_on_files(rows, scenarios, runs)
     if json:
         print_json(rows)
     else:
-        print_parts(parts, to)
+        print_parts([*parts, *lines], to)
 
 
 def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None:

@@ -175,10 +175,10 @@ class DlioKeys:
         spread = self.get(f"{name}_stdev")
         values = []
         for parameter in parameters:
-            names = (f"{name}.{parameter}",)
-            if parameter == "stdev" and spread is not None:
-                names = (f"{name}_stdev", *names)
-            values.append(self.number(*names, default=0.0 if parameter == "stdev" else None))
+            is_spread = parameter == "stdev"
+            beside = [f"{name}_stdev"] if is_spread and spread is not None else []
+            default = 0.0 if is_spread else None
+            values.append(self.number(*beside, f"{name}.{parameter}", default=default))
         return moments(*values)
 
     def refuse_deciding(self) -> None:

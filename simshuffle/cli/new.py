@@ -16,17 +16,22 @@ from simshuffle.cli.new_questions import (
     BY_NAME,
     CHOICES,
     FITTING,
+    NONE,
     QUESTIONS,
     SHAPES,
+    SOURCE_QUESTIONS,
     WAYS,
     Question,
     asked_of,
     decided,
+    listed,
 )
 from simshuffle.study.options import Argument, Option, words
 
 app = typer.Typer()
 
+ALL_QUESTIONS = BY_NAME | {question.name: question for question in SOURCE_QUESTIONS}
+"""By the names of their answers, in the order in which the help lists them."""
 TOPOLOGY = "topology"
 """The question that decides what else is asked."""
 COLUMNS = 90
@@ -50,13 +55,16 @@ def new(name: Path, from_dlio: Path | None, force: bool, **given: str | None) ->
     asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
     missing = from_dlio is None and any(q.needed and q.name not in answers for q in asked)
     if missing and sys.stdin.isatty():
-        answers |= _asked(answers)
-        asked = asked_of(answers[TOPOLOGY])
-        words = [word for q in asked for word in (q.option, answers[q.name])]
+        answers = _told(answers, _asked(answers))
+        asked = asked_of(answers.get(TOPOLOGY, BY_NAME[TOPOLOGY].default))
+        known = [q for q in (*asked, *SOURCE_QUESTIONS) if q.name in answers]
+        words = [word for question in known for word in (question.option, answers[question.name])]
         say(f"The same without questions: {shlex.join(['simshuffle', 'new', str(name), *words])}")
     (scenario, machine), warnings = write_drafts(name, answers, from_dlio)
     for text in warnings:
         say(f"Warning: {text}" if from_dlio else text)
+    for line in _advice(scenario, answers, is_of_dlio=from_dlio is not None):
+        say(line)
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")
 
@@ -73,6 +81,45 @@ def write_drafts(
 
     made = drafts(stem.name, given) if dlio is None else dlio_drafts(stem.name, dlio, given)
     return write_together(stem.parent, made[0]), made[1]
+
+
+def _told(given: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    """Return the answers that the user gave: options, and what was typed at a prompt.
+
+    What Enter took is left out, so that it counts as an estimate; a number that must be given is
+    named among the estimates instead.
+    """
+    typed = {
+        name: answer
+        for name, answer in asked.items()
+        if name in given or ALL_QUESTIONS[name].needed or answer != ALL_QUESTIONS[name].default
+    }
+    taken = [
+        question.option.removeprefix("--")
+        for question in QUESTIONS
+        if question.behind and question.needed and question.name not in given
+        if typed.get(question.name) == question.default
+    ]
+    guesses = [name for name in listed(typed.get("estimated", NONE)) if name != NONE]
+    if names := list(dict.fromkeys([*guesses, *taken])):
+        typed["estimated"] = ",".join(names)
+    return typed
+
+
+def _advice(scenario: Path, answers: Mapping[str, str], *, is_of_dlio: bool) -> list[str]:
+    """Return what is to be known of the answers: those that change nothing, and what decides.
+    A file of DLIO has given the loader and the decoding, too."""
+    from simshuffle.cli.advice import advise_on_answers
+    from simshuffle.scenario.scenario import load_scenario
+    from simshuffle.uncertainty.decisive import DECODE, WORKERS
+
+    written = load_scenario(scenario)
+    given = {ALL_QUESTIONS[name].option: answer for name, answer in answers.items()}
+    option_of_key = {question.at: question.option for question in QUESTIONS}
+    device = f"workload.model.accelerators.{written.cluster.host.accelerator}.forward"
+    option_of_key |= {device: "--batch-time", DECODE: "--decode"}
+    by_file = (DECODE, WORKERS) if is_of_dlio else ()
+    return advise_on_answers(written, given, option_of_key, by_file)
 
 
 def _asked(answers: dict[str, str]) -> dict[str, str]:
@@ -94,7 +141,12 @@ def _asked(answers: dict[str, str]) -> dict[str, str]:
         out[question.name] = _answer(question, known.get(question.name, question.default))
         if question.name == TOPOLOGY:
             known = decided(out[TOPOLOGY])
-    return out
+    guesses = SOURCE_QUESTIONS[0]
+    is_typed = any(q.behind and (answers | out).get(q.name) != q.default for q in QUESTIONS)
+    if guesses.name not in answers and is_typed:
+        say(f"\n{guesses.group}")
+        out[guesses.name] = _answer(guesses, guesses.default)
+    return answers | out
 
 
 def _answer(question: Question, default: str) -> str:
@@ -132,7 +184,7 @@ _OPTIONS = [
         autocompletion=_WORDS.get(str(question.kind)),
         rich_help_panel=question.group,
     )
-    for question in QUESTIONS
+    for question in (*QUESTIONS, *SOURCE_QUESTIONS)
 ]
 command(
     app,
@@ -147,7 +199,7 @@ command(
         keyword("from_dlio", _FROM_DLIO, None),
         *(
             keyword(question.name, Annotated[str | None, option], None)
-            for question, option in zip(QUESTIONS, _OPTIONS, strict=True)
+            for question, option in zip(ALL_QUESTIONS.values(), _OPTIONS, strict=True)
         ),
         keyword("force", Force, False),
     ],

@@ -15,6 +15,7 @@ from simshuffle.cli.dlio_keys import DlioKeys, finite_number
 from simshuffle.cli.new_machine import machine_text, scalar
 from simshuffle.cli.new_questions import BY_NAME, QUESTIONS, answered, asked_of
 from simshuffle.cli.new_scenario import checked
+from simshuffle.cli.new_sources import sources
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import read_yaml
 from simshuffle.study.matching import flat
@@ -62,6 +63,7 @@ workload:
       {device}:
         # train.computation_time: {pause} s for {batch} samples. Forward is a third of it.
         forward: {pause} s / {thirds}
+    source: {{accelerators: "measured by definition: DLIO sleeps so long"}}
   dataset:
     name: {model}
     num_samples: {samples}
@@ -71,6 +73,7 @@ workload:
     samples_per_request: {per_request}  # estimate: one request reads what a batch needs of a file
     decode: {decode} s  # reader.preprocess_time, a pause of the reader for each sample
     encode: 0 s
+    source: {{decode: "measured by definition: DLIO sleeps so long"}}
   local_batch_size: {batch}
   last_batch: drop
   exchange: {{kind: global_shuffle, source: {store}}}
@@ -321,7 +324,7 @@ def dlio_drafts(
         notes=head,
         **values,
     )
-    machine = machine_text(name, answers)
+    machine = machine_text(name, answers, sources(given))
     if values["cached"] == "no":
         machine = _without_page_cache(machine)
     if values["store"] == "object_store" and "\nobject_store:" not in machine:

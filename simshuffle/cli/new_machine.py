@@ -12,7 +12,16 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from simshuffle.cli.new_questions import BY_NAME, MACHINE, NO_SSD, SOURCE, start_of
+from simshuffle.cli.new_questions import (
+    BY_NAME,
+    ESTIMATE,
+    MACHINE,
+    NO_SSD,
+    SHEET,
+    SOURCE,
+    start_of,
+)
+from simshuffle.cli.new_sources import quoted
 from simshuffle.errors import refuse
 from simshuffle.spec.library import find, is_file
 from simshuffle.spec.units import Dimension, parse_quantity, readable
@@ -48,6 +57,7 @@ host:  # nvidia-smi -L, nproc and ibstat -l show what a host has
   pcie_slots: {hcas}  # one for each HCA; GPUs share them evenly
   pcie_bandwidth: {pcie}  # {pcie_why}
   nvlink_bandwidth: {nvlink}  # {nvlink_why}
+  {host_source}
 {storage}
 memory:
   capacity: {memory}  # free -h; three quarters are page cache, `page_cache: 0 B` turns it off
@@ -57,6 +67,7 @@ parallel_file_system:
   read_bandwidth: {pfs_bandwidth}
 {pfs_opens?}
   open_rate: {pfs_opens}
+  {pfs_source}
 """
 SSD = """\
 ssd:
@@ -64,7 +75,8 @@ ssd:
 {ssd_read?}
   read_bandwidth: {ssd_read}
 {ssd_write?}
-  write_bandwidth: {ssd_write}"""
+  write_bandwidth: {ssd_write}
+  {ssd_source}"""
 WITHOUT_SSD = """\
 ssd:  # none: samples are staged to memory (staging in {name}.yaml), whose numbers stand here
   capacity: {memory}
@@ -85,7 +97,8 @@ _TAPER = """\
 """
 _LINK = """\
 {hca_bandwidth?}
-  link_bandwidth: {hca_bandwidth}"""
+  link_bandwidth: {hca_bandwidth}
+  {link_source}"""
 NETWORKS = {
     "fat_tree": f"""\
 topology:
@@ -137,8 +150,9 @@ topology:
 """By what a new machine begins from."""
 
 
-def machine_text(name: str, answers: Mapping[str, str]) -> str:
-    """The text of the machine of a scenario ``name``, from an answer to every question."""
+def machine_text(name: str, answers: Mapping[str, str], origins: Mapping[str, str]) -> str:
+    """Return the text of the machine of a scenario ``name``, from an answer to every question and
+    the sources of those that have one (`simshuffle.cli.new_sources`), by name."""
     start = start_of(answers["topology"])
     if start == MACHINE:
         path = find(answers["topology"], "topologies")
@@ -152,9 +166,29 @@ def machine_text(name: str, answers: Mapping[str, str]) -> str:
         "name": name,
         "label": scalar(name),
         "device": scalar(answers["accelerator"]),
+        **_sources_of_machine(answers, origins),
     }
     storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
     return filled(text.replace("{storage}", storage), values)
+
+
+def _sources_of_machine(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
+    """Return the sources of the records of a machine as YAML, by what the text calls them."""
+    links = links_of(answers["accelerator"])
+    known = "as of an A100" not in links["pcie_why"]
+    kind = SHEET if known else ESTIMATE
+    host = {
+        f"{key}_bandwidth": f"{kind}: {links[f'{key}_why'].removesuffix(', data sheet')}"
+        for key in ("pcie", "nvlink")
+    }
+    servers = {"read_bandwidth": origins["pfs_bandwidth"], "open_rate": origins["pfs_opens"]}
+    device = {f"{way}_bandwidth": origins[f"ssd_{way}"] for way in ("read", "write")}
+    return {
+        "host_source": quoted(host, 4),
+        "pfs_source": quoted(servers, 4),
+        "ssd_source": quoted(device, 4),
+        "link_source": quoted({"link_bandwidth": origins["hca_bandwidth"]}, 4),
+    }
 
 
 def _standing_alone(path: Path) -> str:

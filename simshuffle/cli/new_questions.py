@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simshuffle.cli.common import NAME_RULE, is_name
 from simshuffle.errors import InputError, Problem
@@ -36,12 +36,26 @@ WAYS = {
 }
 """Strategies by the names that their runs have; beside them there is partial-Q."""
 NO_SSD = "none"
+BY_FORMAT = "format"
+"""The answer that decoding costs what follows from the format of the samples."""
+NONE = "none"
+MEASURED, SHEET, ESTIMATE = "measured", "data sheet", "estimate"
+"""What stands behind a number, as `simshuffle.uncertainty` reads it from a source."""
+SOURCES = "Sources"
+"""The group of the questions about what stands behind numbers, which decides intervals."""
 ALL_RANKS = "all"
 FITTING = "fitting"
 OFFERED = ("global-pfs", "global-ssd", "local", "partial-0.1")
 """The ways of `FITTING`, as far as hosts have room for what they hold."""
 SOURCE = "new scenario"
 """What problems with answers are found in."""
+
+
+QUANTITY_OR: dict[Any, tuple[Any, str]] = {
+    "ssd": (Dimension.NBYTES, NO_SSD),
+    "decode": (Dimension.SECONDS, BY_FORMAT),
+}
+"""The dimension of an answer that is a quantity or a word, and that word, by the kind."""
 
 
 def _list_of(each: str) -> str:
@@ -62,6 +76,10 @@ _ANSWERS = {
         f"{FITTING}|" + _list_of("|".join([*WAYS, r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"])),
         f"must be names between commas, of {', '.join(WAYS)} and partial-Q with Q from 0 to 1; or"
         f" {FITTING}",
+    ),
+    "inputs": (
+        f"{NONE}|" + _list_of("[a-z-]+"),
+        f"must be names of options between commas, such as batch-time; or {NONE}",
     ),
     "ranks": (
         _list_of(f"{_COUNT}|{ALL_RANKS}"),
@@ -84,6 +102,9 @@ class Question:
     why: str  # where the default is from
     measure: str = ""  # a command that tells
     needed: bool = False  # whether a script must answer it, as nobody else can know
+    # of a number that is given: whether a user measures it, or reads it from a data sheet; '' for
+    # what is counted or chosen
+    behind: str = ""
     # of what new machine it is asked, as in `start_of`; of any if empty
     of: tuple[str, ...] = ()
 
@@ -107,12 +128,12 @@ class Question:
         """What is wrong with an answer; None if nothing is."""
         if self.kind == "topology":
             return _start_problem(self.option, answer)
-        if isinstance(self.kind, Dimension) or self.kind == "ssd":
-            dimension = self.kind if isinstance(self.kind, Dimension) else Dimension.NBYTES
+        if isinstance(self.kind, Dimension) or self.kind in QUANTITY_OR:
+            dimension, word = QUANTITY_OR.get(self.kind, (self.kind, ""))
             rule = quantity_rule(answer, dimension)
             rule = rule or "must not be divided" * bool(re.search(r"/\s*[0-9_]+$", answer))
-            if rule and self.kind == "ssd":
-                rule = "" if answer == NO_SSD else f"{rule}; or {NO_SSD}"
+            if rule and word:
+                rule = "" if answer == word else f"{rule}; or {word}"
         elif self.kind == "name":
             rule = "" if is_name(answer) else NAME_RULE
         else:
@@ -171,7 +192,8 @@ QUESTIONS = (
              "count", "2", "as on ABCI and Perlmutter", "ibstat -l", of=_HOSTS),
     Question("hca_bandwidth", "Machine", "cluster.topology.link_bandwidth",
              "Bandwidth of an adapter", _RATE, "25 GB/s",
-             "HDR200; EDR and HDR100 have 12.5 GB/s, NDR 50 GB/s", "ib_write_bw", of=SHAPES),
+             "HDR200; EDR and HDR100 have 12.5 GB/s, NDR 50 GB/s", "ib_write_bw", of=SHAPES,
+             behind=SHEET),
     Question("ports", "Machine", "cluster.topology.ports", "Ports of a switch", "count", "40",
              "HDR, as in topologies/selene.yaml; EDR has 36, NDR 64", "ibswitches", of=SHAPES[:3]),
     Question("taper", "Machine", "cluster.topology.taper",
@@ -186,18 +208,22 @@ QUESTIONS = (
              "an example", needed=True, of=("torus",)),
     Question("pfs_bandwidth", "Machine", f"{_PFS}.read_bandwidth",
              "What all servers of the parallel file system read", _RATE, "77 GB/s",
-             "ABCI, topologies/abci.yaml", f"{_IOR} -o /pfs/file", of=_HOSTS),
+             "ABCI, topologies/abci.yaml", f"{_IOR} -o /pfs/file", of=_HOSTS,
+             behind=MEASURED),
     Question("pfs_opens", "Machine", f"{_PFS}.open_rate", "Files that they open a second",
              Dimension.FREQUENCY, "43 k/s", "ABCI, from its training logs",
-             "mdtest -n 1000 -i 5 -F -w 110000 -e 110000 -d /pfs/folder", of=_HOSTS),
+             "mdtest -n 1000 -i 5 -F -w 110000 -e 110000 -d /pfs/folder", of=_HOSTS,
+             behind=MEASURED),
     Question("ssd", "Machine", f"{_SSD}.capacity", f"SSD of a host, or {NO_SSD}", "ssd", "1.6 TB",
              "ABCI, Intel DC P4600", "df -h", of=_HOSTS),
     Question("ssd_read", "Machine", f"{_SSD}.read_bandwidth", "What the SSD reads", _RATE,
              "3.2 GB/s", "ABCI, data sheet of the Intel DC P4500", f"{_IOR} -o /local/file",
-             of=_HOSTS),
+             of=_HOSTS,
+             behind=MEASURED),
     Question("ssd_write", "Machine", f"{_SSD}.write_bandwidth", "What the SSD writes", _RATE,
              "1.325 GB/s", "ABCI, data sheet of the Intel DC P4600", f"{_IOR} -o /local/file",
-             of=_HOSTS),
+             of=_HOSTS,
+             behind=MEASURED),
     Question("samples", "Data set", "workload.dataset.num_samples", "Samples", "count", "1281167",
              "ImageNet-1K", "find FOLDER -type f | wc -l", needed=True),
     Question("sample_size", "Data set", "workload.dataset.sample_size.mean",
@@ -206,12 +232,20 @@ QUESTIONS = (
     Question("format", "Data set", "workload.dataset.format", "Stored as jpeg or raw (arrays)",
              "format", "jpeg", "photographs; decides what decoding costs",
              "simshuffle machine probe FOLDER"),
+    Question("decode", "Data set", "workload.dataset.format",
+             "Time of one core to decode and transform a sample, or format", "decode", BY_FORMAT,
+             "as ImageNet's JPEGs, or a copy of raw; transforms add to it",
+             "simshuffle machine probe FOLDER", behind=MEASURED),
+    Question("workers", "Data set", "workload.loader.workers",
+             "Loader workers of a rank (num_workers)", "count", "4",
+             "as the authors' loaders; each loads 2 batches ahead, as PyTorch's"),
     Question("batch_size", "Model", "workload.local_batch_size", "Samples of a batch on one GPU",
              "count", "64", "an example", needed=True),
     Question("batch_time", "Model", "workload.model.accelerators",
              "Time of a batch, data at hand: forward, backward, update", _TIME, "23.1 ms",
              "the catalog's ResNet-50, 64 images, A100, mixed precision",
-             "a loop of 100 batches, whose data is in memory", needed=True),
+             "a loop of 100 batches, whose data is in memory", needed=True,
+             behind=MEASURED),
     Question("timed", "Model", "workload.allreduce.overlap",
              "How that was timed: one_gpu, or distributed (DDP's hooks and slow-down are in it)",
              "timed", "one_gpu", "a loop without DistributedDataParallel"),
@@ -233,6 +267,18 @@ QUESTIONS = (
 )  # fmt: skip
 """In the order in which they are asked and written."""
 BY_NAME = {question.name: question for question in QUESTIONS}
+SOURCE_QUESTIONS = (
+    Question("estimated", SOURCES, "source",
+             "Guesses among the numbers above, between commas (batch-time, pfs-opens, ...)",
+             "inputs", NONE, "what you typed counts as measured, adapters as of a data sheet"),
+    Question("measured", SOURCES, "source",
+             "Measured numbers among those that are from data sheets otherwise (hca-bandwidth)",
+             "inputs", NONE, "batch, decoding and storage are measured if they are given"),
+    Question("data_sheet", SOURCES, "source",
+             "Numbers from data sheets among those that are measured otherwise (ssd-read, ...)",
+             "inputs", NONE, "the bandwidth of an adapter is from one if it is given"),
+)  # fmt: skip
+"""About what stands behind the numbers; the first one is asked after all others."""
 
 
 def start_of(topology: str) -> str:

@@ -13,6 +13,7 @@ from simshuffle.cli.common import write_together
 from simshuffle.cli.new_machine import COLUMNS, filled, links_of, machine_text, scalar
 from simshuffle.cli.new_questions import (
     ALL_RANKS,
+    BY_FORMAT,
     FITTING,
     NO_SSD,
     OFFERED,
@@ -22,11 +23,14 @@ from simshuffle.cli.new_questions import (
     answered,
     listed,
 )
+from simshuffle.cli.new_sources import quoted, sources
 from simshuffle.errors import InputError
 from simshuffle.plan.holding import Offer, offers
 from simshuffle.scenario.scenario import Scenario, load_scenario
 from simshuffle.spec.units import Dimension, parse_quantity, readable
 
+BATCHES_AHEAD = 2
+"""Batches that a worker loads ahead (prefetch_factor of PyTorch's DataLoader)."""
 _ALLREDUCE_SHARE = 0.85
 """Of the adapters of a host, what an allreduce over hosts reaches: 84.8 of 100 GB/s with 4 HDR200
 (github.com/NVIDIA/nccl-tests, issue 119)."""
@@ -51,6 +55,8 @@ workload:
     # jpeg or raw: how sizes vary, and what decoding costs, unless you say it (std, decode, encode).
     # Measure: simshuffle machine probe FOLDER
     format: {format}
+{decode?}
+    {decoding}
   model:
     name: {name}-model
 {gradients?}
@@ -62,8 +68,11 @@ workload:
         # forward pass; the backward pass, left out, takes twice as long, as in the catalog.
         forward: {batch_time} / {thirds}
         measured_batch: {batch_size}
+    {model_source}
   local_batch_size: {batch_size}
   exchange: {first}{staging}
+{workers?}
+  loader: {{workers: {workers}, prefetch: {prefetch}}}
   allreduce:
     kind: nccl  # the faster of rings and trees; latencies as in NCCL's tuning table (v2.7.8)
     channels: {hcas}  # one for each HCA
@@ -74,6 +83,7 @@ workload:
     # Bus bandwidths. Measure: all_reduce_perf of nccl-tests, whose column busbw they are.
     intra_host_bus_bandwidth: {intra}  # {intra_why}
     inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
+    {allreduce_source}
     protocols: nccl_2.7  # LL and LL128 where they are faster, by the same table
 {overlap?}
     {added}"""
@@ -107,8 +117,10 @@ def drafts(name: str, given: Mapping[str, str]) -> tuple[dict[str, str], tuple[s
         for way in (OFFERED if fitting else listed(answers["ways"]))
     ]
     ranks = _ranks(answers)
-    text = filled(SCENARIO, {**answers, **_derived(name, answers), "first": strategies[0]})
-    texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers)}
+    origins = sources(given)
+    derived = {**_derived(name, answers), **_loading(answers, origins)}
+    text = filled(SCENARIO, {**answers, **derived, "first": strategies[0]})
+    texts = {f"{name}.yaml": text, f"{name}-cluster.yaml": machine_text(name, answers, origins)}
     options = {question.at: question.option for question in QUESTIONS}
     options |= {"workload.exchange": "--ways", "cluster.host": "--hcas"}
     too_large: dict[str, Offer] = {}
@@ -161,6 +173,26 @@ def _derived(name: str, answers: Mapping[str, str]) -> dict[str, str]:
         "staging": STAGING if answers["ssd"] == NO_SSD else "",
         "timed_on": timed_on,
         "added": _overlap(answers["overlap"], answers["timed"]),
+    }
+
+
+def _loading(answers: Mapping[str, str], origins: Mapping[str, str]) -> dict[str, str]:
+    """Return what was said of decoding, which is a comment where nothing was, of loader workers,
+    and where numbers are from."""
+    decode, workers = answers["decode"], int(answers["workers"])
+    decoding = "# decode: 1 ms"
+    if decode != BY_FORMAT:
+        decoding = f"decode: {decode}\n    {quoted({'decode': origins['decode']}, 6)}"
+    buses = {
+        "intra_host_bus_bandwidth": "estimate: of hosts like these, measured elsewhere",
+        "inter_host_bus_bandwidth": "estimate: 0.85 of the adapters, as measured on A100 and HDR",
+    }
+    return {
+        "decoding": decoding,
+        "workers": str(workers),
+        "prefetch": str(BATCHES_AHEAD * workers),
+        "model_source": quoted({"accelerators": origins["batch_time"]}, 6),
+        "allreduce_source": quoted(buses, 6),
     }
 
 

@@ -74,6 +74,11 @@ def required_keys(model: type[BaseModel]) -> list[str]:
     return [key for key, field in model.model_fields.items() if field.is_required()]
 
 
+def _annotated(field: FieldInfo) -> Any:
+    """Return the type of a field, with all that reads and checks its values."""
+    return Annotated[field.annotation, *field.metadata, None]
+
+
 def _as_yaml(value: Any) -> str:
     """Return a plain value as YAML has it."""
     return shortened(str(value).lower() if isinstance(value, bool) else str(value))
@@ -91,9 +96,8 @@ def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
 def _takes(field: FieldInfo, value: Any) -> bool:
     """Return whether a field may have a value."""
     try:
-        TypeAdapter(Annotated[field.annotation, *field.metadata, None]).validate_python(
-            value, strict=True
-        )
+        adapter: TypeAdapter[Any] = TypeAdapter(_annotated(field))
+        adapter.validate_python(value, strict=True)
     except (ValidationError, TypeError, ValueError):
         return False
     return True

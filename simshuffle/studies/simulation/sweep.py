@@ -156,8 +156,7 @@ def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
     valid neither by itself nor in a combination."""
     base = sweep.base.to_dict()
     values = _resolved(sweep)
-    cells: dict[str, Cell] = {}
-    sizes: dict[str, tuple[int, int, int]] = {}
+    cells: dict[str, RunCell] = {}
     problems: list[Problem] = []
     for number, combination in enumerate(sweep.combinations):
         if problems and number >= MOST_TRIED:
@@ -170,11 +169,10 @@ def _cells(sweep: Sweep, outcomes: Outcomes) -> dict[str, Cell]:
             continue
         name = combination_name(combination)
         cells[name] = RunCell(document, name, with_tables=False)
-        sizes[name] = batch_sizes(document)
     if problems:
         raise InputError(list(dict.fromkeys(problems)), sweep.base.name)
-    warn_of_partial_batches(sizes)
-    return cells
+    warn_of_partial_batches({name: batch_sizes(cell.document) for name, cell in cells.items()})
+    return {**cells}
 
 
 def _axes(sweep: Sweep) -> dict[str, list[Any]]:

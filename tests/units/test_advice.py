@@ -1,0 +1,147 @@
+"""Inputs that change nothing, and inputs that decide and that nobody gave: named in a line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.plan.idle_inputs import LINK, PFS, SSD, TAPER, idle_inputs
+from simshuffle.sim.simulate import simulate
+from simshuffle.uncertainty.decisive import DECODE, WORKERS, decisive_inputs
+from tests.small import small
+
+# a leaf switch of 24 ports has 8 up and 16 down with a taper of 2; 36 hosts are on three
+TREE = {
+    "kind": "fat_tree",
+    "hosts": 36,
+    "ports": 24,
+    "rails": 1,
+    "taper": 2,
+    "link_bandwidth": "10 GB/s",
+}
+GLOBAL = "global_shuffle:source=pfs"
+
+
+def keys(**runs):
+    return {idle.key for idle in idle_inputs(runs)}
+
+
+def tree(taper=2, **values):
+    return small(cluster__topology={**TREE, "taper": taper}, **values)
+
+
+@pytest.mark.parametrize("exchange", [GLOBAL, "local_shuffle"])
+def test_a_taper_above_one_leaf_switch_is_idle_and_the_simulation_agrees(exchange):
+    values = {"world_size": 8, "workload__exchange": exchange}
+    slow = {"cluster__parallel_file_system__read_bandwidth": "10 GB/s"}
+    base = tree(**values, **slow)
+    assert TAPER in keys(it=base)
+    seconds = {
+        taper: float(simulate(tree(taper, **values, **slow)).phases["end_s"].max())
+        for taper in (1, 2, 3)
+    }
+    # the 8 hosts are on one leaf switch, of 12, 16 and 18 links down
+    assert len(set(seconds.values())) == 1
+
+
+def test_a_taper_that_binds_or_divides_hosts_is_not_idle():
+    # 8 links up carry 80 GB/s, and the file system gives 1 TB/s
+    fast = {"cluster__parallel_file_system__read_bandwidth": "1 TB/s"}
+    assert TAPER not in keys(it=tree(workload__exchange=GLOBAL, **fast))
+    assert TAPER in keys(it=tree(workload__exchange=GLOBAL))
+    # 16 hosts are on one leaf switch, and 20 on two
+    assert TAPER not in keys(it=tree(world_size=20))
+    assert TAPER in keys(it=tree(world_size=16))
+
+
+def test_what_no_run_uses_is_idle():
+    pfs = small(workload__exchange=GLOBAL)
+    local = small(workload__exchange="local_shuffle")
+    assert {f"{SSD}.read_bandwidth", f"{SSD}.write_bandwidth"} <= keys(it=pfs)
+    assert f"{PFS}.open_rate" not in keys(it=pfs)
+    # staged as an archive: no file is opened, and its bytes come from the file system
+    assert f"{PFS}.open_rate" in keys(it=local)
+    assert f"{PFS}.read_bandwidth" not in keys(it=local)
+    assert f"{SSD}.read_bandwidth" not in keys(it=local)
+    # what one of two runs uses is not idle
+    assert not {f"{SSD}.read_bandwidth", f"{PFS}.open_rate"} & keys(a=pfs, b=local)
+    files = small(workload__exchange="local_shuffle", workload__staging={"format": "files"})
+    assert f"{PFS}.open_rate" not in keys(it=files)
+    memory = small(workload__exchange="local_shuffle", workload__staging={"target": "memory"})
+    assert f"{SSD}.read_bandwidth" in keys(it=memory)
+    saved = small(workload__exchange=GLOBAL, workload__checkpoint={"every": 5, "to": "ssd"})
+    assert f"{SSD}.write_bandwidth" not in keys(it=saved)
+
+
+def test_the_page_cache_of_one_epoch_one_rank_and_one_host():
+    cache = "cluster.memory.page_cache"
+    assert cache in keys(it=small(epochs=1, workload__exchange=GLOBAL))
+    assert cache not in keys(it=small(epochs=2, workload__exchange=GLOBAL))
+    alone = small(world_size=1, workload__exchange=GLOBAL)
+    assert "workload.model.gradient_size" in keys(it=alone)
+    assert LINK not in keys(it=alone)  # samples come over it
+    assert "cluster.host.nvlink_bandwidth" in keys(it=alone)
+
+
+def test_the_inputs_that_decide_are_those_of_the_binding_resource():
+    # opening 800 files at 10 a second binds: 80 s; computing takes a fraction
+    slow = {"cluster__parallel_file_system__open_rate": "10/s"}
+    found = decisive_inputs({"it": small(workload__exchange=GLOBAL, **slow)})
+    assert found[0].key == f"{PFS}.open_rate"
+    # opens at 0.43 to 2.8 of the rate take 2.3 and 0.36 times as long
+    assert found[0].longer == pytest.approx(1 / found[0].low - 1, rel=0.02)
+    assert found[0].shorter == pytest.approx(1 / found[0].high - 1, rel=0.02)
+    assert len(found) <= 3
+
+
+def test_decoding_that_nobody_timed_and_workers_are_among_them():
+    values = {
+        "workload__exchange": "local_shuffle",
+        "workload__dataset": {
+            "name": "plain",
+            "num_samples": 800,
+            "sample_size": {"mean": "4 MB", "std": "0 B"},
+        },
+    }
+    found = {each.key: each for each in decisive_inputs({"it": small(**values)})}
+    # 4 MB of JPEG are 36 ms of decoding, beside a step of some 2.7 ms a sample: loaders bind
+    assert {DECODE, WORKERS} <= set(found)
+    assert found[WORKERS].shorter == pytest.approx(-0.5, abs=0.05)
+    assert DECODE not in {each.key for each in decisive_inputs({"it": small(**values)}, {DECODE})}
+
+
+def test_check_says_both_in_a_line_and_in_json(capsys):
+    words = ["--set", "sweep={}", "--set", f"workload.exchange={GLOBAL}", "--set", "epochs=1"]
+    assert main(["check", "quickstart", *words]) == 0
+    said = capsys.readouterr().out
+    assert "Changes nothing here: " in said
+    assert "ssd.read_bandwidth" in said
+    assert "Neither measured nor from a data sheet" in said
+    assert main(["check", "quickstart", *words, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "cluster.ssd.read_bandwidth" in {idle["key"] for idle in row["idle_inputs"]}
+    assert len(row["decisive_inputs"]) <= 3
+
+
+NEW = (
+    "--hosts 20 --gpus 4 --accelerator h100 --hcas 2 --ports 64 --taper 2 --samples 900000"
+    " --sample-size '300 kB' --batch-size 32 --batch-time '60 ms' --gradients '400 MB'"
+    " --ways local,partial-0.2 --pfs-opens 9k/s --ssd-read '5 GB/s'"
+)
+
+
+def test_new_says_which_answers_change_nothing_and_what_decides(tmp_path, monkeypatch, capsys):
+    import shlex
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "mine", *shlex.split(NEW)]) == 0
+    idle, decisive = [
+        line for line in capsys.readouterr().err.splitlines() if " here: " in line or "hang" in line
+    ]
+    assert "--taper 2" in idle
+    assert "--pfs-opens 9k/s" in idle
+    assert "--ssd-read" not in idle
+    assert "--decode" in decisive
+    assert "--batch-time" not in decisive
