@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import networkx as nx
+from pydantic import ValidationError
 
 from simshuffle.allreduce import (
     HalvingDoubling,
@@ -24,6 +25,7 @@ from simshuffle.allreduce import (
     Torus,
     Tree,
 )
+from simshuffle.errors import InputError
 from simshuffle.exchange import (
     ExchangeSchedule,
     GlobalShuffle,
@@ -33,6 +35,8 @@ from simshuffle.exchange import (
     LocalShuffle,
     PairSchedule,
     PartialLocalShuffle,
+    Strategy,
+    TrainedExchange,
 )
 from simshuffle.routing import (
     Adaptive,
@@ -58,6 +62,7 @@ from tests.strategies import (
     dragonfly_plus,
     fat_tree,
     hyperx,
+    members,
     rail_optimised,
     star,
     switch_tree,
@@ -322,6 +327,28 @@ STRATEGIES: dict[str, Any] = {
     "mosaicml": loader_shuffle("mosaicml_streaming", samples_per_shard=4),
     "sampler": loader_shuffle("distributed_sampler", cache_limit="0 B"),
 }
+
+
+def add_own_examples(strategies: dict[str, Any]) -> dict[str, str]:
+    """Add the `Strategy.example` of each strategy of the package that is not among ``strategies``.
+
+    Returns what is wrong with the examples that cannot be used, by name of the class.
+    """
+    types = {type(strategy) for strategy in strategies.values()}
+    problems = {}
+    for member in members(TrainedExchange):
+        assert issubclass(member, Strategy)
+        if member in types:
+            continue
+        (kind,) = get_args(member.model_fields["kind"].annotation)
+        try:
+            strategies[kind] = member.model_validate({"kind": kind, **member.example})
+        except (ValidationError, InputError) as error:
+            problems[member.__name__] = f"{member.__name__}.example = {member.example}: {error}"
+    return problems
+
+
+STRATEGIES_WITHOUT_EXAMPLE = add_own_examples(STRATEGIES)
 
 
 # --------------------------------------------------------------------------------------- allreduce

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import Field, SerializeAsAny, WrapValidator
 
-from simshuffle.exchange.base import EpochContext, ShardsContext, Source, Strategy
+from simshuffle.exchange.base import EpochContext, ShardsContext, Source, Strategy, Style
 from simshuffle.exchange.loader_shuffle import LoaderShuffle
 from simshuffle.exchange.plan import ExchangePlan, Places, Shards, empty_plan, initial_owner
 from simshuffle.exchange.recorded import Recorded
@@ -66,7 +66,13 @@ Exchange = Annotated[SerializeAsAny[_Trained | Recorded], *_OPEN]
 
 _MEMBERS: tuple[type[Strategy], ...] = get_args(get_args(Exchange)[0])
 
+STYLES: dict[str, Style] = {
+    name: style for member in _MEMBERS for name, style in member.styles.items()
+}
+"""How figures draw the strategies of the package, by short name, in the order of tables."""
+
 __all__ = [
+    "STYLES",
     "EpochContext",
     "Exchange",
     "ExchangePlan",
@@ -85,6 +91,7 @@ __all__ = [
     "ShardsContext",
     "Source",
     "Strategy",
+    "Style",
     "TrainedExchange",
     "empty_plan",
     "initial_owner",

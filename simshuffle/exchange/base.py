@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -57,6 +58,13 @@ class ShardsContext:
     sample_nbytes: float | None = None
 
 
+class Style(NamedTuple):
+    """How figures draw a strategy: a colour as #RRGGBB, and a marker of matplotlib."""
+
+    colour: str
+    marker: str
+
+
 class Strategy(Spec):
     """A shuffling strategy. What one does not say is as in local shuffle: every rank keeps its
     shard, and shuffles it anew in each epoch.
@@ -69,12 +77,17 @@ class Strategy(Spec):
             to have them staged before the first epoch.
         whole_because: why the exchange of an epoch cannot be planned for fewer iterations, in the
             same proportion; '' if it can.
+        styles: how figures draw it, by each `short_name` that it may have, in the order of tables.
+            Figures draw a strategy without a style in a colour that is still free.
+        example: the keys of a small one, without ``kind``, for the tests that all strategies get.
     """
 
     kind: str
     redraws: ClassVar[bool] = False
     fetches: ClassVar[bool] = False
     whole_because: ClassVar[str] = ""
+    styles: ClassVar[Mapping[str, Style]] = {}
+    example: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def short_name(self) -> str:

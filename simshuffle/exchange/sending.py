@@ -3,6 +3,9 @@ when, and to whom."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import numpy as np
 
 from simshuffle.errors import refuse
@@ -37,6 +40,7 @@ class ShardHolding(Strategy):
         schedule: how the samples are sent.
     """
 
+    example: ClassVar[Mapping[str, Any]] = {"exchange_fraction": 0.3}
     exchange_fraction: Fraction
     schedule: MessageSchedule = MessageSchedule()
 

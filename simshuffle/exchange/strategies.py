@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from simshuffle.exchange.base import Source, Strategy
+from simshuffle.exchange.base import Source, Strategy, Style
 from simshuffle.exchange.importance import Selection
 from simshuffle.exchange.partners import PartnerRuleName
 from simshuffle.exchange.plan import Shards, random_order
@@ -37,6 +37,7 @@ class GlobalShuffle(Strategy):
 
     kind: Literal["global_shuffle"]
     redraws: ClassVar[bool] = True
+    styles: ClassVar = {"global": Style("#000000", "s")}
     source: Source = "pfs"
 
     @property
@@ -67,6 +68,7 @@ class LocalShuffle(Strategy):
     """
 
     kind: Literal["local_shuffle"]
+    styles: ClassVar = {"local": Style("#EE6677", "v")}
     source: Source = "ssd"
 
     @property
@@ -88,6 +90,7 @@ class PartialLocalShuffle(SendingStrategy):
     """
 
     kind: Literal["partial_local_shuffle"]
+    styles: ClassVar = {"partial": Style("#4477AA", "o")}
     selection: Literal["random", "oldest"] = "random"
 
     @property
@@ -131,6 +134,7 @@ class ImportanceExchange(ImportanceSending):
     """
 
     kind: Literal["importance_exchange"]
+    styles: ClassVar = {"IS": Style("#228833", "^"), "ILag": Style("#66CCEE", "<")}
 
     @property
     def short_name(self) -> str:
@@ -171,6 +175,7 @@ class ImportancePair(ImportanceSending):
     """
 
     kind: Literal["importance_pair"]
+    styles: ClassVar = {"IS-Pair": Style("#CCBB44", "D"), "ILag-Pair": Style("#AA3377", "P")}
     schedule: PairSchedule = PairSchedule()
 
     @property

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+import pytest
 
 from simshuffle.allreduce import Allreduce
-from simshuffle.exchange import Exchange, LoaderShuffle, Recorded, TrainedExchange
+from simshuffle.exchange import STYLES, Exchange, ImportanceExchange, Recorded, TrainedExchange
 from simshuffle.routing import ForwardingTables, Routing
 from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.storage import Tier
 from simshuffle.studies.loader.cell import Shape
 from simshuffle.studies.loader.request import defaults
-from simshuffle.studies.training.figures import COLOURS, MARKERS, look_of
-from simshuffle.studies.training.tables import STRATEGIES as STRATEGY_ORDER
+from simshuffle.studies.training.figures import look_of
 from simshuffle.topology import Topology
 from tests.examples import (
     ALGORITHMS,
     ROUTINGS,
     STRATEGIES,
+    STRATEGIES_WITHOUT_EXAMPLE,
     TIERS,
     TOPOLOGIES,
+    add_own_examples,
     clusters,
     small_topologies,
 )
@@ -42,22 +45,57 @@ def test_every_routing_has_an_example() -> None:
 
 
 def test_every_strategy_has_an_example() -> None:
-    assert {type(each) for each in STRATEGIES.values()} == set(members(TrainedExchange))
+    assert not STRATEGIES_WITHOUT_EXAMPLE, "\n".join(STRATEGIES_WITHOUT_EXAMPLE.values())
     # which has tests of its own
     assert set(members(Exchange)) == set(members(TrainedExchange)) | {Recorded}
 
 
-def test_tables_and_figures_know_the_names_of_all_strategies() -> None:
-    """In the order of the papers. Loaders are called by their orders, and drawn by their place."""
-    loaders = {of.short_name for of in STRATEGIES.values() if isinstance(of, LoaderShuffle)}
-    names = {strategy.short_name for strategy in STRATEGIES.values()} - loaders
-    assert names == {"global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair"}
-    assert names == set(STRATEGY_ORDER) == set(COLOURS) == set(MARKERS)
-    assert not loaders & names
+def test_an_example_that_cannot_be_used_is_named_and_breaks_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ImportanceExchange, "example", {"exchange_fraction": 2})
+    strategies: dict[str, Any] = {}
+    problems = add_own_examples(strategies)
+    assert set(problems) == {"ImportanceExchange", "LoaderShuffle"}
+    assert problems["ImportanceExchange"].startswith("ImportanceExchange.example = {'exchange_f")
+    assert "less than or equal to 1" in problems["ImportanceExchange"]
+    assert "order" in problems["LoaderShuffle"]
+    assert strategies["partial_local_shuffle"].fraction == 0.3
 
 
-def test_no_two_orders_of_loaders_look_alike() -> None:
-    """Nor like a strategy of the papers; names are all different."""
+def duplicates(values: dict[str, Any]) -> list[str]:
+    """Sentences that name two keys with the same value."""
+    first: dict[Any, str] = {}
+    sentences = []
+    for key, value in values.items():
+        if value in first:
+            sentences.append(f"{key} and {first[value]} both have {value}")
+        first.setdefault(value, key)
+    return sentences
+
+
+def test_a_style_is_that_of_a_name_which_the_strategy_has() -> None:
+    for member in members(TrainedExchange):
+        names = {each.short_name for each in STRATEGIES.values() if type(each) is member}
+        unused = set(member.styles) - names
+        assert not unused, f"{member.__name__}.styles: no example is called {sorted(unused)}"
+
+
+def test_no_two_strategies_have_the_same_name() -> None:
+    """Loaders are called by their orders."""
+    classes: dict[str, type] = {}
+    for strategy in STRATEGIES.values():
+        other = classes.setdefault(strategy.short_name, type(strategy))
+        assert other is type(strategy), f"{type(strategy)} and {other}: {strategy.short_name}"
+
+
+def test_the_strategies_of_the_papers_come_first_and_in_their_order() -> None:
+    papers = ["global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair"]
+    assert [name for name in STYLES if name in papers] == papers
+
+
+def test_no_two_strategies_look_alike() -> None:
+    """Neither those with a style, nor loaders, which are drawn by their place."""
     readers = {"nodes": 4, "gpus": 2, "workers": 2, "batch_size": 8}
     shape = Shape(
         samples=4096, samples_per_shard=32, shard_nbytes=0, cache_nbytes=None, epochs=1, **readers
@@ -65,9 +103,11 @@ def test_no_two_orders_of_loaders_look_alike() -> None:
     names = [order.short_name for order in defaults(shape).values()]
     # LitData's, kept or not, are one order with a smaller cache
     assert len(set(names)) == len(names) - 1
-    known = [*COLOURS, *dict.fromkeys(names)]
-    looks = [tuple(look_of(name, known).values()) for name in known]
-    assert len(set(looks)) == len(looks)
+    known = [*STYLES, *dict.fromkeys(names)]
+    looks = {name: tuple(look_of(name, known).values()) for name in known}
+    assert not duplicates(looks)
+    for part in ("colour", "marker"):
+        assert not duplicates({name: getattr(style, part) for name, style in STYLES.items()}), part
 
 
 def test_every_allreduce_algorithm_has_an_example() -> None:

@@ -25,10 +25,10 @@ from tests.small import seconds, small
 
 
 @register
-class RingShift(ShardHolding):
+class OwnRing(ShardHolding):
     """Rank r sends to rank r + 1, Q b samples an iteration; nothing is drawn."""
 
-    kind: Literal["ring_shift"]
+    kind: Literal["own_ring"]
 
     def plan(self, context: EpochContext) -> ExchangePlan:
         """The first samples of each rank's order go to the next rank."""
@@ -45,15 +45,15 @@ class RingShift(ShardHolding):
 
 def ring(**schedule: Any) -> Scenario:
     """Every rank has 100 samples in 10 iterations: Q = 0.2 is 2 samples an iteration."""
-    exchange = {"kind": "ring_shift", "exchange_fraction": 0.2, "schedule": schedule}
+    exchange = {"kind": "own_ring", "exchange_fraction": 0.2, "schedule": schedule}
     return small(workload__exchange=exchange)
 
 
 def test_a_scenario_takes_it_by_kind_by_text_and_as_an_object() -> None:
-    strategy = RingShift(kind="ring_shift", exchange_fraction=0.2)
-    for given in ("ring_shift:exchange_fraction=0.2", strategy, strategy.model_dump(mode="json")):
+    strategy = OwnRing(kind="own_ring", exchange_fraction=0.2)
+    for given in ("own_ring:exchange_fraction=0.2", strategy, strategy.model_dump(mode="json")):
         assert small(workload__exchange=given).workload.exchange == strategy
-    assert ring().label() == "ring_shift-0.2 streamlined @8"
+    assert ring().label() == "own_ring-0.2 streamlined @8"
 
 
 def test_it_is_written_and_read_back_and_swept(tmp_path: Any) -> None:
@@ -62,7 +62,7 @@ def test_it_is_written_and_read_back_and_swept(tmp_path: Any) -> None:
     file.write_text(scenario.to_yaml())
     assert load_scenario(file) == scenario
     swept = scenario.with_values({"sweep": {"world_size": [2, 4]}})
-    assert list(swept.runs()) == ["ring_shift-0.2 streamlined @2", "ring_shift-0.2 streamlined @4"]
+    assert list(swept.runs()) == ["own_ring-0.2 streamlined @2", "own_ring-0.2 streamlined @4"]
 
 
 def test_samples_go_round_the_ring() -> None:
@@ -128,13 +128,13 @@ def test_keys_for_partners_that_it_does_not_use_are_refused(key: str, value: Any
 
 def test_its_own_keys_are_checked_like_any_other() -> None:
     with pytest.raises(ScenarioError) as caught:
-        small(workload__exchange={"kind": "ring_shift", "exchange_fraction": 2})
+        small(workload__exchange={"kind": "own_ring", "exchange_fraction": 2})
     assert caught.value.problems[0].path == "workload.exchange.exchange_fraction"
 
 
 def test_a_kind_is_registered_once() -> None:
-    with pytest.raises(ValueError, match="'ring_shift' already"):
-        register(RingShift)
+    with pytest.raises(ValueError, match="'own_ring' already"):
+        register(OwnRing)
     with pytest.raises(ValueError, match="'partial_local_shuffle' already"):
         register(PartialLocalShuffle)
     with pytest.raises(ValueError, match="needs a kind"):

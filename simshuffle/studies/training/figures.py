@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from simshuffle.exchange import STYLES
 from simshuffle.results.chart import (
     DASHES,
     Axis,
@@ -46,27 +47,9 @@ RESTS_ON = "samples that a rank's statistics rest on, n"
 LOSS = {"loss_low": "low", "loss": "accuracy", "loss_high": "high"}
 ALONE = ("global", "local")
 """Strategies without Q."""
-COLOURS = {
-    "global": "#000000",
-    "local": "#EE6677",
-    "partial": "#4477AA",
-    "IS": "#228833",
-    "IS-Pair": "#CCBB44",
-    "ILag": "#66CCEE",
-    "ILag-Pair": "#AA3377",
-}
-MARKERS = {
-    "global": "s",
-    "local": "v",
-    "partial": "o",
-    "IS": "^",
-    "IS-Pair": "D",
-    "ILag": "<",
-    "ILag-Pair": "P",
-}
 OTHERS = ("#EE7733", "#009988", "#882255", "#999933", "#DDAA33", "#77AADD")
 OTHER_MARKERS = ("X", "p", "*", "h", ">")
-"""Of the strategies, the same in all figures."""
+"""Colours and markers of strategies without a style."""
 Drawn = tuple[Sequence[Mark], Axis]
 """Marks of a panel, and its axis from left to right."""
 
@@ -240,19 +223,19 @@ def _title(key: tuple[Any, ...]) -> str:
 
 
 def strategies(rows: pd.DataFrame) -> list[str]:
-    """The strategies of a table: those of `COLOURS` first, in that order."""
+    """The strategies of a table: those of `STYLES` first, in that order."""
     known = list(dict.fromkeys(rows["strategy"]))
-    return [name for name in COLOURS if name in known] + [
-        name for name in known if name not in COLOURS
+    return [name for name in STYLES if name in known] + [
+        name for name in known if name not in STYLES
     ]
 
 
 def look_of(strategy: str, known: Sequence[str]) -> dict[str, Any]:
     """Colour and marker of a strategy among those that are ``known``: others than those of
-    `COLOURS` have them by their place alone, and no two of 30 the same."""
-    if strategy in COLOURS:
-        return {"color": COLOURS[strategy], "marker": MARKERS[strategy]}
-    place = [name for name in known if name not in COLOURS].index(strategy)
+    `STYLES` have them by their place alone, and no two of 30 the same."""
+    if strategy in STYLES:
+        return {"color": STYLES[strategy].colour, "marker": STYLES[strategy].marker}
+    place = [name for name in known if name not in STYLES].index(strategy)
     turn = place + place // math.lcm(len(OTHERS), len(OTHER_MARKERS))
     return {
         "color": OTHERS[place % len(OTHERS)],

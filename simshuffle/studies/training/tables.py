@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from simshuffle.exchange import STYLES
 from simshuffle.exchange.recording import RecordedPlans, write_plans
 from simshuffle.study.cell import Outcome
 from simshuffle.study.schema import LARGEST, Column, Schema, amount, count, real, share, spent, text
@@ -128,7 +129,7 @@ def outcome_of(record: RunRecord) -> Outcome:
 # ---------------------------------------------------------------------------- the tables of a study
 
 
-STRATEGIES = ("global", "local", "partial", "IS", "ILag", "IS-Pair", "ILag-Pair")
+STRATEGIES = tuple(STYLES)
 NORMS = {
     "per_rank": "batch norm per rank",
     "sync": "synchronised batch norm",
