@@ -23,13 +23,13 @@ class Images(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image = self.images[index].astype(np.float32)
-        scaled = self.scaled(image) if self.at_once else self.line_by_line(image)
+        scaled = self.transform_whole(image) if self.at_once else self.transform_lines(image)
         return torch.from_numpy(scaled), index % 10
 
-    def scaled(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
+    def transform_whole(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
         return image / (1 + image.std(axis=2, keepdims=True))
 
-    def line_by_line(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
+    def transform_lines(self, image: NDArray[np.float32]) -> NDArray[np.float32]:
         for channel in image:
             for line in channel:
                 line[:] = line / (1 + line.std())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simshuffle.doctor.loop import Loop
+from simshuffle.doctor.places import is_transform, main_place
 from simshuffle.doctor.quiet import COMPUTED
 from simshuffle.doctor.replay import Way
 from simshuffle.doctor.workers import (
@@ -70,7 +71,7 @@ def causes(loop: Loop) -> list[Without]:
 
 
 def _share(part: Floats, whole: Floats) -> str:
-    return f"{100 * part.sum() / max(whole.sum(), 1e-300):.0f} %"
+    return f"{100 * min(part.sum() / max(whole.sum(), 1e-300), 1.0):.0f} %"
 
 
 # ------------------------------------------------------------------------------------- broad causes
@@ -82,11 +83,19 @@ _PARTS = {
     "collate": ("collate", "Putting samples together is {share} of what workers do."),
     "lock": ("lock", "Workers wait for locks in {share} of their time: one at a time gets on."),
 }
+SAMPLE_CODE = "sample code"
+"""Name of what samples take beside opening, reading, decoding and locks, where no transform is
+called."""
+_SAMPLE_CODE_SENTENCE = "The data set's own code is {share} of what workers do, beside its reading."
 
 
 def _of_parts(loop: Loop) -> Iterator[Without]:
     """Objects of a server are opened by asking for them: that is not a file's doing."""
-    for name, (operation, sentence) in _PARTS.items():
+    parts = dict(_PARTS)
+    if not is_transform(loop):
+        del parts["transform"]
+        parts[SAMPLE_CODE] = ("transform", _SAMPLE_CODE_SENTENCE)
+    for name, (operation, sentence) in parts.items():
         if operation in loop.known:
             part = loop.of(operation)
             if name == "opens" and loop.served:
@@ -95,7 +104,9 @@ def _of_parts(loop: Loop) -> Iterator[Without]:
             told = sentence.format(
                 share=_share(part, loop.way.load), each=f"{part.sum() / count:.2g}"
             )
-            way = computing_less(loop, part) if name in COMPUTED else less(loop.way, part)
+            if place := main_place(loop, operation):
+                told += place.sentence()
+            way = computing_less(loop, part) if operation in COMPUTED else less(loop.way, part)
             yield Without(name, way, told, SPECIAL if name == "lock" else 1.0)
     if loop.way.workers:
         way = loop.way

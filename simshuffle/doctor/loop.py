@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -45,6 +45,9 @@ class Loop:
     file_nbytes: float | None  # of a file that was opened, in the mean
     files_nbytes: float | None  # of all of them
     notes: list[str]  # what could not be used
+    # where in the code fetches and steps were seen, as in `Record.about`; None if nobody looked
+    looks: Sequence[Mapping[str, Any]] | None = None
+    all_cores: int | None = None  # of the host, of a rank's share
     waits_known: bool = True  # whether the record says how long the loop waited for its data
 
     def of(self, operation: str, column: str = "seconds") -> Floats:
@@ -70,6 +73,16 @@ class Loop:
         if self.way.met:
             part = np.broadcast_to(part.min(axis=1, keepdims=True), part.shape)
         return part
+
+    @property
+    def places(self) -> Sequence[Mapping[str, Any]]:
+        """Where in the code fetches and steps were seen, most often first."""
+        return self.looks or ()
+
+    @property
+    def places_known(self) -> bool:
+        """Whether the recorder looked at stacks."""
+        return self.looks is not None
 
     @property
     def begins_at(self) -> int:
@@ -172,13 +185,16 @@ def loop_of(record: Record) -> Loop:
         file_nbytes=about["files_nbytes"] / about["files"] if about.get("files") else None,
         files_nbytes=about.get("files_nbytes"),
         notes=notes,
+        looks=about.get("places"),
+        all_cores=int(host["all_cores"]) // len(ranks) if "all_cores" in host else None,
         waits_known=waits_known,
     )
 
 
 def _waits_of_no_time(steps: pd.DataFrame) -> pd.DataFrame:
     """Return a wait of 0 s in front of each step, for a loop whose waits were not recorded."""
-    waits = steps.assign(operation=pd.Categorical(["wait"] * len(steps), OPERATIONS))
+    kinds = pd.CategoricalDtype(list(OPERATIONS))
+    waits = steps.assign(operation=pd.Series("wait", index=steps.index, dtype=kinds))
     numbers = [name for name in SUMMED if name in waits]
     return waits.assign(**dict.fromkeys(numbers, 0))
 

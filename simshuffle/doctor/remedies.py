@@ -8,9 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from simshuffle.doctor.causes import MOSTLY, SAMPLE_CODE
 from simshuffle.doctor.loop import Loop
+from simshuffle.doctor.places import main_place
 from simshuffle.doctor.replay import Way, elapsed
-from simshuffle.doctor.workers import cpu_s, first_as_good, kept_workers, less, more_workers
+from simshuffle.doctor.workers import (
+    computed_share,
+    cpu_s,
+    first_as_good,
+    kept_workers,
+    less,
+    more_workers,
+)
 
 MOST_AHEAD = 32
 """Batches ahead of a worker that are tried (chosen; torch takes 2)."""
@@ -80,13 +89,42 @@ def remedies(loop: Loop, without: Mapping[str, Way], found: Sequence[str]) -> li
             name = f"{threads} thread{'s' * (threads > 1)} of torch, not {loop.threads}"
             cost, change = "slower steps, if these need them", {"torch_threads": threads}
             out.append(Helps(name, without[cause], cost, change, 0.0, cause=cause))
+        elif cause == "cores" and loop.threads <= 1:
+            continue  # it has no thread to spare; more cores are named below
+        elif cause == SAMPLE_CODE:
+            place = main_place(loop, "transform")
+            what = place.where if place else "the data set's own code"
+            name = f"make {what} cheaper, or do its work once, not for every sample"
+            out.append(Helps(name, without[cause], _CODE, sure=0.5, cause=cause))
         elif cause in _CURES:
             name, cost, sure = _CURES[cause]
             way = _seldom_summed(loop) if cause == "allreduce" else without[cause]
             out.append(Helps(name, way, cost, sure=sure, cause=cause))
+    if found:
+        out += _more_cores(loop, without)
     if found and loop.made_by:
         out += [*_more_workers(loop), *_settings(loop), *_in_memory(loop, found)]
     return out
+
+
+def _more_cores(loop: Loop, without: Mapping[str, Way]) -> Iterator[Helps]:
+    """Give the rank more of the host's cores than it may use now, where its threads and workers are
+    more than those."""
+    wanted = loop.way.workers + max(loop.threads, 1)
+    if loop.cores is None or loop.all_cores is None or "cores" not in without:
+        return
+    if loop.cores < min(wanted, loop.all_cores):
+        count = min(wanted, loop.all_cores)
+        name = (
+            f"the rank may use {loop.cores} of {loop.all_cores} cores: give it {count}"
+            f" (srun --cpus-per-task={count}, or taskset)"
+        )
+        cost = f"{count - loop.cores} more core{'s' * (count - loop.cores > 1)}"
+        # W workers share k cores: a batch takes each at least W / k times what it computes
+        way = without["cores"]
+        least = np.nan_to_num(loop.of("fetch", "cpu_s")) * max(way.workers, 1) / count
+        load = np.minimum(np.maximum(way.load, least), loop.way.load)
+        yield Helps(name, replace(way, load=load), cost, sure=0.5, cause="cores")
 
 
 def _spare_cores(loop: Loop) -> int:
@@ -108,7 +146,10 @@ def _more_workers(loop: Loop) -> Iterator[Helps]:
     """As many as hide the loads, up to the cores or more where workers wait rather than compute."""
     now, cpu, load = loop.way, cpu_s(loop), float(loop.way.load.mean())
     enough = load / max(float(now.step.mean()), load / MOST_WORKERS)
-    way = more_workers(loop, max(loop.cores or 1, int(enough) + 2))
+    most = max(loop.cores or 1, int(enough) + 2)
+    if loop.cores is not None and computed_share(loop) > MOSTLY:
+        most = loop.cores  # more than the cores compute no more
+    way = more_workers(loop, most)
     if way is not None:
         more = way.workers - now.workers
         # what workers wait for may be shared: then more of them gain nothing of that

@@ -66,6 +66,14 @@ def cpu_s(loop: Loop) -> float:
     return float((worker + loop.of("step", "cpu_s")).mean())
 
 
+def computed_share(loop: Loop) -> float:
+    """Return the share of their fetches in which workers compute, or could if they had a core; 0 if
+    it is not known."""
+    computed = loop.of("fetch", "cpu_s") + np.nan_to_num(loop.of("fetch", "queued_s"))
+    whole = float(loop.of("fetch").sum())
+    return float(np.nan_to_num(computed).sum()) / whole if whole > 0 else 0.0
+
+
 def more_workers(loop: Loop, most: int) -> Way | None:
     """The loop with the fewest workers that gain nearly what the best number up to ``most`` does;
     None if none gains anything. What is shared does not get faster: where it takes longer for a

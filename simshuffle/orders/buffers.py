@@ -209,8 +209,9 @@ class HuggingFace(Order):
     Attributes:
         buffer_size: samples in the buffer of a worker.
         max_buffer_input_shards: runs of shards that are read in turn.
-        formatted: whether the set is stored as tables (Arrow, Parquet) and `with_format` was
-            called: then samples come to the buffer as pieces of tables.
+        formatted: whether the set is stored as tables (`Dataset`, Arrow, Parquet) and not made by a
+            generator: then samples come to the buffer as pieces of tables. `with_format` changes
+            nothing of that.
     """
 
     kind: Literal["hugging_face"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections import deque
 from typing import Any
 
+from . import gil
 from .meter import OWN, Meter, Task, between, clock, marks, nbytes
 from .process import Process
 from .rows import CODES
@@ -172,12 +174,15 @@ def _fetchers(process: Process, module: Any) -> None:
             meter = OWN.fetch = Meter()
             if parts:
                 OWN.meter = meter
+            process.fetching = (threading.get_ident(), meter if parts else None)
+            if task[3] >= 0:  # in a worker
+                gil.watch(process.look)
             batch = None
             try:
                 batch = fetch(self, index)
                 return batch
             finally:
-                OWN.meter = OWN.fetch = None
+                OWN.meter = OWN.fetch = process.fetching = None
                 if meter.samples:
                     _write(process, task, meter, batch, parts)
 

@@ -88,7 +88,7 @@ class Loop:
         process.batches += 1
         if not process.first:
             process.first, process.used = clock(), use()
-        gil.watch(process.waited_for_the_interpreter)
+        gil.watch(process.look, process.waited_for_the_interpreter)
         process.save_now_and_then()
         task = (self.number, self.epoch, number, -1)
         self.step = process.taking = Step(task, marks())

@@ -13,16 +13,17 @@ from . import gil
 from .cores import Use, use
 from .files import Files
 from .journal import Journal
-from .meter import Budget, Task, clock, forget_thread
+from .meter import Budget, Meter, Task, clock, forget_thread
 from .patching import Patches
-from .rows import CODES, ROW
+from .places import Places
+from .rows import CODES, OPERATIONS, ROW
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 _RANKS = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _UNTIL_ALL_STOP = 3
 """Batches from when one rank's time is over to when all stop: more than ranks that wait for one
 another can be apart."""
-_GIL = CODES["gil"]
+_GIL, _NAMES = CODES["gil"], list(OPERATIONS)
 _TASK, _VALUES = Struct(ROW.format[:6]), Struct("<" + ROW.format[6:])
 
 
@@ -36,6 +37,9 @@ class Process:
         loaders: facts of each that was gone through, as in `Record.about`, and ``epochs``: how
             often it was.
         task: loader, epoch, batch and worker of what is fetched; None where nothing is.
+        fetching: the thread that fetches, and the meter of its parts if they are timed; None where
+            nothing is fetched.
+        places: where fetches and steps were seen.
         taking: the step that is in hand (`loops.Step`); None while none is, or something of it is
             timed already.
         beginning: the loop whose iterator is made or begun anew.
@@ -61,6 +65,8 @@ class Process:
         self.epochs: list[int] = []
         self.kept: dict[int, list[Any]] = {}
         self.task: Task | None = None
+        self.fetching: tuple[int, Meter | None] | None = None
+        self.places = Places()
         self.taking: Any = None
         self.beginning: Any = None
         self.first = 0  # when the first batch was there
@@ -122,6 +128,7 @@ class Process:
             facts["loaders"] = self.loaders
             facts["threads"] = torch.get_num_threads()
             self._know_ranks()
+        facts["places"] = self.places.listed()
         facts["use"] = [self.used, use()]
         self.journal.save()
         self.saved = clock()
@@ -147,6 +154,15 @@ class Process:
         if self.active:
             task = (-1, 0, -1, -1)
             self.journal.write([self.row(task, _GIL, start, late, -1, queued, times, 0, -1, -1)])
+
+    def look(self) -> bool:
+        """See where the thread is that fetches or steps; returns whether one fetches."""
+        fetching, step = self.fetching, self.taking
+        if fetching is not None and fetching[1] is not None:
+            self.places.look(fetching[0], _NAMES[fetching[1].now])
+        elif fetching is None and step is not None:
+            self.places.look(step.thread, "step")
+        return fetching is not None
 
     def stop_if_over(self) -> None:
         """End the training in order when its time is over, as the script itself would end. Ranks
@@ -205,13 +221,15 @@ def _host() -> dict[str, Any]:
     """Name, cores and memory that this process may use: of the machine, or of its control group
     (cgroups(7))."""
     cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    every = os.cpu_count() or 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     quota, period = [*_words("/sys/fs/cgroup/cpu.max"), "max", "max"][:2]
     if quota.isdigit() and period.isdigit():
         cores = min(cores, int(quota) / int(period))
     for word in _words("/sys/fs/cgroup/memory.max"):
         memory = min(memory, int(word)) if word.isdigit() else memory
-    return {"name": os.uname().nodename, "cores": cores, "memory_nbytes": memory}
+    name = os.uname().nodename
+    return {"name": name, "cores": cores, "all_cores": every, "memory_nbytes": memory}
 
 
 def _words(path: str) -> list[str]:

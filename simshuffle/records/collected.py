@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ _LAYOUT = np.dtype(
 )
 _OF_A_RANK = ("loaders", "host", "threads", "torch", "device", "model")
 """What is taken from the process of the first rank that knows it."""
+PLACE = ("operation", "file", "function", "line", "calls", "transforms")
+"""What a place says of itself, beside how often it was seen (`simshuffle.recorder.places.Key`)."""
 _NOTHING_SEEN = {
     "python": "Run it by the interpreter itself, without -S, -I or -E, and hand PYTHONPATH and "
     "SIMSHUFFLE_RECORD on to it.",
@@ -157,12 +160,26 @@ def _known(processes: Sequence[_Process], ranks: Sequence[_Process]) -> dict[str
         known["ranks"] = max(process.facts["ranks"] for process in ranks)
     if any(process.facts.get("stopped") for process in processes):
         known["stopped"] = True
+    if any("places" in process.facts for process in processes):
+        known["places"] = _places(processes)
     if "host" in known and (others := _others(processes, ranks)) is not None:
         known["host"] = {**known["host"], "others": others}
     if cut := sum(process.cut for process in processes):
         note = f"The last row of {cut} of {len(processes)} processes is cut and left out."
         known["notes"] = [*known.get("notes", []), note]
     return known | _files(processes)
+
+
+def _places(processes: Sequence[_Process]) -> list[dict[str, Any]]:
+    """Where the time of fetches and steps was seen to go, by all processes, most often first."""
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for process in processes:
+        for *place, count in process.facts.get("places", []):
+            counts[tuple(place)] += count
+    return [
+        {**dict(zip(PLACE, place, strict=True)), "count": count}
+        for place, count in counts.most_common()
+    ]
 
 
 def _others(processes: Sequence[_Process], ranks: Sequence[_Process]) -> float | None:

@@ -55,8 +55,11 @@ class Record:
     - ``loaders``: for each a mapping, with batch_size, num_workers, prefetch_factor, pin_memory,
       persistent_workers, in_order, samples (of the data set), sampler and dataset (names of
       classes), drop_last;
-    - ``host``: name, cores (that the process may use), memory_nbytes, others (cores that other
-      programs had in the mean);
+    - ``host``: name, cores (that the process may use), all_cores, memory_nbytes, others (cores that
+      other programs had in the mean);
+    - ``places``: where in the code fetches and steps were seen, 20 times a second, most often
+      first: operation, file, function, line, calls (a function of a library, or ''), transforms
+      (whether a transform was at work), count;
     - ``threads``: of torch in the process of a rank; ``torch``: its version; ``device``: as torch
       names it;
     - ``model``: parameters, gradient_nbytes, buckets (bytes of each, in the order of the trace);

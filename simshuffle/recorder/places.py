@@ -1,0 +1,85 @@
+"""Where in the code the time of fetches and steps goes: stacks that are looked at now and then."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Optional
+
+_OWN = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
+_INSTALLED = ("site-packages", "dist-packages")
+_LOADING = f"torch{os.sep}utils{os.sep}data{os.sep}"
+_TRANSFORMS = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("transforms", "albumentations", "kornia", "imgaug")
+)
+MOST = 1000
+"""Places of a process that are told apart."""
+WRITTEN = 40
+"""Places of a process that are written, the most frequent ones."""
+Key = tuple[str, str, str, int, str, bool]
+"""Operation, file, function, line, what is called there ('' for nothing of others), and whether a
+transform is at work."""
+
+
+def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP045 - Python 3.9
+    """Return where a thread is: the innermost function that is neither of the standard library nor
+    installed, and what it calls of these; within the fetch of a batch, if it is in one.
+
+    Returns:
+        file, function, line, what is called, and whether a transform is at work; None if there is
+        no such frame.
+    """
+    called, transforms = "", False
+    own: Optional[tuple[str, str, int]] = None  # noqa: UP045
+    outermost: Optional[tuple[str, str, int]] = None  # noqa: UP045
+    inner = ""
+    while frame is not None:
+        code = frame.f_code
+        path = code.co_filename
+        if path.startswith(_OWN):
+            if code.co_name == "fetched":
+                break
+        elif not path.startswith("<frozen") and _LOADING not in path:
+            name = getattr(code, "co_qualname", code.co_name)
+            transforms = transforms or _is_transform(code.co_name, path)
+            outermost = (path, name, frame.f_lineno)
+            if own is None and not is_library(path):
+                own, called = outermost, inner
+            inner = f"{frame.f_globals.get('__name__', '')}.{code.co_name}"
+        frame = frame.f_back
+    place = own or outermost
+    return None if place is None else (*place, called, transforms)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is of the standard library, or installed."""
+    return path.startswith(_STANDARD) or any(name in path for name in _INSTALLED)
+
+
+def _is_transform(function: str, path: str) -> bool:
+    name = function.lower()
+    named = ("transform" in name and "transformer" not in name) or "augment" in name
+    return named or any(part in path for part in _TRANSFORMS)
+
+
+class Places:
+    """How often each place was seen."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Key, int] = {}
+
+    def look(self, thread: int, operation: str) -> None:
+        """See where a thread is that does an operation."""
+        place = locate(sys._current_frames().get(thread))
+        if place is None:
+            return
+        key = (operation, *place)
+        if key in self.counts or len(self.counts) < MOST:
+            self.counts[key] = self.counts.get(key, 0) + 1
+
+    def listed(self) -> list[list[Any]]:
+        """The most frequent ones, each with its count, as a list of plain values."""
+        # the thread that looks may add one meanwhile
+        ordered = sorted(list(self.counts.items()), key=lambda item: -item[1])  # noqa: C414
+        return [[*key, count] for key, count in ordered[:WRITTEN]]

@@ -1,0 +1,226 @@
+"""Where in the code the time goes: stacks that the recorder looks at, and what doctor says of them;
+and cores that a rank may not use."""
+
+import json
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simshuffle.cli import main
+from simshuffle.doctor.diagnosis import diagnose
+from simshuffle.recorder.places import MOST, WRITTEN, Places, locate
+from tests.records_made import Training
+
+HERE = Path(__file__).name
+
+
+def parse_again(text, until):
+    while not until.is_set():
+        json.loads(text)
+
+
+def looked_at(target, *arguments, looks=20):
+    """The places of a thread that does this, as the recorder lists them."""
+    until, places = threading.Event(), Places()
+    thread = threading.Thread(target=target, args=(*arguments, until))
+    thread.start()
+    try:
+        for _ in range(looks):
+            time.sleep(0.01)
+            places.look(thread.ident, "transform")
+    finally:
+        until.set()
+        thread.join()
+    return places
+
+
+def test_a_place_is_the_own_function_and_what_it_calls():
+    text = json.dumps(dict.fromkeys(map(str, range(20_000)), 1))
+    operation, file, function, line, calls, transforms, count = looked_at(
+        parse_again, text
+    ).listed()[0]
+    assert (operation, Path(file).name, function) == ("transform", HERE, "parse_again")
+    assert calls == "json.loads"
+    assert line in {
+        parse_again.__code__.co_firstlineno + 1,
+        parse_again.__code__.co_firstlineno + 2,
+    }
+    assert not transforms
+    assert count > 10
+
+
+def test_a_transform_is_told_by_its_name_and_a_transformer_is_none():
+    def transform_image(until):
+        until.wait()
+
+    def transformer_block(until):
+        until.wait()
+
+    for function, expected in ((transform_image, True), (transformer_block, False)):
+        assert [place[5] for place in looked_at(function).listed()] == [expected]
+
+
+def test_looking_costs_a_thousandth_of_a_core_at_20_looks_a_second():
+    """1 % is allowed. A stack of 40 functions is deeper than that of most data sets."""
+
+    def deeper(level, until):
+        if level:
+            deeper(level - 1, until)
+        else:
+            until.wait()
+
+    until, places = threading.Event(), Places()
+    thread = threading.Thread(target=deeper, args=(40, until))
+    thread.start()
+    try:
+        time.sleep(0.05)
+        begin = time.thread_time()
+        for _ in range(200):
+            places.look(thread.ident, "step")
+        each = (time.thread_time() - begin) / 200
+    finally:
+        until.set()
+        thread.join()
+    assert 20 * each < 0.01
+
+
+def test_places_are_bounded_and_threads_that_are_gone_are_no_place():
+    places = Places()
+    places.look(-1, "step")
+    assert places.listed() == []
+    places.counts = {("step", "a.py", "f", line, "", False): line for line in range(MOST)}
+    places.look(threading.get_ident(), "step")
+    assert len(places.counts) == MOST
+    assert len(places.listed()) == WRITTEN
+    assert places.listed()[0][3] == MOST - 1
+    assert locate(None) is None
+
+
+# --------------------------------------------------------------------------------- what doctor says
+
+
+def look(function, count, *, transforms=False, line=16, calls="json.load"):
+    place = {"operation": "transform", "file": "/data/train.py", "function": function}
+    return {**place, "line": line, "calls": calls, "transforms": transforms, "count": count}
+
+
+def diagnosed(*looks, about=(), **changes):
+    """A training whose workers spend 30 of 35 ms of a sample in their own code."""
+    record = Training(transform=30e-3, workers=2, batches=48, **changes).record()
+    places = {"places": list(looks)} if looks else {}
+    host = {**record.about["host"], **dict(about)}
+    return diagnose(replace(record, about={**record.about, **places, "host": host}))
+
+
+def test_code_of_samples_that_is_no_transform_is_named_by_its_function():
+    found = diagnosed(
+        look("Images.label", 60), look("Images.label", 20, line=15, calls=""), look("other", 20)
+    )
+    first = found.causes[0]
+    assert first.name == "sample code"
+    assert "80 % of that is in Images.label (train.py:16), which calls json.load." in first.sentence
+    assert "Images.label (train.py:16)" in found.verdict()
+    (cure,) = [remedy for remedy in found.remedies if remedy.cause == "sample code"]
+    assert cure.name.startswith("make Images.label (train.py:16) cheaper, or do its work once")
+    assert not any(
+        "transform" in text for text in (first.sentence, *(r.name for r in found.remedies))
+    )
+
+
+@pytest.mark.parametrize(
+    ("looks", "name", "where"),
+    [
+        ((), "transform", ""),  # of a record in which nobody looked
+        ((look("RandomCrop.transform", 90, transforms=True),), "transform", "RandomCrop.transform"),
+        ((look("Images.label", 3),), "sample code", ""),  # too few looks
+        (tuple(look(f"f{n}", 10) for n in range(10)), "sample code", ""),  # nothing stands out
+    ],
+)
+def test_a_place_is_named_where_one_stands_out(looks, name, where, request):
+    first = diagnosed(*looks).causes[0]
+    assert first.name == name
+    assert (where in first.sentence) if where else ("of that is in" not in first.sentence)
+
+
+def test_a_healthy_loop_is_not_ill_by_its_own_code():
+    record = Training().record()
+    found = diagnose(replace(record, about={**record.about, "places": [look("Images.label", 90)]}))
+    assert found.causes == []
+    assert found.verdict().startswith("Healthy")
+
+
+def bound(*, cores, all_cores, threads=1):
+    """Four workers that compute, and wait for the cores that the others have, 80 ms a batch."""
+    about = {"cores": cores, "all_cores": all_cores}
+    training = Training(workers=4, decode=10e-3, transform=0.0, queued=240e-3, batches=48)
+    record = training.record()
+    host = {**record.about["host"], **about}
+    return diagnose(replace(record, about={**record.about, "host": host, "threads": threads}))
+
+
+def test_a_rank_that_may_use_one_of_many_cores_is_told_to_ask_for_more():
+    found = bound(cores=1, all_cores=96)
+    assert "cores" in {cause.name for cause in found.causes}
+    names = [remedy.name for remedy in found.remedies]
+    assert "the rank may use 1 of 96 cores: give it 5 (srun --cpus-per-task=5, or taskset)" in names
+    assert not any("workers, not" in name or "fewer threads" in name for name in names)
+    assert not any("the rank may use" in r.name for r in bound(cores=8, all_cores=8).remedies)
+
+
+def test_two_cores_for_four_workers_that_compute_are_shared():
+    """A batch computes 10 ms of each of 8 samples and 5 ms beside: of two cores in place of one the
+    four workers get no more than a batch in each 43 ms, of five one in the 30 ms of a step."""
+    gains = {}
+    for cores in (2, 96):
+        (found,) = [r for r in bound(cores=1, all_cores=cores).remedies if "may use" in r.name]
+        gains[cores] = found.gain_s
+    assert 0 < gains[2] < gains[96]
+
+
+# ------------------------------------------------------------------------------ a training for real
+
+SCRIPT = """
+import json
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __len__(self):
+        return 400
+
+    def label(self, index):
+        with open("labels.json") as file:
+            return json.load(file)[str(index)]
+
+    def __getitem__(self, index):
+        return torch.zeros(8), self.label(index)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for images, labels in DataLoader(Images(), batch_size=8, num_workers=WORKERS):
+        images.sum().item()
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_line_that_parses_a_file_for_every_sample_is_named(
+    workers, tmp_path, monkeypatch, capfd
+):
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("labels.json").write_text(json.dumps(dict.fromkeys(map(str, range(20_000)), 1)))
+    Path("train.py").write_text(textwrap.dedent(SCRIPT.replace("WORKERS", str(workers))))
+    assert main(["doctor", "--json", "--out", "found", "--", sys.executable, "train.py"]) == 0
+    diagnosis = json.loads(capfd.readouterr().out)["diagnosis"]
+    (cause,) = [cause for cause in diagnosis["causes"] if cause["name"] == "sample code"]
+    line = 1 + SCRIPT.split("\n").index("            return json.load(file)[str(index)]")
+    assert f"Images.label (train.py:{line}), which calls json.load." in cause["sentence"] or (
+        f"label (train.py:{line})" in cause["sentence"]
+    )
+    assert "transform" not in {cause["name"] for cause in diagnosis["causes"]}
+    assert any(f"train.py:{line}" in remedy["name"] for remedy in diagnosis["remedies"])
