@@ -139,12 +139,19 @@ def ior_json(tasks=64, nodes=2, read=5000.0, reorder=1, **parameters):
     return json.dumps({"Version": "4.0.0", "tests": [test], "summary": []})
 
 
-SUMMARY_ALONE = """\
+SUMMARY_HEAD = (
+    "Operation Max(MiB) Min(MiB) Mean(MiB) StdDev Max(OPs) Min(OPs) Mean(OPs) StdDev Mean(s)"
+    " Test# #Tasks tPN reps fPP reord reordoff reordrand seed segcnt blksiz xsize aggs(MiB)"
+    " API RefNum"
+)
+SUMMARY_ALONE = f"""\
 Summary of all tests:
-Operation   Max(MiB)   Min(MiB)  Mean(MiB)     StdDev   Max(OPs)   Min(OPs)  Mean(OPs)     StdDev    Mean(s) Test# #Tasks tPN reps fPP reord reordoff reordrand seed segcnt   blksiz    xsize aggs(MiB)   API RefNum
-write         990.00     810.00     900.00       9.00     990.00     810.00     900.00       9.00    1.00000     0     64  32    3   1     {reord}        1         0    0      1 16777216  1048576  1024.0 POSIX      0
-read        59000.00   49000.00   54000.00      90.00   59000.00   49000.00   54000.00      90.00    1.00000     0     64  32    3   1     {reord}        1         0    0      1 16777216  1048576  1024.0 POSIX      0
-"""  # noqa: E501
+{SUMMARY_HEAD}
+write  990.0 810.0 900.0 9.0  990 810 900 9  1.0 0 64 32 3 1 {{reord}} 1 0 0 1 16777216 1048576 \
+1024.0 POSIX 0
+read  59000.0 49000.0 54000.0 90.0  59 49 54 9  1.0 0 64 32 3 1 {{reord}} 1 0 0 1 16777216 1048576 \
+1024.0 POSIX 0
+"""
 CSV = """\
 access,bw(MiB/s),IOPS,Latency,block(KiB),xfer(KiB),open(s),wr/rd(s),close(s),total(s),numTasks,iter
 read,54000.0,54000.0,0.1,16384,1024,0.1,0.1,0.1,0.3,64,0
@@ -531,10 +538,10 @@ def test_times_of_the_first_versions_are_milliseconds(tmp_path):
 #   Rank  2 on       ncrh device  2 [0x07] GeForce GTX TITAN X
 #   Rank  3 on       ncrh device  3 [0x08] GeForce GTX TITAN X
 
-#                                                 out-of-place                    in-place
-#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res
-    10000000      10000000    char     sum    1.628   6.14   9.21    0e+00    1.932   5.18   7.77    0e+00
-"""  # noqa: E501
+#                                      out-of-place                in-place
+#   bytes         N   type   op    time  algbw  busbw    res    time  algbw  busbw    res
+ 10000000  10000000   char  sum   1.628   6.14   9.21  0e+00   1.932   5.18   7.77  0e+00
+"""
     rows = reading(text, tmp_path).rows
     assert [row.seconds for row in rows] == pytest.approx([1.628e-3, 1.932e-3])
     assert rows[0].nbytes / rows[0].seconds == pytest.approx(6.14e9, rel=1e-3)

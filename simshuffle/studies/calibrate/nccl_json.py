@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from simshuffle.studies.calibrate.files import Source
-from simshuffle.studies.calibrate.nccl import FAILED, OPERATIONS, make_row
+from simshuffle.studies.calibrate.nccl import FAILED, make_row
+from simshuffle.studies.calibrate.nccl_table import OPERATIONS
 from simshuffle.studies.calibrate.tables import Row
 
 AGAIN = "Run it again."
