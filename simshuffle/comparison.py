@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 200
 """Runs of a result whose scenarios are compared one by one; of more, the files are."""
+ROUNDING = 1e-11
+"""Share of the largest value of a run by which two may differ by rounding alone: sums of a million
+numbers of 53 bits."""
 RATES = "rates"
 """The table of samples, iterations and samples/s; shown where the first two differ."""
 _OF_THE_RESULT = {"kind", "fingerprint", "versions", "code", "made", "lost", "state", "files"}
 _OF_THE_RESULT |= {"runs", "study", "scenario", "description", "intervals", "model_error"}
+_OF_THE_RESULT |= {"hidden"}
 """Keys of ``meta.json`` that do not say what was asked."""
 _WITH_INTERVALS = {"run", "sweep"}
 """Verbs whose results may have 90 % intervals."""
@@ -333,4 +337,18 @@ def _beside(name: str, left: pd.DataFrame, right: pd.DataFrame, notes: list[str]
         long = long.drop(columns="measure")
     change = 100 * (long["b"] - long["a"]) / long["a"].abs()
     change = change.where(long["a"] != long["b"], 0.0)
+    change = change.mask(_is_rounding(long, left.index.names[:-1], len(columns) > 1), 0.0)
     return long.assign(difference=change.where(change.abs() < float("inf"))).reset_index(drop=True)
+
+
+def _is_rounding(long: pd.DataFrame, keys: Sequence[Any], several: bool) -> pd.Series[bool]:
+    """(rows,) whether two values differ by no more than `ROUNDING` of the largest one beside them:
+    of the rows with the same ``keys``, and of the same measure where there are ``several``."""
+    size = long[["a", "b"]].abs().max(axis=1)
+    beside = [*keys, *(["measure"] if several else [])]
+    if beside:
+        size = size.groupby([long[key] for key in beside], dropna=False).transform("max")
+    else:
+        size = pd.Series(size.max(), long.index)
+    gap = (long["b"] - long["a"]).abs()
+    return (gap > 0) & (gap <= ROUNDING * size)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
-from simshuffle.plan.bounds import Bounds, allreduce_seconds, bounds
+from simshuffle.plan.bounds import Bounds, allreduce_seconds, allreduce_seconds_alone, bounds
 from simshuffle.plan.checkpoint_findings import checkpoint_facts, checkpoint_sentence
 from simshuffle.plan.effort import START, effort
 from simshuffle.plan.findings import (
@@ -23,6 +23,7 @@ from simshuffle.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, ST
 from simshuffle.plan.tier_gain import tier_gain, tier_warnings, told
 from simshuffle.plan.wiring import routing
 from simshuffle.results.console import new_table
+from simshuffle.results.names import where_of, without_schedule
 from simshuffle.results.slow_cables import slow_cables_on_the_ways
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.scenario.tokens import repeated
@@ -66,7 +67,8 @@ WORD: Style = {}
 
 def verdict(scenario: Scenario, run: str) -> Row:
     """All that is known of a run: plain values, which JSON can hold. Seconds of an iteration are
-    ``compute_s``, which is the sum of ``compute`` without its ``slowed_s``, ``allreduce_s``, and
+    ``compute_s``, which is the sum of ``compute`` without its ``slowed_s``, ``allreduce_s`` of what
+    the allreduces show beside the backward pass, ``allreduce_alone_s`` of all of them, and
     ``exchange_s``, which is the sum of ``exchange``'s. Those of an epoch are ``resources_s`` by
     resource, and ``epoch_s``, a lower bound. ``warnings`` have key, rule, value and remedy.
     ``offers`` are strategies to compare this one with; ``holds`` is the kind of its own, if hosts
@@ -86,6 +88,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
             for name, seconds in dataclasses.asdict(bound.passes).items()
         },
         "allreduce_s": allreduce_seconds(scenario),
+        "allreduce_alone_s": allreduce_seconds_alone(scenario),
         "exchange_s": bound.exchange.seconds / bound.iterations,
         "exchange": _exchange(scenario, bound),
         "importance_s": bound.importance,
@@ -153,6 +156,8 @@ def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
 def tables(rows: Sequence[Row]) -> list[str | Table]:
     """The verdicts of runs as tables and sentences: the bounds, the exchange if there is any, what
     is needed, the warnings."""
+    names = without_schedule([row["run"] for row in rows])
+    rows = [{**row, "run": name} for row, name in zip(rows, names, strict=True)]
     parts: list[str | Table] = [_bounds_table(rows), ABOUT]
     parts += _sentences(rows, "Compute of an average iteration: ", _compute)
     exchanging = [row for row in rows if row["exchange"]]
@@ -198,12 +203,17 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
         shown = {key: both[key] for key in both if any(of.get(key) for of in used)}
 
     def cells(row: Row) -> list[str]:
-        iteration = (row["compute_s"], row["allreduce_s"], row["exchange_s"])
+        iteration = [
+            row[name] for name in ("compute_s", "allreduce_alone_s", "allreduce_s", "exchange_s")
+        ]
         reading = [row["resources_s"].get(name, 0.0) for name in shown]
         return [*map(_number, (*iteration, *reading, row["epoch_s"])), row["bottleneck"]]
 
-    title = "At least (s): compute, allreduce and exchange of an iteration; reading of an epoch"
-    heads = ["compute", "allreduce", "exchange", *shown.values(), "epoch"]
+    title = (
+        "At least (s): compute, allreduce (all, and what is seen beside the backward pass) and"
+        " exchange of an iteration; reading of an epoch"
+    )
+    heads = ["compute", "allreduce", "seen", "exchange", *shown.values(), "epoch"]
     return _table(title, dict.fromkeys(heads, NUMBER) | {"bottleneck": WORD}, rows, cells)
 
 
@@ -287,9 +297,9 @@ def _sentences(
     for row in rows:
         for text in texts(row):
             runs.setdefault(text, []).append(row["run"])
-    whose = {
-        text: "" if len(of) == len(rows) else f" ({', '.join(of)})" for text, of in runs.items()
-    }
+    names = [row["run"] for row in rows]
+    where = {text: where_of(of, names) for text, of in runs.items()}
+    whose = {text: f" ({of})" if of else "" for text, of in where.items()}
     return [f"{head}{text}{of}{end}" for text, of in whose.items()]
 
 

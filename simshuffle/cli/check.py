@@ -85,7 +85,7 @@ def check(
             }
             for row in rows
         ]
-        parts += [intervals.table(found), *intervals.sentences(found)]
+        parts += [*intervals.details(found), *intervals.measure_next(found)]
     rows, lines = advise_on_files(rows, scenarios, runs)
     if json:
         print_json(rows)

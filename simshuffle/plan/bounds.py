@@ -350,6 +350,18 @@ def allreduce_seconds(scenario: Scenario) -> float:
     return max(allreduce_alone(scenario, parts[-1]), whole - _backward(scenario))
 
 
+def allreduce_seconds_alone(scenario: Scenario) -> float:
+    """Least time (s) that the allreduces of an iteration take, one after the other, whatever hides
+    them; 0 where `allreduce_seconds` says nothing."""
+    model, overlap = scenario.workload.model, scenario.workload.allreduce.overlap
+    if not _is_looked_at(scenario):
+        return 0.0
+    if overlap.kind != "ddp":  # Horovod may fuse all
+        return allreduce_alone(scenario, model.gradient_size)
+    sizes = overlap.parts(model.gradient_arrival)[:, 0].tolist()
+    return sum(allreduce_alone(scenario, nbytes) for nbytes in sizes)
+
+
 def _slowed(scenario: Scenario) -> float:
     """s by which the backward pass of an iteration is longer because gradients travel beside it.
     Ranks are taken to begin it together, each allreduce as if it were alone."""

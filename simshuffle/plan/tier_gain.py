@@ -14,6 +14,8 @@ from simshuffle.spec.units import Dimension, readable
 
 LITTLE = 0.05
 """Share of an epoch below which a gain is warned of."""
+NOTHING = 5e-5
+"""Share of an epoch below which two are equally long: less is rounding."""
 
 
 def tier_gain(scenario: Scenario) -> dict[str, Any]:
@@ -80,7 +82,9 @@ def tier_warnings(scenario: Scenario) -> list[Problem]:
     gain = 1.0 - facts["epoch_s"] / facts["without_s"] if facts["without_s"] else 0.0
     if gain >= LITTLE:
         return []
-    rule = f"makes the last epoch {100 * gain:.2g} % shorter than no tier would"
+    how = f"{100 * abs(gain):.2g} % {'shorter' if gain > 0 else 'longer'}"
+    how = "no shorter" if abs(gain) < NOTHING else how  # rounding is no difference
+    rule = f"makes the last epoch {how} than no tier would"
     if 1.0 - facts["with_all_s"] / facts["without_s"] < LITTLE:
         remedy = "Something else bounds the epoch, or the tier is no faster: see its bottleneck."
     elif scenario.epochs == 1 and not cluster.cache_tier.warm:

@@ -55,7 +55,10 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
     if len(shown):
         yield _side_by_side(name, shown, keys)
     same = len(table) - len(differ)
-    text = f"{name}: {same} of {len(table)} values are the same, bit for bit"
+    alike = table[table["difference"] == 0]
+    exact = bool((alike["a"] == alike["b"]).all())
+    text = f"{name}: {same} of {len(table)} values are the same, "
+    text += "bit for bit" if exact else "but for rounding"
     if differ["difference"].notna().any():
         most = differ.loc[[differ["difference"].abs().idxmax()]].to_dict("records")[0]
         where = ", ".join(str(most[key]) for key in keys)
@@ -84,7 +87,7 @@ def _number(value: float) -> str:
 
 
 def _change(percent: float) -> str:
-    """A difference in percent; '=' where there is none to the last bit."""
+    """A difference in percent; '=' where there is none, or rounding alone."""
     if pd.isna(percent):
         return ABSENT
     if percent == 0:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import simpy
@@ -76,6 +76,30 @@ class Served:
             settled=middle.settled,
             mean_half_width=half_width / (self.seconds + rest),
             longer=longer,
+        )
+
+    def hold_at_least(self, window: Window, lengths: Floats, iterations: int) -> Window:
+        """Return the window, or where it makes an epoch shorter than the server needs, another
+        whose iterations last as long as that.
+
+        Args:
+            window: what alike iterations say.
+            lengths: (n,) s of the iterations that were simulated.
+            iterations: of the whole epoch.
+        """
+        left_out = iterations - window.simulated
+        if left_out <= 0 or not window.last:
+            return window
+        least = (self.factor * float(self.asked.sum()) - self.seconds) / left_out
+        mean = float(lengths[window.first - 1 : window.last].mean())
+        if mean >= least:
+            return window
+        low, high, away = _alike(lengths[BEGIN:-1], least)
+        return replace(
+            window,
+            first=BEGIN + low + 1,
+            last=BEGIN + high,
+            half_width=window.half_width + left_out * away,
         )
 
 

@@ -107,7 +107,9 @@ def _windows(
     )
     found = [window_of(seen, whole, workload.loader, scenario.time_tolerance)]
     if simulated.served is not None:
-        of = (seen.seconds.sum(axis=1), whole, workload.loader, scenario.time_tolerance)
+        lengths = seen.seconds.sum(axis=1)
+        of = (lengths, whole, workload.loader, scenario.time_tolerance)
+        found = [simulated.served.hold_at_least(found[0], lengths, whole)]
         found += filter(None, [simulated.served.window(*of)])
     return found
 

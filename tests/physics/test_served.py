@@ -8,6 +8,7 @@ from simshuffle.results import report
 from simshuffle.scenario.workload import Loader
 from simshuffle.sim.served import Served
 from simshuffle.sim.simulate import simulate
+from simshuffle.sim.steady import Window
 from tests.small import small
 
 SATURATED = {
@@ -37,6 +38,20 @@ def test_an_epoch_lasts_as_long_as_its_opens_over_their_rate_and_an_edge():
     assert 64.0 < whole["epoch_s"].item() < 64.7
     assert window["iterations_simulated"].item() < 100
     assert window["file_opens"].item() == pytest.approx(32_000)
+
+
+def test_an_epoch_is_no_shorter_than_its_server_needs():
+    """25 of 100 iterations lasted 9.9 s, in which the server had 10 s to serve: 40 s in all. Those
+    left out take 30.1 s at least, 401 ms each; the first ones, of 380 ms, had loaded ahead."""
+    lengths = np.concatenate([np.full(13, 0.38), np.linspace(0.38, 0.46, 12)])
+    server = Served(np.full(25, 0.4), np.zeros(25), seconds=9.9, factor=4.0)
+    found = server.hold_at_least(Window(100, 25, first=2, last=12, half_width=0.1), lengths, 100)
+    epoch_s = 9.9 + 75 * lengths[found.first - 1 : found.last].mean()
+    assert found.steady >= 12 and found.half_width >= 0.1
+    assert epoch_s == pytest.approx(40.0, abs=found.half_width)
+    assert epoch_s == pytest.approx(40.0, abs=0.3)
+    longer = Window(100, 25, first=15, last=24)
+    assert server.hold_at_least(longer, lengths, 100) is longer
 
 
 @pytest.mark.parametrize(

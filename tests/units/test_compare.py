@@ -14,9 +14,10 @@ import pytest
 import simshuffle
 from simshuffle import run
 from simshuffle.cli import main
-from simshuffle.comparison import compare, side
+from simshuffle.comparison import _beside, compare, side
 from simshuffle.errors import InputError
 from simshuffle.results.report import by_cause, part_name
+from simshuffle.results.side_by_side import values
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
@@ -341,3 +342,19 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path: Path) -> None:
     (pair,) = [note for note in found.notes if note.startswith("Compared as")]
     assert "'partial-0.3 streamlined @2' with 'partial-0.3 streamlined @4'" in pair
     assert set(found.tables) == {"rates", "seconds"}
+
+
+def test_differences_below_rounding_are_none(folders: dict[str, str]) -> None:
+    """One part in 10^14 of an epoch, of its longest label, and waiting of 1e-14 s are rounding; one
+    in 10^9 is not."""
+    a, b = side(folders["base"]), side(folders["base"])
+    assert a.result is not None and b.result is not None
+    left = a.result.compared()["seconds"]
+    near = left * (1.0 + 1e-14)
+    near.iloc[-1] += 1e-14
+    notes: list[str] = []
+    assert (_beside("seconds", left, near, notes)["difference"] == 0.0).all()
+    far = _beside("seconds", left, left * (1.0 + 1e-9), notes)
+    assert (far.loc[far["a"] > 0.1, "difference"] > 0).all()
+    text = "\n".join(map(str, values("seconds", _beside("seconds", left, near, notes))))
+    assert "values are the same, but for rounding." in text

@@ -11,10 +11,12 @@ from simshuffle.cli import main
 from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import SHARED_NBYTES, START, effort
 from simshuffle.plan.findings import USUAL, Usual, warnings
+from simshuffle.results.console import terminal_text
 from simshuffle.scenario.scenario import load_scenario
 from simshuffle.sim.cell import RunCell
 from simshuffle.spec.library import CATALOG, shipped, shipped_names
 from simshuffle.spec.units import UnitError, parse_quantity
+from simshuffle.verdict import tables, verdict
 from tests.small import small
 
 RUNS = ["global-pfs @64", "local @64", "partial-0.1 streamlined @64"]
@@ -26,6 +28,17 @@ def checked(capsys, *arguments):
 
 
 # ------------------------------------------------------------------------------------------ tables
+
+
+@pytest.mark.parametrize(("overlap", "seen"), [("none", 17.89e-3), ("ddp", 1.836e-3)])
+def test_the_whole_allreduce_stands_beside_what_is_seen_of_it(overlap, seen):
+    """A ring over 8 hosts on 10 GB/s carries 2 7/8 of 102,228,128 B: 17.89 ms, and some latencies.
+    Beside the backward pass the last bucket alone is seen."""
+    row = verdict(small(workload__allreduce__overlap=overlap), "local")
+    assert row["allreduce_alone_s"] == pytest.approx(2 * 7 / 8 * 102_228_128 / 10e9, rel=0.05)
+    assert row["allreduce_s"] == pytest.approx(seen, rel=0.01)
+    text = terminal_text(tables([row]))
+    assert "seen" in text and f"{row['allreduce_alone_s']:.3g}" in text
 
 
 def test_check_prints_a_row_for_each_run_and_no_scenario(capsys):
