@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, percent, rule, ticks
 from simshuffle.results.style import COLOURS
-from simshuffle.studies.mechanisms.tables import ALL, NAMES
+from simshuffle.studies.mechanisms.tables import ALL, NAMES, title_of
 from simshuffle.study.study import Tables
 
 WHISKER = Look(colour="#000000", size=3)
@@ -100,11 +102,14 @@ def _short(value: object) -> str:
 LOOKS = {
     way: Look(NAMES[way], colour, marker, size=3.5)
     for way, colour, marker in (
+        ("own", "#AA3377", "v"),
+        ("own 2", "#CCBB44", "<"),
+        ("own 3", "#66CCEE", ">"),
+        ("own 4", "#BBBBBB", "P"),
         ("authors", "#EE6677", "o"),
         ("pair", "#4477AA", "s"),
         ("encoded", "#228833", "^"),
         ("wire", "#000000", "D"),
-        ("own", "#AA3377", "v"),
     )
 }
 NONE = {
@@ -114,13 +119,17 @@ NONE = {
 STRIP = Look(colour="#EEEEEE")
 
 
-def hiding_chart(tables: Tables) -> Chart:
+def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
     """The largest hidden exchange fraction against the world size, both logarithmic, a line for
     each way of carrying the exchange out; where nothing is hidden, hollow in a strip of its own
-    below. Above, the iterations of an epoch."""
+    below. Above, the iterations of an epoch. ``titles`` are what the scenario's own ways are
+    called."""
     limits = tables["limits"]
     rows = limits.rename(columns={"world_size": "x", "exchange_fraction": "y", "way": "look"})
-    rows["tip"] = rows["look"].map(NAMES) + rows["x"].map(", {} ranks: ".format)
+    looks = {way: replace(look, label=title_of(way, titles)) for way, look in LOOKS.items()}
+    rows["tip"] = rows["look"].map(lambda way: looks[way].label) + rows["x"].map(
+        ", {} ranks: ".format
+    )
     rows["tip"] += rows["y"].map(percent)
     some = rows["y"] > 0
     floor = (float(rows.loc[some, "y"].min()) if some.any() else 0.01) / 2
@@ -147,7 +156,7 @@ def hiding_chart(tables: Tables) -> Chart:
             )
         ],
         2.4,
-        {**LOOKS, **NONE},
+        {**looks, **NONE},
         "The largest exchanged fraction Q that is hidden behind other work, by ranks.",
     )
 
