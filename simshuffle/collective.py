@@ -25,6 +25,7 @@ from simshuffle.scenario.cluster import Cluster
 from simshuffle.scenario.other_kinds import completed, fill
 from simshuffle.scenario.reading import resolve
 from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, single_run
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import by_kind, find, nearest, read_yaml, shipped_names
 from simshuffle.spec.record import Spec
@@ -34,6 +35,7 @@ from simshuffle.spec.units import Dimension, UnitError, parse_quantity, readable
 from simshuffle.spec.validation import unreported, validated
 from simshuffle.study.options import COMMAND_LINE
 
+VERB = "a collective"
 ELEMENT = 4
 """Bytes of an element, a float32."""
 SIZES = tuple(8.0 * 2**k for k in range(28))
@@ -145,6 +147,7 @@ def ranks_of(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SimshuffleWarning)  # which are among the notes
             of = load_scenario(path, values)
+            of = single_run(of, VERB, (EXCHANGE, *([WORLD_SIZE] if hosts is not None else [])))
         notes = [*map(str, of.notes)]
     cluster = of.cluster
     world_size = cluster.num_gpus if isinstance(of, Machine) else of.world_size

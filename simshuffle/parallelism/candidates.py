@@ -44,8 +44,9 @@ def candidates(
     ``batch`` samples in an iteration. All get precision, optimiser, recomputing and, if it has
     some, factors of groups as ``like`` has them.
 
-    Groups of all ranks, and of 2, 4, 8 ... as far as a host has GPUs. Those of all ranks are there
-    even if the network cannot be divided so: `Parallelism.problems` says why.
+    Groups of all ranks, of 2, 4, 8 ... as far as a host has GPUs, and of each divisor of these.
+    Those of all ranks are there even if the network cannot be divided so: `Parallelism.problems`
+    says why.
     """
     known = {} if like is None else like.model_dump(mode="json")
     shared, of_groups = ({key: known[key] for key in keys if key in known} for keys in SHARED)
@@ -53,7 +54,8 @@ def candidates(
     if world_size > 1:
         found += [ShardedData(stage=stage, **shared) for stage in (1, 2, 3)]
         sizes = [2**n for n in range(1, gpus_per_host.bit_length())]
-        sizes = sorted({*sizes, gpus_per_host} - {1})
+        sizes += [n for n in range(2, gpus_per_host + 1) if gpus_per_host % n == 0]
+        sizes = sorted(set(sizes))
         groups = [n for n in sizes if n < world_size and world_size % n == 0]
         for ways in (world_size, *groups):
             of_ways = _of_ways(layers, ways, batch, {**shared, **of_groups})

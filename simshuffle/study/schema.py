@@ -41,6 +41,8 @@ class Schema:
     key: tuple[str, ...] = ()  # columns in which no two rows agree; () where they may
     # columns that results of earlier versions lack, and the column that had their values
     newer: Mapping[str, str] = field(default_factory=dict)
+    # columns that results of earlier versions lack, and the value that they have there
+    absent: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -134,6 +136,9 @@ class Schema:
         for name, of in self.newer.items():
             if name not in table and of in table:
                 table.insert(list(self.columns).index(name), name, table[of])
+        for name, value in self.absent.items():
+            if name not in table:
+                table.insert(list(self.columns).index(name), name, value)
         self.check(table, path.name)
         return table
 

@@ -18,9 +18,11 @@ from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario, load_scenario
-from simshuffle.studies.accuracy import sensitivity
+from simshuffle.studies.accuracy import sensitivity, study
 from simshuffle.studies.accuracy.asked import again, request
 from simshuffle.studies.accuracy.cells import SumsCell
+from simshuffle.studies.accuracy.first import lines
+from simshuffle.studies.accuracy.remedies import epoch_by_forms
 from simshuffle.studies.accuracy.sensitivity import NORMAL, Sensitivity, of_network, pooled, table
 from simshuffle.studies.accuracy.study import STUDY
 from simshuffle.studies.accuracy.tables import SENSITIVITY
@@ -179,6 +181,9 @@ def test_three_errors_are_added_as_squares() -> None:
         ("vgg16", None, "none"),
         ("mlp", None, "batch"),  # by the table
         ("never heard of", None, "batch"),
+        ("ViT-L/16 of ours", None, "layer"),  # by its name
+        ("llama-3-8b", None, "layer"),
+        ("levit_128", None, "batch"),  # not a vit: it has batch norm
         ("never heard of", "group", "group"),
     ],
 )
@@ -330,6 +335,113 @@ def test_without_batch_norm_n_is_not_defined(quick: None) -> None:
     assert result.tables["remedies"]["remedy"].tolist() == ["as it is"]
 
 
+def swept(exchanges: list[str], **axes: list[Any]) -> Scenario:
+    return small().model_copy(update={"sweep": {**axes, "workload.exchange": exchanges}})
+
+
+PARTIAL = "partial_local_shuffle:exchange_fraction"
+
+
+def test_every_run_of_a_sweep_has_its_answer(quick: None, tmp_path: Path) -> None:
+    """Not global shuffle of the scenario compared with itself: local shuffle on 4 and 8 ranks loses
+    what it loses alone, and an exchange less."""
+    runs = swept(["global_shuffle", "local_shuffle", f"{PARTIAL}=0.5"], world_size=[8, 4])
+    result = found(runs, screening=screening(tmp_path))
+    settings = result.tables["settings"].set_index(["world_size", "strategy"])["loss_points"]
+    assert list(settings.index) == [
+        (size, name)
+        for size in (4, 8)
+        for name in ("global-pfs", "local", "partial-0.5 streamlined")
+    ]
+    for size in (4, 8):
+        alone = small(workload__exchange="local_shuffle", world_size=size)
+        single = found(alone, screening=screening(tmp_path)).tables["settings"].iloc[0]
+        assert settings[size, "local"] == pytest.approx(single["loss_points"])
+        assert settings[size, "global-pfs"] == 0
+        assert 0 < settings[size, "partial-0.5 streamlined"] < settings[size, "local"]
+    of_local = result.tables["remedies"].query("world_size == 8 and strategy == 'local'")
+    assert of_local["chosen"].sum() <= 1 < len(of_local)
+    said = " ".join(result.verdict())
+    assert "On 4 ranks" in said and "On 8 ranks" in said
+    assert again_is_the_same(result, request(AccuracyOptions(scenario=runs)), tmp_path)
+
+
+def again_is_the_same(result: Result, asked: Any, place: Path) -> bool:
+    folder = result.save(place / "kept", draw=False)
+    names = [sized.name for sized in again(folder, result.meta).values.sized]
+    return names == [sized.name for sized in asked.values.sized]
+
+
+def test_world_sizes_that_are_given_take_the_place_of_those_that_are_swept(quick: None) -> None:
+    asked = request(
+        AccuracyOptions(
+            scenario=swept(["local_shuffle", f"{PARTIAL}=0.5"], world_size=[8, 4]),
+            world_size=(2,),
+        )
+    )
+    assert [sized.name for sized in asked.values.sized] == [
+        "local @2",
+        "partial-0.5 streamlined @2",
+    ]
+
+
+def test_a_network_of_which_nothing_is_known_is_not_silently_one_with_batch_norm(
+    quick: None,
+) -> None:
+    said = " ".join(found(small(), model="ours").verdict())
+    assert "What ours normalises by is not known: batch norm is assumed." in said
+    assert "--norm layer" in said
+    said = " ".join(found(small(), model="our-vit-huge").verdict())
+    assert "assumed" not in said
+    assert "the law does not apply" in said and "lose 0 points" in said
+
+
+def test_without_batch_norm_only_the_runs_are_simulated() -> None:
+    asked = request(AccuracyOptions(scenario=small(), model="vit_b_16")).values
+    first, second = (stage(asked, {}) for stage in STUDY.stages)
+    assert [name for name in first if not name.startswith("n of ")] == ["as it is, local @8"]
+    assert second == {}
+
+
+def test_epochs_beyond_the_limit_are_timed_by_closed_forms(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "LIMIT", 0.0)
+    row = found(small()).tables["settings"].iloc[0]
+    assert row["timed"] == "closed forms"
+    assert row["epoch_s"] == pytest.approx(epoch_by_forms(small(epochs=2)))
+    exact = found(small(), exact=True).tables["settings"].iloc[0]
+    assert (exact["timed"], exact["epoch_s"]) == ("simulation", 9.9)
+    assert exact["loss_points"] == row["loss_points"]
+
+
+def test_the_first_answer_is_what_local_shuffle_loses(quick: None, tmp_path: Path) -> None:
+    asked = request(
+        AccuracyOptions(
+            scenario=swept(["global_shuffle", "local_shuffle", f"{PARTIAL}=0.5"]),
+            screening=screening(tmp_path),
+        )
+    ).values
+    (line,) = lines(asked)
+    lost = found(small(), screening=screening(tmp_path)).tables["settings"]["loss_points"].iloc[0]
+    assert f"local, partial-0.5 streamlined lose at most {lost:.2f} points" in line
+
+
+def test_results_of_earlier_versions_are_read(quick: None, tmp_path: Path) -> None:
+    result = found(small(), screening=screening(tmp_path))
+    folder = result.save(tmp_path / "old", draw=False)
+    for name, lacking in (("settings", "timed"), ("remedies", "strategy")):
+        path = folder / f"{name}.csv"
+        pd.read_csv(path).drop(columns=lacking).to_csv(path, index=False)
+    meta = json.loads((folder / "meta.json").read_text())
+    del meta["asked"]["exact"], meta["accuracy"]["norm_is_known"]
+    (folder / "meta.json").write_text(json.dumps(meta))
+    old = engine.read(STUDY, folder)
+    assert [*old.verdict()] == [*result.verdict()]
+    assert len([*old.parts()]) == len([*result.parts()])
+    assert again(folder, meta).values.exact
+
+
 def test_the_scenario_s_own_exchange_is_not_offered_again(quick: None) -> None:
     own = "partial_local_shuffle:exchange_fraction=0.1,schedule=authors"
     asked = request(AccuracyOptions(scenario=small(workload__exchange=own))).values
@@ -345,7 +457,7 @@ def test_the_scenario_s_own_exchange_is_not_offered_again(quick: None) -> None:
 
 def test_an_exchange_that_does_not_fit_the_hosts_says_so(quick: None) -> None:
     """100 samples of 100 kB a rank are 10 MB: no room for three tenths more."""
-    result = found(small(cluster__ssd__capacity="11.5 MB"))
+    result = found(small(cluster__ssd__capacity="11.5 MB"), exact=True)
     table = result.tables["remedies"].set_index("remedy")
     assert pd.isna(table.loc["partial 0.3", "loss_points"])
     assert "keeps" in table.loc["partial 0.3", "note"]

@@ -210,7 +210,7 @@ def test_no_number_stands_beside_the_strip_of_those_that_hide_nothing(least):
     sizes = {"world_size": [128, 256, 2048], "iterations": [16, 8, 1]}
     rows = [{"way": way, "exchange_fraction": q} for way, q in (("authors", 0.0), ("pair", least))]
     limits = pd.concat([pd.DataFrame(sizes).assign(**row) for row in rows], ignore_index=True)
-    chart = hiding_chart({"limits": limits})
+    chart = hiding_chart({"limits": limits}, {})
     figure = laid_out(chart)
     assert list(faults(figure)) == []
     shown = [text.get_text() for text, _ in words(figure)]

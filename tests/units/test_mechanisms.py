@@ -10,11 +10,12 @@ import pytest
 from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
-from simshuffle.studies.mechanisms import ablation, hiding
+from simshuffle.studies.mechanisms import ablation, hiding, search
+from simshuffle.studies.mechanisms import text as mechanisms_text
 from simshuffle.studies.mechanisms.ablation import STUDY
 from simshuffle.studies.mechanisms.switches import contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
-from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions
+from simshuffle.studies.mechanisms.verb import AblationOptions, HidingOptions, hiding_again
 from simshuffle.study import engine
 from simshuffle.study.registry import read_folder
 from tests.small import small
@@ -274,7 +275,7 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
     assert main([*asked, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["limits"]
     assert {(row["way"], row["world_size"]) for row in rows} == {
-        (way, size) for way in ("pair", "wire") for size in (2, 4)
+        (way, size) for way in ("own", "pair", "wire") for size in (2, 4)
     }
     assert main(["results", "plot", "mine", "--out", "again"]) == 0
     for name in ("hiding.png", "hiding.pdf"):
@@ -298,18 +299,6 @@ def test_hiding_writes_a_folder_that_is_read_and_drawn_again(here, capsys):
         ),
         (["study", "ablate", "nowhere"], ["nowhere"]),
         (["study", "hiding", "quickstart", *SET, "--variant", "wired"], ["--variant", "wire"]),
-        (
-            [
-                "study",
-                "hiding",
-                "quickstart",
-                "--set",
-                "workload.exchange=local_shuffle",
-                "--variant",
-                "own",
-            ],
-            ["--variant", "local_shuffle"],
-        ),
         (["study", "hiding", "quickstart", *SET, "--world-size", "1"], ["--world-size", "2 ranks"]),
         (["study", "hiding", "quickstart", *SET, "--world-size", "100000"], ["world_size"]),
     ],
@@ -351,10 +340,94 @@ def test_what_all_simulations_are_refused_for_is_said_once(here, capsys):
 
 def test_unsteady_limits_are_said(monkeypatch):
     monkeypatch.setattr(
-        hiding, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
+        search, "largest", lambda added, tolerance, most: (int(added(1) <= tolerance), False)
     )
-    found = engine.run(hiding.STUDY, searched(world_size=[4], variant=["pair"], tolerance=1.0))
+    wanted = searched(world_size=[4], variant=["pair"], tolerance=1.0, exact=True)
+    found = engine.run(hiding.STUDY, wanted)
     assert any("not monotone" in part for part in found.parts() if isinstance(part, str))
+
+
+# ---------------------------------------------------------------- the scenario's own schedule
+
+
+def swept(*exchanges, **axes):
+    return tiny().model_copy(update={"sweep": {"workload.exchange": list(exchanges), **axes}})
+
+
+PARTIAL = "partial_local_shuffle:exchange_fraction"
+
+
+def hidden(scenario, **options):
+    return hiding.request(HidingOptions(scenario=scenario, **options))
+
+
+def test_hiding_answers_first_for_the_schedule_of_the_runs():
+    runs = swept("global_shuffle", f"{PARTIAL}=0.1", f"{PARTIAL}=0.5", world_size=[4, 2])
+    request = hidden(runs, variant=["wire"])
+    result = engine.run(hiding.STUDY, request)
+    limits = result.tables["limits"]
+    # the sizes are those of the runs, the first row is how they exchange: once for both Q
+    assert list(zip(limits["world_size"], limits["way"], strict=True)) == [
+        (2, "own"),
+        (2, "wire"),
+        (4, "own"),
+        (4, "wire"),
+    ]
+    assert request.values.titles == {"own": "partial streamlined"}
+    own, _ = request.values.scenario(request.values.scenarios[0], "own")
+    (run_,) = (r for name, r in runs.runs().items() if "0.5" in name and "@2" in name)
+    assert own.workload.exchange.schedule == run_.workload.exchange.schedule
+    first, other, *_ = result.verdict()
+    assert first.startswith("On 2 ranks")
+    assert "(partial streamlined)" in first
+    assert other.startswith("Other schedules on 2 ranks, which no run of the scenario has: wire")
+
+
+def test_each_schedule_of_the_runs_has_its_row_and_is_not_repeated_among_the_others():
+    runs = swept(f"{PARTIAL}=0.1,schedule=authors", "importance_pair:exchange_fraction=0.1")
+    request = hidden(runs)
+    assert request.values.ways == ["own", "own 2", "pair", "encoded", "wire"]
+    assert [*request.values.titles.values()] == ["partial authors", "IS-Pair streamlined"]
+
+
+def test_hiding_of_runs_that_exchange_nothing_is_of_the_default_schedule_and_says_so():
+    request = hidden(swept("global_shuffle", "local_shuffle"), variant=["wire"])
+    assert request.values.ways == ["own", "wire"]
+    said = "".join(engine.run(hiding.STUDY, request).verdict())
+    assert "the default, as no run of the scenario exchanges samples" in said
+
+
+def test_removals_that_save_nothing_have_no_number():
+    limits = {"way": ["own"], "world_size": [4], "iterations": [5], "samples_of_rank": [40]}
+    limits |= {"baseline_s": [10.0], "samples": [3], "samples_low": [3], "samples_high": [3]}
+    limits |= {"exchange_fraction": [0.075], "added": [0.009], "steady": [True]}
+    limits |= {"over_s": [0.12], "bottleneck": ["host work: read"], "saved_s": [0.1], "tier": [""]}
+    points = pd.DataFrame(
+        [("", 0.012), ("host work", 0.002), ("wire", 0.0125), ("host work: read", 0.002)],
+        columns=["removed", "added"],
+    ).assign(way="own", world_size=4, samples=4)
+    tables = {"limits": pd.DataFrame(limits), "points": points}
+    *_, table = mechanisms_text.of_hiding(tables, {})
+    cells = {str(column.header): [*column.cells] for column in table.columns}
+    assert cells["longer"] == ["120.0"]  # 0.12 s, all that four samples add
+    assert cells["host\nwork"] == ["100.0"]
+    assert cells["wire"] == [""]  # it took 5 ms longer without: no negative saving
+
+
+def test_results_of_earlier_versions_are_read(tmp_path):
+    wanted = searched(world_size=[4], variant=["wire"], tolerance=0.5)
+    folder = tmp_path / "old"
+    engine.run(hiding.STUDY, wanted).save(folder, draw=False)
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["asked"] = {"ways": ["own", "wire"], "tolerance": 0.5}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    edited(lambda table: table.drop(columns=["samples_low", "samples_high"]))(folder / "limits.csv")
+    old = read_folder(folder)
+    assert (old.tables["limits"]["samples_high"] == old.tables["limits"]["samples"]).all()
+    assert [part for part in old.parts() if isinstance(part, str)]
+    again = hiding_again(folder, meta).values
+    assert again.exact  # all searches of earlier versions were
+    assert again.ways == ("own", "wire")
 
 
 # ---------------------------------------------------------------------------------- damaged folders
@@ -417,7 +490,7 @@ def test_an_ablation_in_which_nothing_takes_time_is_drawn(small_ablation):
     [
         ("limits", edited(lambda t: t.head(0)), ["limits.csv", "must fit"]),
         ("limits", edited(lambda t: t.tail(1)), []),
-        ("limits", edited(lambda t: t.head(3)), ["limits.csv", "must fit"]),
+        ("limits", edited(lambda t: t.head(5)), ["limits.csv", "must fit"]),
         ("limits", edited(lambda t: t.assign(way="walk")), ["limits.csv: way", "must be one of"]),
         ("points", edited(lambda t: t.head(1)), ["points.csv", "must fit"]),
     ],

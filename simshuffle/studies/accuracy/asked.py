@@ -3,6 +3,8 @@ the sensitivity of the network."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from simshuffle.layers import SHIPPED, LayerList, layer_list
 from simshuffle.parallelism import Data
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, load_scenarios, stored
+from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.accuracy import sensitivity
 from simshuffle.studies.accuracy.sensitivity import Norm, Screening, Sensitivity
 from simshuffle.studies.mechanisms.variants import prepared
@@ -28,7 +31,8 @@ TIMES = (2, 4)
 FRACTIONS = (0.03, 0.1, 0.3)
 """Q of the exchanges that are tried."""
 FROM_PFS = "global_shuffle:source=pfs"
-EXCHANGE, BATCH = "workload.exchange", "workload.local_batch_size"
+BATCH = "workload.local_batch_size"
+VERB = "simshuffle accuracy"
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Sized:
-    """What is asked about a number of ranks."""
+    """What is asked about a run of the scenario: a strategy on a number of ranks."""
 
     base: Scenario  # of two epochs, without sweep
-    changes: Sequence[Change]
+    strategy: str  # of its run, such as 'partial-0.1 streamlined'
+    changes: Sequence[Change]  # none where nothing is lost
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return f"{self.strategy} @{self.world_size}"
 
     @property
     def world_size(self) -> int:
@@ -64,22 +74,24 @@ class Sized:
 class Asked:
     """What is asked."""
 
-    sized: Sequence[Sized]  # smallest first
+    sized: Sequence[Sized]  # fewest ranks first
     of: Sensitivity
     without: Sensitivity  # that of a network without running statistics
     momentum: float
     epochs: int  # of the training
     tolerance: float  # points
     channels: Sequence[int]  # of every layer of batch norm; empty where none are known
+    norm_is_known: bool  # whether it is known what the network normalises by
+    exact: bool  # whether all remedies are simulated, however long that takes
 
 
 def request(options: AccuracyOptions) -> Request[Asked]:
-    """What is asked for.
+    """What is asked for: every run of the scenario's sweep over strategies and numbers of ranks.
 
     Raises:
-        InputError: shards are sorted, for which there is no law; a number of ranks does not fit;
-            the screening is no such file, or of another momentum; training is divided otherwise
-            than by data.
+        InputError: other keys are swept; shards are sorted, for which there is no law; a number of
+            ranks does not fit; the screening is no such file, or of another momentum; training is
+            divided otherwise than by data.
     """
     if options.shards == "sorted":
         rule = "must be random: the law is of how many samples statistics rest on, not of which"
@@ -100,13 +112,24 @@ def request(options: AccuracyOptions) -> Request[Asked]:
         "epochs": options.epochs,
         "tolerance": options.tolerance,
         "screening": None,
+        "exact": options.exact,
     }
     if options.screening is not None:
         found = sensitivity.screened(options.screening)
         plain["screening"] = found.model_dump(mode="json")
-    sizes = sorted(set(options.world_size)) or [scenario.world_size]
-    base = prepared(scenario)
-    return _request([base.with_values({"world_size": size}) for size in sizes], plain)
+    return _request(_bases(scenario, options.world_size), plain)
+
+
+def _bases(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
+    """Every run of the scenario, fewest ranks first; of all of them on each of ``world_sizes``, if
+    there are some."""
+    if world_sizes:
+        sizes = sorted(set(world_sizes))
+        axes = {**scenario.with_values({WORLD_SIZE: sizes[0]}).sweep, WORLD_SIZE: sizes}
+        first = scenario.with_values({WORLD_SIZE: sizes[0]})
+        scenario = first.model_copy(update={"sweep": axes})
+    runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE))
+    return sorted(map(prepared, runs.values()), key=lambda base: base.world_size)
 
 
 def again(folder: Path, meta: Meta) -> Request[Asked]:
@@ -119,27 +142,47 @@ def _request(sized: Sequence[Scenario], plain: Mapping[str, Any]) -> Request[Ask
     name, layers = _network(first, plain["model"])
     norm = cast(Norm | None, plain["norm"])
     rows = sensitivity.table()
+    is_known = True
     if plain["screening"] is not None:
         found: Screening = sensitivity.screening_of(plain["screening"], "screening")
         of = sensitivity.of_screening(found, plain["momentum"], norm)
     else:
-        kind = norm or _norm_of(rows, name, layers)
+        known = norm or _norm_of(rows, name, layers)
+        is_known = known is not None
         of = sensitivity.of_network(
-            rows, name, kind, first.workload.dataset.name, _layers_of(layers)
+            rows, name, known or "batch", first.workload.dataset.name, _layers_of(layers)
         )
-    without = of if of.norm != "batch" else sensitivity.of_network(rows, name, "none")
+    has_statistics = of.norm == "batch"
+    without = sensitivity.of_network(rows, name, "none") if has_statistics else of
     asked = Asked(
-        [Sized(base, list(_changes(base))) for base in sized],
+        [
+            Sized(base, strategy, list(_changes(base)) if has_statistics else [])
+            for base, strategy in zip(sized, _strategies(sized), strict=True)
+        ],
         of,
         without,
         plain["momentum"],
         plain["epochs"],
         plain["tolerance"],
-        _channels(layers) if of.norm == "batch" else (),
+        _channels(layers) if has_statistics else (),
+        is_known,
+        plain.get("exact", True),  # in results of earlier versions all was simulated
     )
     document, files = stored(sized)
     said = {"asked": dict(plain), "sensitivity": of.plain()}
     return Request(first.name, asked, {"scenario.yaml": document}, said, files)
+
+
+def _strategies(bases: Sequence[Scenario]) -> list[str]:
+    """What the strategy of each run is called; equal names on as many ranks are numbered."""
+    names: list[str] = []
+    count: Counter[str] = Counter()
+    for base in bases:
+        label = base.label()
+        count[label] += 1
+        strategy = label.rpartition(" @")[0]
+        names.append(strategy if count[label] == 1 else f"{strategy} ({count[label]})")
+    return names
 
 
 def _network(scenario: Scenario, name: str | None) -> tuple[str, LayerList | None]:
@@ -150,14 +193,21 @@ def _network(scenario: Scenario, name: str | None) -> tuple[str, LayerList | Non
     return name, layer_list(name) if name in SHIPPED else None
 
 
-def _norm_of(rows: Any, name: str, layers: LayerList | None) -> Norm:
+LAYER_NORM = re.compile(
+    r"(?<![a-z])(vit|deit|swin|beit|bert|roberta|gpt|llama|mistral|mixtral|t5|transformer|convnext)"
+)
+"""Begins of names of networks that normalise by layer, in small letters: transformers, and ConvNeXt
+(arXiv 2201.03545, table 9)."""
+
+
+def _norm_of(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
     """What a network normalises by: as the table says, else its layers: with attention by layer,
-    otherwise by batch if it does at all. Batch norm of one of which nothing is known."""
+    otherwise by batch if it does at all; else its name. None where nothing is known."""
     named = rows.loc[rows["model"] == name, "norm"]
     if len(named):
         return cast(Norm, "batch" if "batch" in set(named) else named.iloc[0])
     if layers is None:
-        return "batch"
+        return "layer" if LAYER_NORM.search(name.lower()) else None
     found = {layer.kind for layer in layers.layers}
     if "norm" not in found:
         return "none"

@@ -31,8 +31,13 @@ ROOM = 0.12  # of the axes, beside points
 
 def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
     """Points lost with 90 % intervals against seconds of an epoch, a panel for each number of
-    ranks; filled on the front."""
+    ranks; filled on the front. Where several strategies have no remedies, they are beside one
+    another."""
     remedies = tables["remedies"]
+    alone = remedies.groupby(["world_size", "strategy"])["remedy"].transform("size") == 1
+    several_runs = remedies.groupby("world_size")["strategy"].transform("nunique") > 1
+    named = remedies["strategy"].where(alone & several_runs, remedies["remedy"])
+    remedies = remedies.assign(remedy=named)
     there = remedies[remedies["epoch_s"].notna() & remedies["loss_points"].notna()]
     sizes = sorted(there["world_size"].unique())
     several = len(sizes) > 1

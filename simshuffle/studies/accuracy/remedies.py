@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from simshuffle.plan.bounds import bounds
 from simshuffle.results.report import WHOLE
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.accuracy.asked import Asked, Sized
 from simshuffle.studies.accuracy.cells import ranks_of_host
 from simshuffle.studies.accuracy.sensitivity import Sensitivity
-from simshuffle.studies.accuracy.tables import figure
+from simshuffle.studies.accuracy.tables import TIMED, figure
 from simshuffle.study.study import Outcomes
 
 AS_IS = "as it is"
@@ -36,17 +38,23 @@ ANOTHER = "another network: its own accuracy is not in this"
 
 def run_name(sized: Sized, change: str) -> str:
     """The name of the simulation of a change."""
-    return f"{change or AS_IS} @{sized.world_size}"
+    return f"{change or AS_IS}, {sized.name}"
 
 
 def rests_name(sized: Sized, change: str) -> str:
     """The name of the cell that says on how many samples it rests."""
-    return f"n of {change or AS_IS} @{sized.world_size}"
+    return f"n of {change or AS_IS}, {sized.name}"
 
 
 def sums_name(sized: Sized) -> str:
     """The name of the cell with what summing statistics takes."""
     return f"sums @{sized.world_size}"
+
+
+def epoch_by_forms(scenario: Scenario) -> float:
+    """s of a warm epoch, by closed forms."""
+    found = bounds(scenario)
+    return found.epoch + found.passes.slowed
 
 
 SLOWER = f"momentum {SLOW:g}"
@@ -68,12 +76,27 @@ class _Row:
 
 
 class Compared:
-    """All remedies at a number of ranks."""
+    """All remedies of a run."""
 
     def __init__(self, asked: Asked, sized: Sized, outcomes: Outcomes) -> None:
         self._asked, self._sized, self._outcomes = asked, sized, outcomes
         self._base = self._rests("")
-        self._epoch_s = float(outcomes[run_name(sized, "")].values[WHOLE])
+        self._epoch_s = self._seconds("", sized.base)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the epoch as it is was simulated."""
+        return run_name(self._sized, "") in self._outcomes
+
+    def _seconds(self, change: str, scenario: Scenario) -> float:
+        """s of a warm epoch with a change: simulated, or else by closed forms, in proportion to the
+        simulated epoch without it."""
+        outcome = self._outcomes.get(run_name(self._sized, change))
+        if outcome is not None:
+            return float(outcome.values[WHOLE])
+        if not change:
+            return epoch_by_forms(scenario)
+        return self._epoch_s * epoch_by_forms(scenario) / epoch_by_forms(self._sized.base)
 
     def _rests(self, change: str) -> Mapping[str, Any]:
         return self._outcomes[rests_name(self._sized, change)].values
@@ -94,7 +117,7 @@ class Compared:
         none = self._without
         return {
             "world_size": base.world_size,
-            "strategy": base.label().rpartition(" @")[0],
+            "strategy": self._sized.strategy,
             "samples": -(-workload.dataset.num_samples // base.world_size),
             "local_batch": workload.local_batch_size,
             "iterations": found["iterations"],
@@ -107,11 +130,12 @@ class Compared:
             "enough": lost[2] <= self._asked.tolerance,
             "outside": row.outside,
             "epoch_s": self._epoch_s,
+            "timed": TIMED[0] if self.is_simulated else TIMED[1],
         }
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `remedies`."""
-        found = [self._as_it_is(), *(() if self._nothing_lost else self._remedies())]
+        found = [self._as_it_is(), *(self._remedies() if self.are_compared else ())]
         front = _front(found)
         enough = {row.name for row in found if row.lost and row.lost[2] <= self._asked.tolerance}
         able = [r for r in found if r.able and r.added_s is not None and r.name in enough]
@@ -121,6 +145,7 @@ class Compared:
         return [
             {
                 "world_size": self._sized.world_size,
+                "strategy": self._sized.strategy,
                 "remedy": row.name,
                 "kind": row.kind,
                 "n": row.n,
@@ -138,8 +163,13 @@ class Compared:
         ]
 
     @property
-    def _nothing_lost(self) -> bool:
-        return self._without or not self._sized.changes
+    def are_compared(self) -> bool:
+        """Whether remedies are looked at: where something is lost, and more than may be, unless all
+        are asked for."""
+        if self._without or not self._sized.changes:
+            return False
+        lost = self._as_it_is().lost
+        return self._asked.exact or lost is None or lost[2] > self._asked.tolerance
 
     def _as_it_is(self) -> _Row:
         if self._without:
@@ -180,7 +210,7 @@ class Compared:
         """Changes that can be had: what each rests on, and the seconds that it adds."""
         for change in self._sized.changes:
             if change.kind in kinds and change.scenario is not None:
-                seconds = self._outcomes[run_name(self._sized, change.name)].values[WHOLE]
+                seconds = self._seconds(change.name, change.scenario)
                 yield change, self._rests(change.name), seconds - self._epoch_s
 
     def _impossible(self, kinds: set[str]) -> Iterator[_Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -20,6 +20,7 @@ class AskedFor(TypedDict):
     epochs: Annotated[int, Field(ge=1)]
     tolerance: Amount
     screening: dict[str, Any] | None
+    exact: NotRequired[bool]
 
 
 class OfNetwork(TypedDict):
@@ -45,6 +46,7 @@ class Found(TypedDict):
     importance: bool
     settings: int
     remedies: int
+    norm_is_known: NotRequired[bool]
 
 
 class Says(TypedDict):

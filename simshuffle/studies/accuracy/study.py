@@ -3,10 +3,13 @@ that costs in accuracy, and what every remedy costs in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from simshuffle.errors import Problem
+from simshuffle.scenario.scenario import Scenario
 from simshuffle.studies.accuracy import text
 from simshuffle.studies.accuracy.asked import Asked
 from simshuffle.studies.accuracy.cells import RestsCell, SumsCell
@@ -26,27 +29,57 @@ from simshuffle.study.cell import Cell
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Result, Study, Tables
 
+LIMIT = 60.0
+"""s of one core, by the costs of runs, that all simulations take together unless all are asked
+for: less than a minute on two cores. What does not fit is timed by closed forms."""
 
-def _cells(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
-    """For every number of ranks: a warm epoch, and what statistics rest on, of the scenario and of
-    every change; what summing statistics takes."""
-    cells: dict[str, Cell] = {}
+
+def _bases(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+    """For every run of the scenario: what its statistics rest on, and a warm epoch."""
+    cells = _timed(asked, _base_runs(asked), LIMIT)
     for sized in asked.sized:
-        for change, scenario in sized.cells.items():
-            document = scenario.to_dict()
-            name = run_name(sized, change)
-            cells[name] = WarmCell(document, name)
-            name = rests_name(sized, change)
-            cells[name] = RestsCell(document, name, asked.momentum, asked.epochs)
-        document = sized.base.to_dict()
-        if asked.of.norm == "batch" and sized.changes:
-            name = rests_name(sized, SLOWER)
-            if asked.momentum > SLOW:
-                cells[name] = RestsCell(document, name, SLOW, asked.epochs)
-            if asked.channels:
-                name = sums_name(sized)
-                cells[name] = SumsCell(document, name, asked.channels)
+        name = rests_name(sized, "")
+        cells[name] = RestsCell(sized.base.to_dict(), name, asked.momentum, asked.epochs)
     return cells
+
+
+def _base_runs(asked: Asked) -> dict[str, Scenario]:
+    return {run_name(sized, ""): sized.base for sized in asked.sized}
+
+
+def _timed(asked: Asked, runs: Mapping[str, Scenario], limit: float) -> dict[str, Cell]:
+    """The simulations of runs, by name: those that cost least, as far as the limit allows."""
+    cells = {name: WarmCell(scenario.to_dict(), name) for name, scenario in runs.items()}
+    if asked.exact:
+        return dict(cells)
+    spent = np.cumsum(sorted(cell.cost for cell in cells.values()))
+    fitting = int(np.searchsorted(spent, limit, side="right"))
+    order = sorted(cells, key=lambda name: cells[name].cost)[:fitting]
+    return {name: cell for name, cell in cells.items() if name in order}
+
+
+def _remedies(asked: Asked, outcomes: Outcomes) -> dict[str, Cell]:
+    """Where more is lost than may be: what every change rests on, and a warm epoch with it; what
+    summing statistics takes."""
+    cells: dict[str, Cell] = {}
+    runs: dict[str, Scenario] = {}
+    for sized in asked.sized:
+        if not sized.changes or not Compared(asked, sized, outcomes).are_compared:
+            continue
+        for change, scenario in sized.cells.items():
+            if change:
+                runs[run_name(sized, change)] = scenario
+                name = rests_name(sized, change)
+                cells[name] = RestsCell(scenario.to_dict(), name, asked.momentum, asked.epochs)
+        document = sized.base.to_dict()
+        if asked.momentum > SLOW:
+            name = rests_name(sized, SLOWER)
+            cells[name] = RestsCell(document, name, SLOW, asked.epochs)
+        if asked.channels:
+            name = sums_name(sized)
+            cells[name] = SumsCell(document, name, asked.channels)
+    spent = sum(cell.cost for cell in _timed(asked, _base_runs(asked), LIMIT).values())
+    return cells | _timed(asked, runs, LIMIT - spent)
 
 
 def _collect(asked: Asked, outcomes: Outcomes) -> Tables:
@@ -66,7 +99,10 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
         "accuracy": {
             "scenario": base.name,
             "timed": base.workload.model.name,
-            "importance": base.workload.exchange.needs_importance,
+            "importance": any(
+                sized.base.workload.exchange.needs_importance for sized in asked.sized
+            ),
+            "norm_is_known": asked.norm_is_known,
             "settings": len(tables["settings"]),
             "remedies": len(tables["remedies"]),
         }
@@ -76,7 +112,7 @@ def _facts(asked: Asked, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
 def _faults(result: Result) -> Iterator[Problem]:
     settings, remedies = result.tables["settings"], result.tables["remedies"]
     said = result.meta["accuracy"]
-    chosen = remedies.groupby("world_size")["chosen"].sum()
+    chosen = remedies.groupby(["world_size", "strategy"])["chosen"].sum()
     yield from misfits(
         {
             "settings.csv": len(settings) == said["settings"] > 0,
@@ -90,7 +126,7 @@ def _faults(result: Result) -> Iterator[Problem]:
 STUDY: Study[Asked] = Study(
     kind="accuracy",
     verb="accuracy",
-    stages=(_cells,),
+    stages=(_bases, _remedies),
     collect=_collect,
     stored=STORED,
     documents=("scenario.yaml",),

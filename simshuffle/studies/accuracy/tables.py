@@ -68,10 +68,14 @@ _N = amount(
     look=figure,
 )
 
+TIMED = ("simulation", "closed forms")
+_TIMED = text("what epoch_s is from", *TIMED)
+_STRATEGY = text("the scenario's shuffling strategy, with Q")
+
 SETTINGS = Schema(
     {
         "world_size": _RANKS,
-        "strategy": text("the scenario's shuffling strategy, with Q"),
+        "strategy": _STRATEGY,
         "samples": count("samples of a rank", 1, head="samples\na rank"),
         "local_batch": count("samples of a rank in an iteration", 1),
         "iterations": count("of an epoch", 1, head="iterations"),
@@ -86,12 +90,15 @@ SETTINGS = Schema(
         "enough": _ENOUGH,
         "outside": _OUTSIDE,
         "epoch_s": amount("s of a warm epoch", head="epoch s", look=".4g"),
+        "timed": _TIMED,
     },
-    key=("world_size",),
+    key=("world_size", "strategy"),
+    absent={"timed": "simulation"},
 )
 REMEDIES = Schema(
     {
         "world_size": _RANKS,
+        "strategy": _STRATEGY,
         "remedy": text("what is done; 'as it is' for nothing", head="remedy"),
         "kind": text("what sort of remedy", *KINDS),
         "n": _N,
@@ -116,7 +123,8 @@ REMEDIES = Schema(
         "front": flag("whether no other remedy of the same network loses less in less time"),
         "chosen": flag("the quickest that is enough; as it is, if that is"),
     },
-    key=("world_size", "remedy"),
+    key=("world_size", "strategy", "remedy"),
+    absent={"strategy": ""},
 )
 STORED = {"settings": SETTINGS, "remedies": REMEDIES}
 SHOWN = {

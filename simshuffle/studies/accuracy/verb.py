@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.scenario.options import ScenarioName, Set
 from simshuffle.studies.planning.prices import EPOCHS
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyOptions(CellOptions):
+class AccuracyOptions(RefinedOptions):
     """Say what a shuffle costs in accuracy, and what helps.
 
     Against global shuffle, with each rank's own batch-norm statistics, before anything is trained.
@@ -31,8 +32,8 @@ class AccuracyOptions(CellOptions):
         str | None,
         Option(
             "NORM",
-            "What it normalises by: batch, group, layer or none. Default: what is known of it, else"
-            " batch.",
+            "What it normalises by: batch, group, layer or none. Default: what is known of it; of a"
+            " network of which nothing is known batch, and the answer says so.",
             choices=("batch", "group", "layer", "none"),
         ),
     ] = None
@@ -43,7 +44,8 @@ class AccuracyOptions(CellOptions):
         ),
     ] = 0.1
     world_size: Annotated[
-        tuple[int, ...], Option("M", "Ranks. Default: those of the scenario.", low=1, many=True)
+        tuple[int, ...],
+        Option("M", "Ranks. Default: those of the scenario's runs.", low=1, many=True),
     ] = ()
     screening: Annotated[
         Path | None,
@@ -71,6 +73,13 @@ def request(options: AccuracyOptions) -> tuple[Study[Any], Request[Any]]:
     return study.STUDY, asked.request(options)
 
 
+def first_answer(options: AccuracyOptions, request: Request[Any]) -> Iterable[str]:
+    """The law alone, with the times of closed forms."""
+    from simshuffle.studies.accuracy import first  # noqa: PLC0415 - what computes
+
+    return first.lines(request.values)
+
+
 VERBS = (
     Verb(
         "accuracy",
@@ -84,5 +93,6 @@ VERBS = (
         kinds={"accuracy": "simshuffle.studies.accuracy.study"},
         function="accuracy",
         noun="cell",
+        first_answer=first_answer,
     ),
 )

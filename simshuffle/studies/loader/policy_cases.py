@@ -14,6 +14,7 @@ from pydantic import Field
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.wiring import wiring
 from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.scenario.swept import EXCHANGE, single_run
 from simshuffle.spec.interpolation import Curve
 from simshuffle.spec.library import documents, is_file, nearest, read_yaml, shipped_names
 from simshuffle.spec.overrides import put
@@ -21,6 +22,7 @@ from simshuffle.spec.record import Sourced
 from simshuffle.spec.validation import validated
 from simshuffle.studies.loader.policy_reads import MOST_EPOCHS, Case, Servers, StorageClass, System
 
+VERB = "simshuffle study policies"
 STUDIES = Path(__file__).parent / "studies"
 
 
@@ -90,7 +92,7 @@ def load(reference: str, values: Mapping[str, Any]) -> Cases:
         if reference not in known:
             remedy = nearest(reference, [*names(), *known])
             raise InputError(Problem("", "no such scenario or study", repr(reference), remedy))
-    scenario = load_scenario(reference, values)
+    scenario = single_run(load_scenario(reference, values), VERB, (EXCHANGE,))
     cases = {scenario.workload.dataset.name: case_of(scenario)}
     system = system_of(scenario)
     return Cases(name=scenario.name, seed=scenario.seed, system=system, cases=cases)

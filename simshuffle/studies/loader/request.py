@@ -11,6 +11,8 @@ from simshuffle.exchange import LoaderShuffle
 from simshuffle.orders import AnyOrder
 from simshuffle.orders.order import Order, Unit
 from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
+from simshuffle.scenario.scenario import Scenario
+from simshuffle.scenario.swept import EXCHANGE, runs_followed, single_run
 from simshuffle.scenario.workload import Dataset
 from simshuffle.spec.library import catalog_entry, nearest
 from simshuffle.spec.validation import validated
@@ -23,6 +25,7 @@ from simshuffle.study.study import Request
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions
 
+VERB = "simshuffle loader"
 SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 """By default: samples, shards, bytes of a sample, and samples of a batch."""
 NOT_OF_SHAPE = {
@@ -209,7 +212,7 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
             rule, remedy = "needs a scenario", "Name one: simshuffle loader SCENARIO."
             refuse("--set", rule, ", ".join(options.set), remedy, COMMAND_LINE)
         return options
-    scenario = scenario_of(options.scenario, options.set)
+    scenario = shaping_run(scenario_of(options.scenario, options.set))
     workload = scenario.workload
     strategy, dataset = workload.exchange, workload.dataset
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
@@ -237,6 +240,17 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
         each = options.samples_per_shard or each or -(-dataset.num_samples // shards)
         own["shard_size"] = f"{round(each * dataset.stored.mean)} B"
     return with_(replace(options, scenario=None, set={}), **own)
+
+
+def shaping_run(scenario: Scenario) -> Scenario:
+    """The run of a scenario that says who reads, and in which order if that is of a loader.
+
+    Raises:
+        ScenarioError: its sweep makes several.
+    """
+    runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
+    ordered = any(isinstance(single.workload.exchange, LoaderShuffle) for single in runs)
+    return single_run(scenario, VERB) if ordered else runs[0]
 
 
 def defaults(shape: Shape) -> dict[str, Order]:

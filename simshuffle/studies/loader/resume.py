@@ -17,7 +17,7 @@ from simshuffle.orders.order import Readers
 from simshuffle.resuming import AnyResume
 from simshuffle.scenario.options import kinds_of, record_of, scenario_of
 from simshuffle.studies.loader.cell import Shape, by_label, facts_of
-from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, with_
+from simshuffle.studies.loader.request import BATCH_SIZE, of_scenario, shape_of, shaping_run, with_
 from simshuffle.studies.loader.resume_cell import ResumeCell
 from simshuffle.studies.loader.resume_laws import defaults
 from simshuffle.studies.loader.resume_storage import Storage, of_store
@@ -74,7 +74,7 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
     named = {name: record_of("--loader", name, kinds_of(AnyResume)) for name in options.loader}
     scenario = None
     if options.scenario is not None:
-        scenario = scenario_of(options.scenario, options.set)
+        scenario = shaping_run(scenario_of(options.scenario, options.set))
         options = replace(options, scenario=scenario, set={})
     shape, afters = _readers(options)
     epoch = options.epoch or 0

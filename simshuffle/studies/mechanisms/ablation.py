@@ -13,6 +13,7 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.exchange.sending import SendingStrategy
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.scenario.swept import EXCHANGE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import waterfall_chart
 from simshuffle.studies.mechanisms.switches import (
@@ -50,6 +51,7 @@ from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Ta
 if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.verb import AblationOptions
 
+VERB = "simshuffle study ablate"
 BETWEEN = {("sample", "epoch"): "iteration", ("epoch", "sample"): "iteration"}
 """Lifetimes of partners with one between them, which is simulated alone."""
 
@@ -80,11 +82,11 @@ class Ablation:
 
 
 def request(options: AblationOptions) -> Request[Ablation]:
-    """What is asked for. The sweep of the scenario is not followed; an exchange without
-    ``exchange_fraction`` has that of the scenario. An InputError if an exchange is not valid, or
-    sends no fraction of the shards, or not the same; if a key is not known; or there is nothing to
-    switch."""
-    scenario = scenario_of(options.scenario, options.set)
+    """What is asked for. An exchange without ``exchange_fraction`` has that of the scenario's runs.
+    An InputError if these have several fractions, or another key is swept; an exchange is not
+    valid, or sends no fraction of the shards, or not the same; if a key is not known; or there is
+    nothing to switch."""
+    scenario = _exchanging_run(scenario_of(options.scenario, options.set), options)
     ends = {"--start": options.start, "--end": options.end}
     first, last = (_exchanging(scenario, option, of) for option, of in ends.items())
     before, after = _sending(first, "--start"), _sending(last, "--end")
@@ -105,6 +107,22 @@ def request(options: AblationOptions) -> Request[Ablation]:
     document, files = stored([first, last])
     about, documents = f"{len(list(of.runs()))} simulations.", {"scenario.yaml": document}
     return Request(scenario.name, of, documents, {"asked": asked}, files, about)
+
+
+def _exchanging_run(scenario: Scenario, options: AblationOptions) -> Scenario:
+    """The run of the scenario whose exchange says how much is sent; its first one where start and
+    end say that themselves, or no run exchanges."""
+    runs = [*runs_followed(scenario, VERB, (EXCHANGE,)).values()]
+    of_fraction = {of.workload.exchange.fraction or 0.0: of for of in runs}
+    of_fraction.pop(0.0, None)
+    is_said = all("exchange_fraction=" in end for end in (options.start, options.end))
+    if len(of_fraction) > 1 and not is_said:
+        rule = "must say how much is exchanged: the runs of the scenario differ in that"
+        given = ", ".join(f"{fraction:g}" for fraction in sorted(of_fraction))
+        example = f"{options.start.partition(':')[0]}:exchange_fraction={min(of_fraction):g}"
+        remedy = f"Say it at both ends, such as --start {example}."
+        refuse("--start", rule, given, remedy, COMMAND_LINE)
+    return next(iter(of_fraction.values()), runs[0])
 
 
 def _exchanging(scenario: Scenario, option: str, reference: str) -> Scenario:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, percent, rule, ticks
 from simshuffle.results.style import COLOURS
-from simshuffle.studies.mechanisms.tables import ALL, NAMES
+from simshuffle.studies.mechanisms.tables import ALL, NAMES, title_of
 from simshuffle.study.study import Tables
 
 WHISKER = Look(colour="#000000", size=3)
@@ -98,11 +100,14 @@ def _short(value: object) -> str:
 
 
 LOOKS = {
+    "own": Look(NAMES["own"], "#AA3377", "v", size=3.5),
+    "own 2": Look(NAMES["own 2"], "#CCBB44", "<", size=3.5),
+    "own 3": Look(NAMES["own 3"], "#66CCEE", ">", size=3.5),
+    "own 4": Look(NAMES["own 4"], "#BBBBBB", "P", size=3.5),
     "authors": Look(NAMES["authors"], "#EE6677", "o", size=3.5),
     "pair": Look(NAMES["pair"], "#4477AA", "s", size=3.5),
     "encoded": Look(NAMES["encoded"], "#228833", "^", size=3.5),
     "wire": Look(NAMES["wire"], "#000000", "D", size=3.5),
-    "own": Look(NAMES["own"], "#AA3377", "v", size=3.5),
 }
 NONE = {
     f"{way}, none": Look("", of.colour, of.marker, size=3.5, fill="none")
@@ -111,13 +116,17 @@ NONE = {
 STRIP = Look(colour="#EEEEEE")
 
 
-def hiding_chart(tables: Tables) -> Chart:
+def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
     """The largest hidden exchange fraction against the world size, both logarithmic, a line for
     each way of carrying the exchange out; where nothing is hidden, hollow in a strip of its own
-    below. Above, the iterations of an epoch."""
+    below. Above, the iterations of an epoch. ``titles`` are what the scenario's own ways are
+    called."""
     limits = tables["limits"]
     rows = limits.rename(columns={"world_size": "x", "exchange_fraction": "y", "way": "look"})
-    rows["tip"] = rows["look"].map(NAMES) + rows["x"].map(", {} ranks: ".format)
+    looks = {way: replace(look, label=title_of(way, titles)) for way, look in LOOKS.items()}
+    rows["tip"] = rows["look"].map(lambda way: looks[way].label) + rows["x"].map(
+        ", {} ranks: ".format
+    )
     rows["tip"] += rows["y"].map(percent)
     some = rows["y"] > 0
     floor = (float(rows.loc[some, "y"].min()) if some.any() else 0.01) / 2
@@ -144,7 +153,7 @@ def hiding_chart(tables: Tables) -> Chart:
             )
         ],
         2.4,
-        {**LOOKS, **NONE},
+        {**looks, **NONE},
         "The largest exchanged fraction Q that is hidden behind other work, by ranks.",
     )
 

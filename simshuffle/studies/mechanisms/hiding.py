@@ -1,254 +1,53 @@
 """The study behind ``simshuffle study hiding``: how much can be exchanged while the epoch takes no
-longer, for several variants of the exchange, and why no more."""
+longer, by the scenario's own schedule and by others, and why no more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
-
-from simshuffle.errors import Problem, ScenarioError, refuse
-from simshuffle.exchange.sending import SendingStrategy
+from simshuffle.errors import Problem, ScenarioError
+from simshuffle.exchange.sending import ShardHolding
+from simshuffle.plan.effort import effort
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
-from simshuffle.sim.cell import NetworkCell, RunCell
+from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.mechanisms import text
 from simshuffle.studies.mechanisms.figures import hiding_chart
-from simshuffle.studies.mechanisms.tables import HIDING
+from simshuffle.studies.mechanisms.hidden_forms import ExchangeForms
+from simshuffle.studies.mechanisms.search import SearchCell, most_samples
+from simshuffle.studies.mechanisms.tables import HIDING, OWN_WAYS
 from simshuffle.studies.mechanisms.variants import (
-    ALL_IN_MEMORY,
-    EPOCHS,
-    HOST_WORK,
+    HALF_WIDTH,
     OWN,
-    READS,
     VARIANTS,
     WIRE,
     WarmCell,
-    coarse,
     exchanging,
     fraction_of,
     prepared,
-    seconds,
-    warm_epoch,
     without,
-    work,
 )
-from simshuffle.study.cell import Cell, Outcome, Tell
-from simshuffle.study.options import COMMAND_LINE
+from simshuffle.study.cell import Cell
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
 
 if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.verb import HidingOptions
 
-
-FIRST, STRIDE = 4, 16
-"""Samples of a rank that are tried first, and how many times as many as are hidden next."""
-SMALL = 0.25
-"""Host work of less than this share of the costliest, which saves more, is not removed alone."""
-ALONE = 0.1
-"""Where the best removal saves less than this share of what is added, none ends it by itself."""
-TOGETHER = "none by itself"
-
-
-@dataclass(frozen=True)
-class SearchCell(NetworkCell):
-    """A search."""
-
-    document: Mapping[str, Any]  # the resolved scenario as plain values, from `prepared`
-    variant: str  # of the exchange
-    tolerance: float  # share of the epoch without exchange that counts as nothing
-    baseline_s: float  # s of that epoch
-
-    @property
-    def key(self) -> Any:
-        """As for `Cell`."""
-        return [self._run.key, self.variant, self.tolerance, self.baseline_s]
-
-    @property
-    def label(self) -> str:
-        """As for `Cell`."""
-        return f"{self.variant} @{self.document['world_size']}"
-
-    @property
-    def cost(self) -> float:
-        """As for `Cell`: a search takes about ten simulations."""
-        return 10 * self._run.cost
-
-    @property
-    def memory(self) -> float:
-        """As for `Cell`."""
-        return self._run.memory
-
-    @cached_property
-    def _run(self) -> RunCell:
-        return RunCell(self.document, "")
-
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario."""
-        return self._run.scenario
-
-    def run(self, tell: Tell) -> Outcome:
-        """As for `Cell`: the row of `limits`, and those of `points`."""
-        scenario, points = self.scenario, _Points(self)
-        most = _most(self)
-        samples, steady = largest(points.added, self.tolerance, most)
-        limit = {
-            "way": self.variant,
-            "world_size": scenario.world_size,
-            "iterations": scenario.workload.iterations(scenario.world_size, EPOCHS),
-            "samples_of_rank": most,
-            "baseline_s": self.baseline_s,
-            "samples": samples,
-            "exchange_fraction": fraction_of(scenario, samples),
-            "added": points.added(samples) if samples else 0.0,
-            "steady": steady,
-        }
-        limit |= points.bottleneck(samples + 1 if samples < most else None)
-        return Outcome({"limit": limit, "points": points.rows})
-
-
-def largest(added: Callable[[int], float], tolerance: float, most: int) -> tuple[int, bool]:
-    """The largest number up to ``most`` (at least 1) that adds no more than ``tolerance`` while no
-    smaller one that was tried adds more, and whether all that was tried agrees: less is hidden, and
-    more is not. What is added is about in proportion to the number, so the search goes on where the
-    line through what is known reaches the tolerance; every third step halves what is left, so that
-    it ends soon whatever is added. In the end the number is known to be hidden and the next one not
-    to be, and twice that one is tried too. Were hiding not monotone, a border is found all the
-    same, below everything that is known not to be hidden."""
-    known = {0: 0.0}
-    low, high, number = 0, most + 1, min(FIRST, most)
-    while high - low > 1:
-        known[number] = added(number)
-        low, high = (number, high) if known[number] <= tolerance else (low, number)
-        number = _next(known, tolerance, low, high, most)
-    if 2 * high <= most and 2 * high not in known:
-        known[2 * high] = added(2 * high)
-    return low, all((value <= tolerance) == (number <= low) for number, value in known.items())
-
-
-def _next(known: Mapping[int, float], tolerance: float, low: int, high: int, most: int) -> int:
-    """The number to try next, between one that is hidden and one that is not, or too many."""
-    if high > most:
-        reached = low * tolerance / known[low] if low and known[low] > 0 else STRIDE * low
-        return min(max(2 * low, min(int(reached), STRIDE * low), 1), most)
-    if len(known) % 3 == 0:
-        return (low + high) // 2
-    slope = (known[high] - known[low]) / (high - low)
-    return min(max(int(low + (tolerance - known[low]) / slope), low + 1), high - 1)
-
-
-def _most(cell: SearchCell) -> int:
-    """The most samples that a rank can exchange: all of the smallest shard, or what fits an SSD."""
-    low, high = 1, cell.scenario.workload.dataset.num_samples // cell.scenario.world_size
-    middle = high  # try all first
-    while low < high:
-        try:
-            exchanging(cell.scenario, cell.variant, middle, {})
-            low = middle
-        except ScenarioError:
-            high = middle - 1
-        middle = (low + high + 1) // 2
-    return low
-
-
-class _Point(NamedTuple):
-    over_s: float  # that it takes longer than the epoch without exchange
-    cables: pd.DataFrame  # tier, capacity and bytes of the cables in that epoch, by link
-    reads: bool  # whether SSDs are read
-
-
-class _Points:
-    """The simulations of a search, each once; ``rows`` are those of the table `points`."""
-
-    def __init__(self, cell: SearchCell) -> None:
-        self._cell = cell
-        self._known: dict[tuple[int, str], _Point] = {}
-        self.rows: list[dict[str, Any]] = []
-
-    def added(self, samples: int) -> float:
-        """Share of the epoch without exchange that ``samples`` of each rank add."""
-        return self._at(samples).over_s / self._cell.baseline_s
-
-    def _at(
-        self, samples: int, removed: str = "", changes: Mapping[str, Any] | None = None
-    ) -> _Point:
-        """The simulation of so many; the values ``changes`` remove the mechanism ``removed``."""
-        cell, key = self._cell, (samples, removed)
-        if key not in self._known:
-            timeline = warm_epoch(exchanging(cell.scenario, cell.variant, samples, changes or {}))
-            spent = seconds(timeline)[WHOLE]
-            over = spent - self._baseline(removed)
-            reads = bool(timeline.sources["nbytes_ssd"].iloc[0] > 0)
-            links = timeline.links[timeline.links["epoch"] == EPOCHS]
-            cables = links[links["tier"].astype(str).str.contains(">")]
-            cables = cables.set_index(cables["link"].astype(str))
-            self._known[key] = _Point(over, cables[["tier", "capacity", "nbytes"]], reads)
-            row = {
-                "way": cell.variant,
-                "world_size": cell.scenario.world_size,
-                "samples": samples,
-                "removed": removed,
-                "exchange_fraction": fraction_of(cell.scenario, samples),
-                "epoch_s": spent,
-                "added": over / cell.baseline_s,
-            }
-            self.rows.append(row)
-        return self._known[key]
-
-    def _baseline(self, removed: str) -> float:
-        """The epoch without exchange (s). Only reads are also its own."""
-        if removed != READS:
-            return self._cell.baseline_s
-        alone = without(self._cell.scenario).with_values(ALL_IN_MEMORY)
-        return seconds(warm_epoch(alone))[WHOLE]
-
-    def bottleneck(self, samples: int | None) -> dict[str, Any]:
-        """What costs most of what ``samples`` add, in columns of `limits`; empty for None."""
-        if samples is None:
-            return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
-        scenario = exchanging(self._cell.scenario, self._cell.variant, samples, {})
-        before = self._at(samples)
-        removals = coarse(scenario) | ({READS: ALL_IN_MEMORY} if before.reads else {})
-        saved = self._saved(samples, removals)
-        worst = max(saved, key=lambda name: saved[name])
-        if worst == HOST_WORK:
-            costly = work(scenario, SMALL)
-            costly.pop(HOST_WORK, None)
-            parts = self._saved(samples, costly)
-            best = max(parts, key=lambda name: parts[name])
-            worst = f"{HOST_WORK}: {best}"
-            saved[worst] = parts[best]
-        name = worst if saved[worst] >= ALONE * before.over_s else TOGETHER
-        return {
-            "over_s": before.over_s,
-            "bottleneck": name,
-            "saved_s": saved[worst],
-            "tier": self._tier(samples) if name == WIRE else "",
-        }
-
-    def _saved(self, samples: int, removals: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-        before = self._at(samples).over_s
-        return {
-            name: before - self._at(samples, name, changes).over_s
-            for name, changes in removals.items()
-        }
-
-    def _tier(self, samples: int) -> str:
-        """The tier of the cable that needs longest for the bytes of the exchange."""
-        own, idle = (self._known[samples, name].cables for name in ("", WIRE))
-        nbytes = own["nbytes"] - idle["nbytes"].reindex(own.index, fill_value=0.0)
-        needed = nbytes / own["capacity"]
-        return str(own["tier"].iloc[int(needed.argmax())])
-
-
-SIZES = tuple(64 << power for power in range(7))  # world sizes by default: 64 to 4096
+VERB = "simshuffle study hiding"
+LIMIT = 60.0
+"""s of one core, by the costs of runs, that all simulations take together unless the search is
+exact: less than a minute on two cores."""
+OWN_SHARES = 2.0
+"""How many times as much of that the search of an own schedule gets as one of the others."""
+TOLERANCE = 0.01
+"""The time_tolerance of a scenario that has none and would take longer than the limit."""
+BASELINES = 0.2
+"""Share of the limit that the epochs without exchange may take."""
+NONE_EXCHANGES = "partial streamlined, the default, as no run of the scenario exchanges samples"
 
 
 @dataclass(frozen=True)
@@ -256,53 +55,139 @@ class Hiding:
     """What is searched for."""
 
     scenarios: Sequence[Scenario]  # for each world size, smallest first
-    variants: Sequence[str]  # their names, in the order of `VARIANTS`
+    ways: Sequence[str]  # names of `tables.NAMES`, the scenario's own first
+    own: Mapping[str, Any]  # the exchanges of the scenario's runs, as plain values, by their way
+    titles: Mapping[str, str]  # what the own ways are called
     tolerance: float  # share of the epoch without exchange that counts as nothing
+    exact: bool  # whether each number is searched to the last sample, however long that takes
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """s of one core that a search of each way may take."""
+        if self.exact:
+            return dict.fromkeys(self.ways, float("inf"))
+        baselines = sum(effort(without(single)).seconds for single in self.scenarios)
+        shares = {way: OWN_SHARES if way in self.own else 1.0 for way in self.ways}
+        each = (LIMIT - baselines) / (sum(shares.values()) * len(self.scenarios))
+        return {way: share * each for way, share in shares.items()}
+
+    def scenario(self, sized: Scenario, way: str) -> tuple[Scenario, str]:
+        """The scenario of a world size in which samples are exchanged in that way, and the name of
+        the variant."""
+        if way not in self.own:
+            return sized, way
+        return sized.with_values({EXCHANGE: self.own[way]}), OWN
 
 
 def request(options: HidingOptions) -> Request[Hiding]:
-    """What is asked for: Q* for every world size and variant, without the scenario's sweep; an
-    InputError if a world size does not fit, or `OWN` has nothing to exchange."""
+    """What is asked for: Q* for every world size, of every schedule that a run of the scenario has,
+    and of the variants. A ScenarioError if a world size does not fit, or the scenario sweeps over
+    other keys."""
     scenario = scenario_of(options.scenario, options.set)
-    variants, sized = _variants(scenario, options.variant), _sized(scenario, options.world_size)
-    document, files = stored(sized)
-    asked = {"asked": {"ways": variants, "tolerance": options.tolerance}}
-    of = Hiding(sized, variants, options.tolerance)
-    return Request(scenario.name, of, {"scenario.yaml": document}, asked, files)
-
-
-def _sized(scenario: Scenario, world_sizes: Sequence[int]) -> list[Scenario]:
-    """The scenario for each world size, smallest first: those given, or all of `SIZES` that fit the
-    machine and the data set, or where none does, its own. A ScenarioError if one does not fit, or
-    is 1."""
-    wanted = sorted(set(world_sizes))
-    if not wanted:
-        most = min(
-            scenario.cluster.num_gpus,
-            scenario.workload.dataset.num_samples // scenario.workload.local_batch_size,
-        )
-        wanted = [size for size in SIZES if size <= most] or [scenario.world_size]
-    if wanted[0] < 2:
-        problem = Problem("--world-size", "must be 2 ranks or more", str(wanted[0]), "Name one.")
+    if options.world_size:
+        scenario = scenario.with_values({WORLD_SIZE: min(options.world_size)})
+    runs = [*runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE)).values()]
+    sizes = sorted(set(options.world_size) or {single.world_size for single in runs})
+    if sizes[0] < 2:
+        problem = Problem("--world-size", "must be 2 ranks or more", str(sizes[0]), "Name one.")
         raise ScenarioError(problem, scenario.name)
-    return [prepared(scenario).with_values({"world_size": size}) for size in wanted]
+    own = _own_exchanges(runs)
+    base = prepared(runs[0])
+    sized = [base.with_values({WORLD_SIZE: size, EXCHANGE: own[OWN]}) for size in sizes]
+    ways = [*own, *_others(sized[0], own, options.variant)]
+    if own_name := _unexchanged(runs):
+        titles = {OWN: own_name}
+    else:
+        titles = {way: _title(base.with_values({EXCHANGE: own[way]})) for way in own}
+    return make_request(sized, ways, own, titles, options.tolerance, options.exact)
 
 
-def _variants(scenario: Scenario, names: Sequence[str]) -> list[str]:
-    """The names of variants, in the order of `VARIANTS`; all of these if none is given. An
-    InputError if it is `OWN` and the scenario exchanges no fraction of the shards."""
+def make_request(
+    sized: Sequence[Scenario],
+    ways: Sequence[str],
+    own: Mapping[str, Any],
+    titles: Mapping[str, str],
+    tolerance: float,
+    exact: bool,
+) -> Request[Hiding]:
+    """The request of scenarios for each world size and names of ways, the own ones with their
+    exchange and title."""
+    document, files = stored(sized)
+    asked = {
+        "ways": list(ways),
+        "tolerance": tolerance,
+        "own": dict(own),
+        "titles": dict(titles),
+        "exact": exact,
+    }
+    hiding = Hiding(_windowed(sized, exact), ways, own, titles, tolerance, exact)
+    return Request(sized[0].name, hiding, {"scenario.yaml": document}, {"asked": asked}, files)
+
+
+def _windowed(sized: Sequence[Scenario], exact: bool) -> list[Scenario]:
+    """The scenarios, with windows where whole epochs without exchange take too long."""
+    whole = [single for single in sized if single.time_tolerance == 0.0]
+    seconds = sum(effort(without(single)).seconds for single in whole)
+    if exact or seconds <= BASELINES * LIMIT:
+        return list(sized)
+    windows = {"time_tolerance": TOLERANCE}
+    return [single.model_copy(update=windows) if single in whole else single for single in sized]
+
+
+def _own_exchanges(runs: Sequence[Scenario]) -> dict[str, Any]:
+    """The exchanges of the runs as plain values, by their ways: runs that exchange another fraction
+    by the same schedule count once; partial local shuffle if no run exchanges any."""
+    found: dict[str, Any] = {}
+    for single in runs:
+        if isinstance(exchange := single.workload.exchange, ShardHolding):
+            found.setdefault(_without_fraction(single), exchange.model_dump(mode="json"))
+    if len(found) > len(OWN_WAYS):
+        rule = f"must have at most {len(OWN_WAYS)} schedules"
+        given = f"{len(found)} in the sweep"
+        remedy = f"Choose one: --set '{EXCHANGE}=partial_local_shuffle:exchange_fraction=0.1'."
+        raise ScenarioError(Problem(EXCHANGE, rule, given, remedy), runs[0].name)
+    if not found:
+        return {OWN: {"kind": "partial_local_shuffle", "exchange_fraction": 0.1}}
+    return dict(zip(OWN_WAYS, found.values(), strict=False))
+
+
+def _unexchanged(runs: Sequence[Scenario]) -> str:
+    """What the own way is called where no run exchanges samples; '' if one does."""
+    some = any(isinstance(single.workload.exchange, ShardHolding) for single in runs)
+    return "" if some else NONE_EXCHANGES
+
+
+def _without_fraction(scenario: Scenario) -> str:
+    """The exchange as it is simulated, in words that are the same where only Q differs."""
+    values = exchanging(scenario, OWN, 1, {}).workload.exchange.model_dump(mode="json")
+    schedule = {key: value for key, value in values["schedule"].items() if key != "source"}
+    return repr({**values, "schedule": schedule, "exchange_fraction": None})
+
+
+def _title(scenario: Scenario) -> str:
+    """What a strategy and its schedule are called: 'partial streamlined'."""
     exchange = scenario.workload.exchange
-    if OWN in names and not isinstance(exchange, SendingStrategy):
-        rule = "the scenario must exchange a fraction of the samples"
-        remedy = "Set workload.exchange to one that does."
-        refuse("--variant", rule, exchange.kind, remedy, COMMAND_LINE)
-    return [name for name in (*VARIANTS, OWN) if name in (names or VARIANTS)]
+    schedule = exchange.exchange_schedule
+    return f"{exchange.short_name} {schedule.name}" if schedule is not None else exchange.short_name
 
 
-def _baselines(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+def _others(scenario: Scenario, own: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """The variants that are asked for, in the order of `VARIANTS`; without names all of them that
+    are not among the scenario's own."""
+    if names:
+        return [name for name in VARIANTS if name in names]
+    known = {_without_fraction(scenario.with_values({EXCHANGE: value})) for value in own.values()}
+    return [
+        name
+        for name, (*_, more) in VARIANTS.items()
+        if more or _without_fraction(exchanging(scenario, name, 1, {})) not in known
+    ]
+
+
+def _baselines(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
     return {
         _baseline(single): WarmCell(without(single).to_dict(), _baseline(single))
-        for single in of.scenarios
+        for single in hiding.scenarios
     }
 
 
@@ -310,23 +195,48 @@ def _baseline(scenario: Scenario) -> str:
     return f"no exchange @{scenario.world_size}"
 
 
-def _searches(of: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
-    """A search for every scenario and variant, in the order of the tables."""
-    cells = [
-        SearchCell(
-            single.to_dict(), variant, of.tolerance, outcomes[_baseline(single)].values[WHOLE]
-        )
-        for single in of.scenarios
-        for variant in of.variants
-    ]
-    return {cell.label: cell for cell in cells}
+def _searches(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
+    """A search for every scenario and way, in the order of the tables."""
+    cells: dict[str, Cell] = {}
+    limits = hiding.limits
+    for single in hiding.scenarios:
+        baseline = outcomes[_baseline(single)].values
+        for way in hiding.ways:
+            scenario, variant = hiding.scenario(single, way)
+            cells[f"{way} @{single.world_size}"] = SearchCell(
+                scenario.to_dict(),
+                variant,
+                hiding.tolerance,
+                baseline[WHOLE],
+                baseline[HALF_WIDTH],
+                limits[way],
+            )
+    return cells
 
 
-def _collect(of: Hiding, outcomes: Outcomes) -> Tables:
-    found = [outcomes[name].values for name in _searches(of, outcomes)]
-    points = [point for values in found for point in values["points"]]
-    limits = HIDING["limits"].framed([values["limit"] for values in found])
-    return {"limits": limits, "points": HIDING["points"].framed(points)}
+def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
+    limits: list[dict[str, Any]] = []
+    points: list[dict[str, Any]] = []
+    for name in _searches(hiding, outcomes):
+        way = {"way": name.rpartition(" @")[0]}
+        found = outcomes[name].values
+        limits.append(found["limit"] | way)
+        points += [point | way for point in found["points"]]
+    return {"limits": HIDING["limits"].framed(limits), "points": HIDING["points"].framed(points)}
+
+
+def first_answer(options: HidingOptions, request: Request[Hiding]) -> Iterator[str]:
+    """The largest hidden Q of each world size from closed forms, in lines."""
+    hiding = request.values
+    for single in hiding.scenarios:
+        shares = []
+        for way in hiding.ways:
+            scenario, variant = hiding.scenario(single, way)
+            forms = ExchangeForms(scenario, variant)
+            allowed = hiding.tolerance * forms.baseline_seconds
+            samples = forms.hidden_samples(allowed, most_samples(scenario, variant))
+            shares.append(f"{way} {text.share(fraction_of(scenario, samples))}")
+        yield f"{single.world_size:,} ranks hide, about: {', '.join(shares)}"
 
 
 def _faults(result: Result) -> Iterator[Problem]:
@@ -334,16 +244,23 @@ def _faults(result: Result) -> Iterator[Problem]:
     size = limits["way"].nunique() * limits["world_size"].nunique()
     # a tier of cables is named where the wire is the bottleneck, and nowhere else
     named = ((limits["bottleneck"] == WIRE) == (limits["tier"] != "")).all()
-    keys = ["way", "world_size", "samples"]
+    keys = ["way", "world_size"]
     whole = points[points["removed"] == ""].set_index(keys).index
-    ended = limits[limits["over_s"].notna()]
-    one_more = ended.assign(samples=ended["samples"] + 1).set_index(keys).index
-    return misfits(
+    ordered = (limits["samples_low"] <= limits["samples"]) & (
+        limits["samples"] <= limits["samples_high"]
+    )
+    yield from misfits(
         {
-            "limits.csv": len(limits) == size > 0 and bool(named),
-            "points.csv": bool(one_more.isin(whole).all()),
+            "limits.csv": len(limits) == size > 0 and bool(named) and bool(ordered.all()),
+            "points.csv": bool(limits.set_index(keys).index.isin(whole).all()),
         }
     )
+
+
+def _titles(result: Result) -> Mapping[str, str]:
+    """What the own ways are called; nothing in results of earlier versions."""
+    titles: Mapping[str, str] = result.meta["asked"].get("titles", {})
+    return titles
 
 
 STUDY: Study[Hiding] = Study(
@@ -353,9 +270,9 @@ STUDY: Study[Hiding] = Study(
     collect=_collect,
     stored=HIDING,
     documents=("scenario.yaml",),
-    figures=lambda result: {"hiding": hiding_chart(result.tables)},
-    verdict=lambda result: text.hidden(result.tables),
-    parts=lambda result: text.of_hiding(result.tables),
+    figures=lambda result: {"hiding": hiding_chart(result.tables, _titles(result))},
+    verdict=lambda result: text.hidden(result.tables, _titles(result)),
+    parts=lambda result: text.of_hiding(result.tables, _titles(result)),
     faults=_faults,
     again="simshuffle.studies.mechanisms.verb:hiding_again",
 )

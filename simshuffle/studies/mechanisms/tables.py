@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from simshuffle.results import report
@@ -116,14 +117,26 @@ ALONE = Schema(
 
 # ----------------------------------------------------------------------------------- hiding
 
+OWN_WAYS = ("own", "own 2", "own 3", "own 4")
+"""Schedules of the scenario's own runs."""
 NAMES = {
+    **dict.fromkeys(OWN_WAYS, "the scenario's own"),
     "authors": "as the authors' code",
     "pair": "IS-Pair's schedule",
     "encoded": "IS-Pair's, encoded, no barriers",
     "wire": "the wire alone",
-    "own": "the scenario's own",
 }
-"""Variants of an exchange, and what they are called."""
+"""Ways to exchange, the scenario's own first, and what they are called."""
+
+
+def title_of(way: str, titles: Mapping[str, str]) -> str:
+    """What a way to exchange is called in text and figure; ``titles`` are those of the scenario's
+    own."""
+    if way in OWN_WAYS:
+        return f"own: {titles[way]}" if way in titles else NAMES[way]
+    return f"other: {NAMES[way]}"
+
+
 _VARIANT = text("how the exchange is carried out", *NAMES)
 _WORLD_SIZE = count("ranks, M", 2, head="ranks")
 
@@ -142,23 +155,36 @@ HIDING = {
                 "s of the second epoch without exchange", head="epoch s", look=".3f"
             ),
             "samples": count("samples of each rank whose exchange is hidden, at most"),
+            "samples_low": count(
+                "lower end of an interval of that number: by the 95 % intervals of the epochs, and"
+                " by the distance to the nearest number that was simulated"
+            ),
+            "samples_high": count("upper end"),
             "exchange_fraction": share("Q*: that over N / M; 1 if all can be exchanged"),
-            "added": real("share of baseline_s that their exchange adds"),
+            "added": real(
+                "share of baseline_s that their exchange adds; below 0 by chance, where parts of"
+                " the epochs were simulated"
+            ),
             "steady": flag("whether all that was tried agrees: less is hidden, and more is not"),
             "over_s": real(
-                "s that one sample more adds; empty where all can be exchanged", empty=True
+                "s by which the epoch is longer with the fewest samples that were found not to be"
+                " hidden; empty where all can be exchanged",
+                empty=True,
             ),
             "bottleneck": text(
-                "whose removal saves most with one sample more, if it saves a tenth; empty where"
-                " all can be exchanged"
+                "whose removal saves most with these samples, if it saves a tenth; empty where all"
+                " can be exchanged"
             ),
-            "saved_s": real("s that this removal saves then", empty=True),
+            "saved_s": real(
+                "s that this removal saves then; empty where closed forms name it", empty=True
+            ),
             "tier": text(
                 "where that is the wire: the tier of cables of which one carries the exchange"
                 " longest; else empty"
             ),
         },
         key=("way", "world_size"),
+        newer={"samples_low": "samples", "samples_high": "samples"},
     ),
     "points": Schema(
         {
@@ -188,7 +214,8 @@ ENDS = Schema(
     {
         "way": _VARIANT,
         "world_size": _WORLD_SIZE,
-        "added": amount("ms that one sample more adds", look=".1f"),
+        "tried": count("samples of a rank that are no longer hidden", head="samples"),
+        "added": real("ms by which they make the epoch longer", head="longer", look=".1f"),
         **{
             name: real("ms that its removal saves", head=name.replace(" ", "\n"), look=".1f")
             for name in REMOVALS

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
 
 from simshuffle.results import intervals
 from simshuffle.results.report import WHOLE
-from simshuffle.studies.mechanisms.tables import ALONE, ENDS, NAMES, REMOVALS, SIZES, STEPS
+from simshuffle.studies.mechanisms.tables import (
+    ALONE,
+    ENDS,
+    NAMES,
+    OWN_WAYS,
+    REMOVALS,
+    SIZES,
+    STEPS,
+    title_of,
+)
 from simshuffle.study.study import Tables
 
 SHOWN = ("EXCHANGE", "GE+WU", "IMPT", "I/O")
 LEAST = 5e-4  # changes in s that are printed as 0
+LEAST_SAVED = 0.05  # ms; a removal that saves less saves nothing
 
 
 def of_ablation(tables: Tables) -> Iterator[str | Table]:
@@ -68,30 +79,56 @@ def _range(table: pd.DataFrame) -> pd.Series[str]:
     return low + " to " + high
 
 
-def hidden(tables: Tables) -> Iterator[str]:
-    """How much of the exchange is hidden on the most ranks, what ends it, what it rests on."""
+def share(value: float) -> str:
+    """A share of the samples in per cent: '24.2 %', '0.43 %'; 'none' for 0."""
+    return f"{100 * value:.3g} %" if value else "none"
+
+
+def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
+    """For each number of ranks how much of the scenario's own exchange is hidden and what ends it;
+    then the other schedules, and what the answer rests on."""
     limits = tables["limits"]
-    for row in limits[limits["world_size"] == limits["world_size"].max()].to_dict("records"):
-        share = f"{100 * row['exchange_fraction']:.3g} %"
-        end = row["bottleneck"].removeprefix("host work: ")
-        ends = f"; what ends it is {end}" if end else ""
-        yield (
-            f"On {row['world_size']:,} ranks other work hides the exchange of {share} of the"
-            f" samples ({row['way']}){ends}."
-        )
+    for _, rows in limits.groupby("world_size", sort=True):
+        ways = rows.to_dict("records")
+        yield from (_own_sentence(row, titles) for row in ways if row["way"] in OWN_WAYS)
+        others = [row for row in ways if row["way"] not in OWN_WAYS]
+        if others:
+            listed = ", ".join(f"{row['way']} {share(row['exchange_fraction'])}" for row in others)
+            ranks = f"{others[0]['world_size']:,} ranks"
+            yield f"Other schedules on {ranks}, which no run of the scenario has: {listed}."
     yield (
         "Rests on one seed and the routing of the scenario; accuracy is not in it."
         f" {intervals.NONE_OF_TIMES}"
     )
 
 
-def of_hiding(tables: Tables) -> Iterator[str | Table]:
-    """All of a search, in order."""
+def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
+    end = row["bottleneck"].removeprefix("host work: ")
+    ends = f"; what ends it is {end}" if end else ""
+    title = title_of(row["way"], titles).removeprefix("own: ")
+    amount = f"{share(row['exchange_fraction'])}{_interval(row)}" if row["samples"] else "nothing"
+    return (
+        f"On {row['world_size']:,} ranks other work hides the exchange of {amount} of the samples"
+        f" ({title}){ends}."
+    )
+
+
+def _interval(row: Mapping[Any, Any]) -> str:
+    """The interval of Q, in parentheses; '' where the number is exact."""
+    if row["samples_low"] == row["samples_high"]:
+        return ""
+    fraction = row["exchange_fraction"] / row["samples"]
+    low, high = (100 * fraction * row[f"samples_{end}"] for end in ("low", "high"))
+    return f" ({low:.3g} to {min(high, 100):.3g} %)"
+
+
+def of_hiding(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Table]:
+    """All of a search, in order; ``titles`` are what the scenario's own ways are called."""
     limits = tables["limits"]
-    variants = list(dict.fromkeys(limits["way"]))
-    yield from (f"{name}: {NAMES[name]}" for name in variants)
-    yield _fractions(limits, variants)
-    yield _bottlenecks(limits, tables["points"])
+    ways = list(dict.fromkeys(limits["way"]))
+    yield from (f"{way}: {title_of(way, titles).partition(': ')[2] or NAMES[way]}" for way in ways)
+    yield _fractions(limits, ways)
+    yield from _bottlenecks(limits, tables["points"])
     for row in limits[~limits["steady"]].to_dict("records"):
         yield (
             f"{row['way']} @{row['world_size']}: not monotone; more samples were found hidden again"
@@ -99,33 +136,45 @@ def of_hiding(tables: Tables) -> Iterator[str | Table]:
         )
 
 
-def _fractions(limits: pd.DataFrame, variants: list[str]) -> Table:
-    shares = (100 * limits["exchange_fraction"]).map("{:.3g} % (".format)
-    cells = limits.assign(cell=shares + limits["samples"].astype(str) + ")")
-    wide = cells.pivot(index="world_size", columns="way", values="cell")
+def _fractions(limits: pd.DataFrame, ways: list[str]) -> Table:
+    rows = limits.to_dict("records")
+    texts = [
+        f"{share(row['exchange_fraction'])}{_interval(row)}\n{row['samples']:,} samples"
+        if row["samples"]
+        else "none"
+        for row in rows
+    ]
+    wide = limits.assign(cell=texts).pivot(index="world_size", columns="way", values="cell")
     sizes = limits.drop_duplicates("world_size").sort_values("world_size")
     about = ("world_size", "iterations", "samples_of_rank", "baseline_s")
     title = "Largest hidden Q (samples of a rank and epoch)"
-    return SIZES.listing(sizes.join(wide, on="world_size"), title, (*about, *variants), names=0)
+    return SIZES.listing(sizes.join(wide, on="world_size"), title, (*about, *ways), names=0)
 
 
-def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Table:
-    """For each variant and size: what one sample more adds, and what each removal saves."""
-    removals = [name for name in REMOVALS if name in set(points["removed"])]
-    keys = ["way", "world_size", "samples"]
-    shares = points.pivot(index=keys, columns="removed", values="added")
+def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Iterator[str | Table]:
+    """For each way and size: samples that are no longer hidden, what they add, and what each
+    removal saves of that. A removal that saves nothing has no number."""
+    removed = points[points["removed"] != ""]
+    keys = ["way", "world_size"]
+    tried = removed.groupby(keys)["samples"].max().rename("tried")
     place = limits["way"].map(list(NAMES).index)
-    more = limits.assign(samples=limits["samples"] + 1, place=place).join(shares, on=keys)
-    shown = more.sort_values(["place", "world_size"])
-    base, ends = shown["baseline_s"], shown["over_s"].notna()
+    shown = limits.assign(place=place).join(tried, on=keys).sort_values(["place", "world_size"])
+    shown = shown[shown["over_s"].notna()]
+    if not len(shown):
+        yield "All samples can be exchanged while the epoch takes no longer."
+        return
+    shares = points.pivot(index=[*keys, "samples"], columns="removed", values="added")
+    shown = shown.join(shares, on=[*keys, "tried"])
+    removals = [name for name in REMOVALS if name in set(removed["removed"])]
     for name in removals:
-        shown[name] = 1e3 * (base * shown[""] - base * shown[name])
+        saved = 1e3 * shown["baseline_s"] * (shown[""] - shown[name])
+        shown[name] = saved.where(saved >= LEAST_SAVED)
     shown["added"] = 1e3 * shown["over_s"]
     tier = (", " + shown["tier"]).where(shown["tier"] != "", "")
-    most = shown["bottleneck"].str.removeprefix("host work: ") + tier
-    shown["most"] = most.where(ends, "all can be exchanged")
-    title = "What ends the hiding: ms that one sample more adds, and that each removal saves"
-    columns = ["way", "world_size", "added", *removals, "most"]
-    table = ENDS.listing(shown, title, columns)
+    shown["most"] = shown["bottleneck"].str.removeprefix("host work: ") + tier
+    forms = shown["saved_s"].isna() & (shown["bottleneck"] != "")
+    shown["most"] += forms.map({True: " (closed forms)", False: ""})
+    title = "What ends the hiding: ms by which an epoch is longer, and that each removal saves"
+    table = ENDS.listing(shown, title, ["way", "world_size", "tried", "added", *removals, "most"])
     table.columns[-1].justify = "left"
-    return table
+    yield table

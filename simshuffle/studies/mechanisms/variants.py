@@ -124,8 +124,11 @@ EPOCHS = 2
 """Epochs of every run: the first, cold, is only planned; the second is like all that follow."""
 
 
+HALF_WIDTH = "half_width"
+
+
 class WarmCell(RunCell):
-    """The second epoch of a scenario from `prepared`, alone: what `seconds` says of it."""
+    """The second epoch of a scenario from `prepared`, alone: what `measured` says of it."""
 
     @property
     def parts(self) -> frozenset[str]:
@@ -134,7 +137,7 @@ class WarmCell(RunCell):
 
     def run(self, tell: Tell) -> Outcome:
         """As for `Cell`."""
-        return Outcome(seconds(warm_epoch(self.scenario, tell)))
+        return Outcome(measured(warm_epoch(self.scenario, tell)))
 
 
 def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
@@ -150,6 +153,14 @@ def seconds(timeline: Timeline) -> dict[str, float]:
     of_label = zip(parts["label"].astype(str), parts["seconds"].tolist(), strict=True)
     whole = float(epochs.loc[epochs["epoch"] == EPOCHS, "epoch_s"].iloc[0])
     return {report.WHOLE: whole, **dict.fromkeys(report.LABELS, 0.0), **dict(of_label)}
+
+
+def measured(timeline: Timeline) -> dict[str, float]:
+    """`seconds`, and half of the 95 % interval of the epoch (s) as `HALF_WIDTH`; 0 where all
+    iterations were simulated."""
+    sources = timeline.sources
+    half_width = sources.loc[sources["epoch"] == EPOCHS, "half_width_s"].iloc[0]
+    return {**seconds(timeline), HALF_WIDTH: float(half_width)}
 
 
 def prepared(scenario: Scenario) -> Scenario:

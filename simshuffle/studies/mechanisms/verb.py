@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.scenario.options import ScenarioName, Set, pairs
-from simshuffle.study.options import CellOptions, Option, words
+from simshuffle.study.options import CellOptions, Option, RefinedOptions, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -62,20 +62,21 @@ class AblationOptions(CellOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HidingOptions(CellOptions):
+class HidingOptions(RefinedOptions):
     """Find the largest exchange fraction that costs an epoch nothing.
 
-    For each number of ranks, and what ends it."""
+    For each number of ranks, by the schedule of the scenario's own runs first, and what ends it."""
 
     scenario: ScenarioName
     world_size: Annotated[
-        tuple[int, ...], Option("M", "Ranks. Default: 64 to 4096, as far as they fit.", many=True)
+        tuple[int, ...], Option("M", "Ranks. Default: those of the scenario's runs.", many=True)
     ] = ()
     variant: Annotated[
         tuple[str, ...],
         Option(
             "NAME",
-            "authors, pair, encoded, wire, or own. Default: the first four.",
+            "Another schedule: authors, pair, encoded or wire. Default: all. The scenario's own is"
+            " always there.",
             flag="--variant --way",
             many=True,
             choices=("authors", "pair", "encoded", "wire", "own"),
@@ -117,15 +118,26 @@ def hiding(options: HidingOptions) -> tuple[Study[Any], Request[Any]]:
 def hiding_again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a search, from its folder."""
     from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - computes
+    from simshuffle.studies.mechanisms import hiding as study  # noqa: PLC0415 - computes
 
     sized, asked = load_scenarios(folder / "scenario.yaml"), meta["asked"]
-    options = HidingOptions(
-        scenario=sized[0],
-        world_size=tuple(scenario.world_size for scenario in sized),
-        variant=tuple(asked["ways"]),
-        tolerance=asked["tolerance"],
+    # results of earlier versions have the exchange of the scenario as their own
+    own = sized[0].workload.exchange.model_dump(mode="json")
+    return study.make_request(
+        sized,
+        tuple(asked["ways"]),
+        asked.get("own", {"own": own}),
+        asked.get("titles", {}),
+        asked["tolerance"],
+        asked.get("exact", True),
     )
-    return hiding(options)[1]
+
+
+def hiding_first_answer(options: HidingOptions, request: Request[Any]) -> Iterable[str]:
+    """The answer from closed forms."""
+    from simshuffle.studies.mechanisms.hiding import first_answer  # noqa: PLC0415 - computes
+
+    return first_answer(options, request)
 
 
 VERBS = (
@@ -148,9 +160,11 @@ VERBS = (
         examples=(
             "simshuffle study hiding quickstart --world-size 64",
             "simshuffle study hiding quickstart --variant wire --tolerance 0.02",
+            "simshuffle study hiding quickstart --exact",
         ),
         kinds={"hiding": "simshuffle.studies.mechanisms.hiding"},
         function="hiding",
         noun="search",
+        first_answer=hiding_first_answer,
     ),
 )

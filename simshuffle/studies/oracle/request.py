@@ -20,6 +20,7 @@ from simshuffle.parallelism.candidates import candidates, name_of
 from simshuffle.scenario.model import NOTED
 from simshuffle.scenario.options import kinds_of, nbytes_of, record_of, scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.scenario.swept import WORLD_SIZE, runs_followed
 from simshuffle.spec.library import by_kind, nearest
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.spec.validation import validated
@@ -30,6 +31,9 @@ from simshuffle.study.study import Request
 if TYPE_CHECKING:
     from simshuffle.studies.oracle.verb import OracleOptions
 
+VERB = "simshuffle oracle"
+MOST_DIVISORS = 16
+"""Divisors of the largest world size of a scenario that are looked at without being asked for."""
 REPLICAS = "data+"
 """Begins the name of a strategy of several groups, each with samples of its own."""
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(AnyParallelism)
@@ -185,20 +189,21 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     """What is asked for.
 
     Args:
-        options: the sweep of their scenario is not followed, nor its world size and parallelism but
-            for precision, optimiser and the like.
+        options: of the sweep of their scenario the world sizes are followed, and of its parallelism
+            precision, optimiser and the like.
         epochs: that were measured; None for those in the file that the options name.
 
     Raises:
         InputError: the layers of the model are not known; a strategy is not; a world size does not
-            fit; or the budget is none.
+            fit; the budget is none; or other keys are swept.
     """
     measured = measured_epochs(options.measured) if epochs is None else epochs
     scenario = scenario_of(options.scenario, options.set)
-    single = with_exact_gradients(scenario.model_copy(update={"sweep": {}}))
+    runs = [*runs_followed(scenario, VERB, (WORLD_SIZE,)).values()]
+    single = with_exact_gradients(runs[0])
     layers_of(single)  # what is wrong with them is said first
     budget, budget_from = budget_of(options.budget_memory, single.cluster.host.accelerator)
-    sizes = _sizes(single, options.world_sizes)
+    sizes = _sizes(single, options.world_sizes or default_sizes(runs))
     points = {size: chosen(single, size, options.strategies) for size in sizes}
     found_as = {each.request for of_size in points.values() for each in of_size}
     if missing := [name for name in options.strategies if name not in found_as]:
@@ -221,7 +226,7 @@ def request(options: OracleOptions, epochs: Sequence[Measured] | None = None) ->
     text, files = stored([single])
     plain = {
         "strategies": list(options.strategies),
-        "world_sizes": list(options.world_sizes),
+        "world_sizes": sizes,
         "budget": options.budget_memory,
         "simulate": [list(of) for of in options.simulate],
         "measured": [list(of) for of in measured],
@@ -249,12 +254,25 @@ def layers_of(scenario: Scenario) -> LayerList:
     return model.layer_list
 
 
+def default_sizes(runs: Sequence[Scenario]) -> list[int]:
+    """Powers of two as far as machine and data set go, the world sizes of the runs, and their
+    divisors where these are few."""
+    own = {single.world_size for single in runs}
+    largest = max(own)
+    divisors = [size for size in range(1, largest + 1) if largest % size == 0]
+    few = divisors if len(divisors) <= MOST_DIVISORS else []
+    return sorted({*powers_of_two(runs[0]), *own, *few})
+
+
+def powers_of_two(scenario: Scenario) -> list[int]:
+    """World sizes that are powers of two, as far as machine and data set go."""
+    workload, gpus = scenario.workload, scenario.cluster.num_gpus
+    filled = max(min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1)
+    return [1 << power for power in range(filled.bit_length())]
+
+
 def _sizes(scenario: Scenario, wanted: Sequence[int]) -> list[int]:
     """The world sizes that are looked at, smallest first."""
-    workload, gpus = scenario.workload, scenario.cluster.num_gpus
-    if not wanted:
-        filled = max(min(gpus, workload.dataset.num_samples // workload.local_batch_size), 1)
-        return [1 << power for power in range(filled.bit_length())]
     for size in wanted:
         _check_size(scenario, size, "--world-sizes")
     return sorted(set(wanted))
@@ -268,7 +286,7 @@ def _check_size(scenario: Scenario, size: int, option: str) -> None:
         rule, most = f"must be at most the {samples} samples of the data set", samples
     else:
         return
-    remedy = f"{1 << (most.bit_length() - 1)} is the largest power of two that fits."
+    remedy = f"Give {most} or fewer."
     refuse(option, rule, str(size), remedy, COMMAND_LINE)
 
 

@@ -70,7 +70,8 @@ class OracleOptions(CellOptions):
         tuple[int, ...],
         Option(
             "M,...",
-            "Numbers of GPUs. Default: powers of two, as far as machine and data set go.",
+            "Numbers of GPUs. Default: powers of two, as far as machine and data set go, those of"
+            " the scenario's runs, and their divisors.",
             read=counts_of("--world-sizes", "1,2,4,8"),
         ),
     ] = ()
@@ -109,13 +110,16 @@ def oracle_request(options: OracleOptions) -> tuple[Study[Any], Request[Any]]:
 
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
-    from simshuffle.studies.oracle.request import request  # noqa: PLC0415 - what computes
+    from simshuffle.scenario.scenario import load_scenario  # noqa: PLC0415 - what computes
+    from simshuffle.studies.oracle.request import powers_of_two, request  # noqa: PLC0415
 
     plain = meta["asked"]
+    # results of earlier versions have powers of two where no sizes were asked for
+    sizes = plain["world_sizes"] or powers_of_two(load_scenario(folder / "scenario.yaml"))
     options = OracleOptions(
         scenario=folder / "scenario.yaml",
         strategies=tuple(plain["strategies"]),
-        world_sizes=tuple(plain["world_sizes"]),
+        world_sizes=tuple(sizes),
         budget_memory=plain["budget"],
         simulate=tuple((name, size) for name, size in plain["simulate"]),
     )
