@@ -147,7 +147,8 @@ def show(
     if json:
         print_json(result.as_json())
         return
-    print_parts(result.exported() if to else result.parts(), to, width)
+    details = result.details() if _volume["verbose"] and to is None else []
+    print_parts(result.exported() if to else [*details, *result.parts()], to, width)
     if folder is None or to is not None:
         return
     typer.echo(f"Tables: {folder}")

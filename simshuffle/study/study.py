@@ -78,6 +78,8 @@ class Study(Generic[V]):
     one_figure: bool = False  # whether there is always one
     # what a terminal shows: texts and tables
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
+    # tables and texts that a terminal shows with -v alone, before ``parts``
+    details: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     # the answer in one to three sentences, from the tables, and what it rests on; it stands before
     # ``parts``, in captions and in JSON
     verdict: Callable[[Result], Iterable[str]] | None = None
@@ -291,6 +293,10 @@ class Result:
         folded = partial(textwrap.fill, width=LINE, subsequent_indent="  ", break_on_hyphens=False)
         said = [folded(of) for of in self.verdict()]
         return [*said, *self.study.parts(self)]
+
+    def details(self) -> list[str | Table]:
+        """Return the texts and tables that a terminal shows with -v alone."""
+        return list(self.study.details(self))
 
     def listings(self) -> list[str | Table]:
         """What documents show beside the verdict: texts and tables, all tables as such."""

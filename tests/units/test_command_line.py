@@ -1,5 +1,6 @@
 """The command line as people meet it: groups, examples, -h, -q, -v, completion, progress, --out."""
 
+import dataclasses
 import gc
 import importlib
 import json
@@ -14,12 +15,13 @@ import pytest
 import typer.main
 
 from simshuffle.cli import app, main
-from simshuffle.cli.common import reset_volume, set_volume, share_progress, study_progress
+from simshuffle.cli.common import reset_volume, set_volume, share_progress, show, study_progress
 from simshuffle.cli.help import MOVED
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
-from simshuffle.study import standing
+from simshuffle.study import engine, standing
 from simshuffle.study.standing import FIRST_LINE, Standing
+from tests.toy import TOY, Square, asked
 
 GROUPS = {
     "Describe": ["new", "check", "list"],
@@ -265,6 +267,21 @@ def test_verbose_names_versions_folder_and_every_cell(made):
     assert re.search(r"^fingerprint [0-9a-f]{12}, result folder out$", told, re.MULTILINE)
     assert re.findall(r"^run (.*): to be done$", told, re.MULTILINE) == ["local @8"]
     assert "Tables: out" in printed
+
+
+@pytest.mark.usefixtures("usual")
+def test_details_of_a_study_are_printed_before_the_result_and_with_verbose_alone(capsys):
+    result = engine.run(
+        dataclasses.replace(TOY, details=lambda result: ["every square"]), asked(Square(2))
+    )
+    show(result, None, json=False)
+    usual = capsys.readouterr().out
+    assert "every square" not in usual
+    set_volume(quiet=False, verbose=True)
+    show(result, None, json=False)
+    assert capsys.readouterr().out == f"every square\n{usual}"
+    show(result, None, json=False, to="markdown")
+    assert "every square" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["-q", *LOCAL], [*LOCAL, "-q"], [*LOCAL, "--quiet"]])
