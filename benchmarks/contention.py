@@ -1,5 +1,5 @@
 """Self-contention by equal parts of every link beside the fluid network: all patterns of
-``simshuffle study congestion``.
+``simshuffle congestion``.
 
     python benchmarks/contention.py [SCENARIO] [RANKS]
 """

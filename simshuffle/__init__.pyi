@@ -110,6 +110,7 @@ def calibrate(
 def congestion(
     scenario: Scenario | str | Path,
     *,
+    exact: bool = False,
     pattern: Sequence[str] = ...,
     network: Sequence[str] = ...,
     routing: Sequence[str] = ...,
@@ -129,10 +130,11 @@ def congestion(
 ) -> Result:
     """Compare all-to-all with pairwise exchange on the same bytes.
 
-    Those of SCENARIO: times, what decides, and a verdict.
+    Answers at each number of ranks of SCENARIO; with -v also what decides, and every verdict.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
+        exact: Simulate all that the answer rests on, however long that takes.
         pattern: A pattern. Default: all.
         network: analytic, fluid or packet. Default: fluid and packet.
         routing: A routing, such as ecmp:queue_pairs=4. Default: the scenario's.

@@ -37,7 +37,7 @@ _UsageError: Any = typer.BadParameter.__mro__[2]
 
 INTERRUPTED = 130
 GROUPS = {
-    "study": "Ask one question: congestion, ablate, hiding, validate ...",
+    "study": "Ask one question: ablate, hiding, policies, validate ...",
     "machine": "Measure this host, read a cluster: probe, calibrate, import ...",
     "results": "Show, draw and verify what is in a result folder.",
 }

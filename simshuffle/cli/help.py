@@ -211,16 +211,19 @@ FIRST = (
     "train",
     "tta",
     "compare",
+    "congestion",
 )
 """Verbs that stand first in their groups; the others follow by their names."""
 MOVED = {
-    **{name: f"study {name}" for name in ("ablate", "hiding", "congestion", "policies")},
+    **{name: f"study {name}" for name in ("ablate", "hiding", "policies")},
     **{name: f"study {name}" for name in ("collective", "replay", "schema", "validate")},
     **{name: f"results {name}" for name in ("plot", "show", "verify")},
     **{name: f"machine {name}" for name in ("probe", "calibrate", "testbed")},
     "topology": "machine",
 }
 """Verbs of version 0.1 that have another name now."""
+RAISED = {"study congestion": "congestion"}
+"""Verbs of a group that are verbs of the first level now."""
 
 
 class Verbs(TyperGroup):
@@ -247,6 +250,12 @@ class Verbs(TyperGroup):
             if not ctx.resilient_parsing:
                 say(f"'simshuffle {args[0]}' is 'simshuffle {now}' now; the old name goes in 0.3.")
             args = [*now.split(), *args[1:]]
+        old_name = f"{ctx.info_name} {args[0]}"
+        if ctx.parent is not None and old_name in RAISED:
+            now = RAISED[old_name]
+            if not ctx.resilient_parsing:
+                say(f"'simshuffle {old_name}' is 'simshuffle {now}' now; the old name goes in 0.3.")
+            return ctx.parent.command.resolve_command(ctx.parent, [now, *args[1:]])
         if args[0] in APART and args[0] not in self.commands:
             problem = Problem(args[0], "is a plugin, which is not installed", "", APART[args[0]])
             raise InputError(problem, "command line")

@@ -30,7 +30,8 @@ from simshuffle.results.chart import (
 from simshuffle.results.style import BRIGHT
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.congestion.figures import COLOURS as PATTERNS
-from simshuffle.studies.congestion.figures import SHAPES, largest, upwards
+from simshuffle.studies.congestion.figures import SHAPES, largest, row_name, upwards
+from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.tables import VARIANT, groups
 from simshuffle.studies.oracle.figures import memory_rows, parts_of, shown_points
 from simshuffle.studies.oracle.tables import MEMORY
@@ -297,9 +298,7 @@ def _tails(rows: pd.DataFrame) -> Chart:
     seen = dict.fromkeys(rows["pattern"], 0)
     several = rows["routing"].nunique() > 1
     for (routing, pattern, batching, barrier), of in groups(rows, "routing", *VARIANT):
-        name = pattern.replace("_", " ")
-        if pattern != "all_to_all":
-            name += f", {batching}{', barrier' if barrier else ''}"
+        name = row_name(Variant(pattern, batching, barrier))
         name += f" ({routing})" if several else ""
         dash = DASHES[seen[pattern] % len(DASHES)]
         seen[pattern] += 1

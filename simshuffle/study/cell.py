@@ -65,10 +65,9 @@ class PlainCell(Protocol):
         """Names of the tables and files without which a stored outcome does not do."""
         return frozenset()
 
-    @staticmethod
-    def make_ready() -> None:
-        """Load what all such cells compute with and their modules do not load by themselves;
-        processes that are forked for cells find it there. The second time it does nothing."""
+    def make_ready(self) -> None:
+        """Load what such cells compute with and their modules do not load by themselves; processes
+        that are forked for cells find it there. The second time it does nothing."""
         return  # without it the method were abstract
 
 

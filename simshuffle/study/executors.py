@@ -246,9 +246,9 @@ class Workers:
 
     def begin(self, digest: str, cell: Cell, store: Store) -> None:
         """Begin a cell; `Gone` without a server, and whatever is raised if it cannot be pickled."""
-        kind, work = cloudpickle.dumps(type(cell)), cloudpickle.dumps((cell, store))
+        alike, work = cloudpickle.dumps(cell), cloudpickle.dumps((cell, store))
         try:
-            self._connection.send(Order(digest, kind, work))
+            self._connection.send(Order(digest, alike, work))
         except OSError as error:
             raise Gone from error
 

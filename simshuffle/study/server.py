@@ -33,7 +33,7 @@ class Order:
     """A cell that is to be done."""
 
     digest: str  # of the cell
-    kind: bytes  # its class, pickled; loading it loads what its cells compute with
+    alike: bytes  # the cell, pickled; it makes ready what cells like it compute with
     work: bytes  # the cell and its store, pickled
 
 
@@ -69,7 +69,7 @@ def serve(descriptor: int) -> None:
 
 def _begin(order: Order, parent: Connection, processes: _Processes) -> None:
     with suppress(Exception):  # what cannot be loaded here cannot be there, which says so
-        pickle.loads(order.kind).make_ready()  # noqa: S301 - from the parent alone
+        pickle.loads(order.alike).make_ready()  # noqa: S301 - from the parent alone
     ours, theirs = Pipe(duplex=False)
     gc.freeze()  # so that collecting garbage does not copy what is shared
     with warnings.catch_warnings():

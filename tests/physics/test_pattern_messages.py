@@ -51,7 +51,7 @@ class Case:
         importance = np.random.default_rng(5).random(self.nbytes.shape[1])
         traffic = exchange(variant, self.fabric, self.nbytes, steps, rng, importance)
         wire = model.finish_times(self.fabric.links, traffic.flows)
-        found = seconds_with_messages(self.fabric, traffic, self.cluster, model, wire)
+        found = seconds_with_messages(self.fabric, traffic, self.cluster, model, wire.makespan)
         return found, wire.makespan
 
     def seconds(self, variant: Variant, model: Any = None) -> float:

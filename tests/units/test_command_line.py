@@ -16,7 +16,7 @@ import typer.main
 
 from simshuffle.cli import app, main
 from simshuffle.cli.common import reset_volume, set_volume, share_progress, show, study_progress
-from simshuffle.cli.help import MOVED
+from simshuffle.cli.help import MOVED, RAISED
 from simshuffle.errors import InputError
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import engine, standing
@@ -25,7 +25,10 @@ from tests.toy import TOY, Square, asked
 
 GROUPS = {
     "Describe": ["new", "check", "list"],
-    "Simulate": ["run", "sweep", "plan", "oracle", "loader", "train", "tta", "accuracy", "month"],
+    "Simulate": [
+        *("run", "sweep", "plan", "oracle", "loader", "train", "tta", "congestion"),
+        *("accuracy", "month"),
+    ],
     "Results": ["compare", "audit", "blame", "doctor", "export", "figure", "report"],
     "Rarely": ["machine", "results", "study"],
 }
@@ -33,13 +36,13 @@ BELOW = {
     "machine": ["calibrate", "export", "import", "probe", "show", "testbed"],
     "results": ["plot", "show", "verify"],
     "study": [
-        *("ablate", "collective", "congestion", "hiding", "policies", "replay"),
+        *("ablate", "collective", "hiding", "policies", "replay"),
         *("schema", "sizes", "validate"),
     ],
 }
 VERBS = [verb for group, verbs in GROUPS.items() if group != "Rarely" for verb in verbs]
 VERBS += [f"{group} {verb}" for group, verbs in BELOW.items() for verb in verbs]
-LINES = 40
+LINES = 43
 """Of a screen."""
 DATA = Path(__file__).parents[1] / "data"
 COMMAND = typer.main.get_command(app)
@@ -121,6 +124,17 @@ def test_the_old_name_of_a_verb_says_the_new_one_and_works(old, capsys):
     assert capsys.readouterr() == (shown.out, "")
 
 
+@pytest.mark.parametrize("old", sorted(RAISED))
+def test_a_verb_that_was_one_level_down_says_its_new_name_and_works(old, capsys):
+    assert main([*old.split(), "--help"]) == 0
+    shown = capsys.readouterr()
+    assert f"'simshuffle {old}' is 'simshuffle {RAISED[old]}' now" in shown.err
+    assert main([*RAISED[old].split(), "--help"]) == 0
+    usage, _, rest = capsys.readouterr().out.partition(RAISED[old])
+    assert shown.out.startswith(f"{usage}{old}")
+    assert shown.out.splitlines()[3:] == f"{usage}{old}{rest}".splitlines()[3:]
+
+
 @pytest.mark.parametrize("words", [[], *(verb.split() for verb in VERBS)], ids=" ".join)
 def test_h_is_help_and_names_no_types_of_python(words, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
@@ -160,7 +174,7 @@ def test_each_verb_shows_examples_that_fit_and_parse(verb, capsys, monkeypatch):
             "accuracy",
             "study ablate",
             "study hiding",
-            "study congestion",
+            "congestion",
             "study policies",
             "loader",
             "oracle",
@@ -190,7 +204,7 @@ OUT = {
     "sweep": ["sweep", "quickstart", *SMALL, "--over", "seed=1,2"],
     "study ablate": ["study", "ablate", "quickstart", *SMALL, "--seeds", "1"],
     "study hiding": ["study", "hiding", "quickstart", "--world-size", "8"],
-    "study congestion": ["study", "congestion", "quickstart", "--world-size", "8"],
+    "congestion": ["congestion", "quickstart", "--world-size", "8"],
     "study policies": ["study", "policies", "quickstart"],
     "study sizes": ["study", "sizes", "quickstart"],
     "plan": ["plan", "quickstart", *SMALL],

@@ -15,7 +15,7 @@ from simshuffle.errors import InputError, ScenarioError
 from simshuffle.network import Analytic
 from simshuffle.plan import wiring
 from simshuffle.scenario.scenario import load_scenario
-from simshuffle.studies.congestion import cell, figures, text
+from simshuffle.studies.congestion import cell, details, figures, text
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY, request, scenarios
 from simshuffle.studies.congestion.tables import HOTTEST, STORED, hottest, utilisation
@@ -182,20 +182,20 @@ def test_alike_samples_are_jittered_for_the_packet_model_alone():
 
 def test_the_verdict_says_what_was_done_to_the_sizes():
     def said(**settings):
-        printed = [part for part in STUDY.parts(of_shifts(**settings)) if isinstance(part, str)]
-        return [line for line in printed if line.startswith("Verdicts are on")]
+        result = of_shifts(**settings)
+        return list(text.size_notes(result.tables, result.meta))
 
     (jittered,) = said()
     assert "up to 10 % larger or smaller, drawn by the seed" in jittered
     (equal,) = said(jitter=0.0)
-    assert "equal sizes" in equal
+    assert "All samples have one size" in equal
     assert "--jitter 0.1" in equal
     assert said(network=("fluid",)) == []
 
 
 @pytest.mark.parametrize("jitter", ["-0.1", "1", "nan"])
 def test_a_jitter_that_is_no_share_is_refused(jitter, capsys):
-    assert main(["study", "congestion", *ARGUMENTS, "--jitter", jitter]) == 2
+    assert main(["congestion", *ARGUMENTS, "--jitter", jitter]) == 2
     assert "--jitter" in capsys.readouterr().err
 
 
@@ -521,7 +521,7 @@ def test_the_packet_model_gets_shortened_bytes_and_so_does_its_rival():
     assert row["nbytes"] == pytest.approx(short["nbytes"].iloc[0], rel=1e-12)
     assert any(
         "26 % of the bytes; 1 seeds" in line or "25 % of the bytes; 1 seeds" in line
-        for line in text.moved(found)
+        for line in details.set_lines(found)
     )
 
 
@@ -535,7 +535,8 @@ def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
     }
     assert any("needs --packets 56 at least" in line for line in text.notes(found, COUNTED))
     assert any(
-        "not compared by the packet model" in line for line in text.verdict_lines(result.all_tables)
+        "not compared by the packet model" in line
+        for line in details.verdict_lines(result.all_tables)
     )
 
 
@@ -545,7 +546,7 @@ def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
         (("packet",), ("pairing_random",), 5),  # alone it does all that is asked
         (("packet",), ("all_to_all", "pairing_random"), 6),
         (("fluid", "packet"), ("pairing_random",), 5),  # nothing can be judged
-        (("fluid", "packet"), ("all_to_all", "pairing_random"), 3),  # two questions
+        (("fluid", "packet"), ("all_to_all", "pairing_random"), 4),  # three questions
     ],
 )
 def test_what_the_packet_model_is_run_for(models, patterns, expected):
@@ -605,7 +606,8 @@ def test_runs_of_several_routings_are_told_apart():
     jobs = request(settings, [scenario()]).values
     labels = [run.label for job in jobs for run, _ in job.runs()]
     assert len(set(labels)) == len(labels) == 3 * 5 * 5
-    assert labels[0] == "8 ranks, d_mod_k: pairing_random sample barrier, analytic, seed 1"
+    variant = "random pairs, one message a sample, with a barrier"
+    assert labels[0] == f"8 ranks, d_mod_k: {variant}, analytic, seed 1"
     assert len({job.sent.label for job in jobs}) == 3
     (one,) = request(options(routing=("ecmp:queue_pairs=1",)), [scenario()]).values
     assert (one.routing, one.name) == ("ecmp", "8 ranks")
@@ -661,19 +663,20 @@ def test_what_holds_under_all_routings():
 
 def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
     judged = {**tables, "verdicts": verdicts(comparisons(tables["times"]))}
-    assert list(text.routing_lines(judged)) == ["Verdicts are for the routing d_mod_k."]
-    said = [part for part in STUDY.parts(routed) if isinstance(part, str)]
+    assert list(details.routing_lines(judged)) == ["Verdicts are for the routing d_mod_k."]
+    said = [part for part in STUDY.details(routed) if isinstance(part, str)]
     assert "Under all of d_mod_k, ecmp:queue_pairs=2, adaptive:" in said
     for wire in ("", ", wire alone"):
-        start = f"  16 ranks{wire}, all_to_all or random_permutations sample barrier"
-        assert f"{start}: all_to_all is faster. HOLDS." in said
-    assert any(line.startswith("  16 ranks, ecmp:queue_pairs=2: all_to_all") for line in said)
+        practice = "random permutations, one message a sample, with a barrier"
+        start = f"  16 ranks{wire}, all-to-all or {practice}"
+        assert f"{start}: all-to-all is faster. HOLDS." in said
+    assert any(line.startswith("  16 ranks, ecmp:queue_pairs=2: all-to-all") for line in said)
     # what was sent is said once for all of them
     assert sum("8 ranks on 8 hosts" in line for line in said) == 1
     differing = routed.derived["routings"].query("not holds")
     for row in differing.to_dict("records"):
         wire = ", wire alone" if row["counted"] == "wire" else ""
-        question = f"{row['a']} or {row['b']}"
+        question = f"{details.LABELS[row['a']]} or {details.LABELS[row['b']]}"
         at = said.index(f"  {row['world_size']} ranks{wire}, {question}: DOES NOT HOLD.")
         assert said[at + 1].startswith("    d_mod_k: ")
         assert said[at + 3].startswith("    adaptive: ")
@@ -689,8 +692,8 @@ def test_figures_show_every_routing(routed):
     heat = laid_out(figures.heat_chart(routed.tables))
     rows = [label.get_text() for label in heat.axes[0].get_yticklabels()]
     assert len(rows) == 3 * 11
-    assert [row for row in rows if row.startswith("all to all")] == [
-        f"all to all ({name})" for name in ROUTINGS
+    assert [row for row in rows if row.startswith("all-to-all")] == [
+        f"all-to-all ({name})" for name in ROUTINGS
     ]
 
 
@@ -726,14 +729,14 @@ def test_the_times_over_world_sizes_show_every_pattern_with_units(tables):
     for expected in (
         "time of an exchange (s) with messages, fluid",
         "ranks",
-        "1 sample",
-        "all samples",
+        "a sample",
+        "an epoch",
         "with barriers",
-        "ports at line rate",
+        "all bytes through the busiest port",
     ):
         assert expected in shown
-    for pattern in PATTERNS:
-        assert pattern.replace("_", " ") in shown
+    for pattern in PATTERNS.values():
+        assert pattern.label in shown
     ax = figure.axes[0]
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     colour = figures.COLOURS["pairing_random"].lower()
@@ -767,7 +770,7 @@ def test_a_single_world_size_shows_all_variants_side_by_side(tables):
     assert "fluid" in shown
     assert "packet" in shown
     (ax,) = figure.axes
-    assert [t.get_text() for t in ax.get_yticklabels()].count("sample, barrier") == len(
+    assert [t.get_text() for t in ax.get_yticklabels()].count("a sample, barrier") == len(
         PATTERNS
     ) - 1
     points = [line.get_xdata() for line in ax.lines if line.get_linestyle() == "None"]
@@ -821,7 +824,7 @@ def test_tiers_are_drawn_in_the_order_of_a_route():
 def finished(tmp_path_factory):
     """A result folder made by the command."""
     place = tmp_path_factory.mktemp("congestion") / "out"
-    assert main(["study", "congestion", *FEW, "--out", str(place)]) == 0
+    assert main(["congestion", *FEW, "--out", str(place)]) == 0
     return place
 
 
@@ -854,10 +857,15 @@ def test_it_is_read_back_to_the_last_bit_and_drawn_again_alike(finished, tmp_pat
 
 def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
     monkeypatch.setattr(engine, "run", lambda *_: pytest.fail("it was run again"))
-    assert main(["study", "congestion", *FEW, "--out", str(finished)]) == 0
+    assert main(["congestion", *FEW, "--out", str(finished)]) == 0
     out = capsys.readouterr()
     assert "already holds this result" in out.err
-    assert "all_to_all or pairing_random all?" in out.out
+    assert "8 ranks: all-to-all" in out.out.splitlines()[0]
+    assert "What decides" not in out.out
+    assert main(["congestion", *FEW, "--out", str(finished), "-v"]) == 0
+    verbose = capsys.readouterr().out
+    assert verbose.endswith(out.out)
+    assert "all-to-all or random pairs, one message an epoch?" in verbose
     for word in (
         "8 ranks on 8 hosts",
         "What decides",
@@ -865,17 +873,17 @@ def test_the_same_comparison_is_not_run_twice(finished, monkeypatch, capsys):
         "fluid",
         "packet",
         "STABLE",
-        "times in ms",
+        "times in us",
         "on the wire",
-        "on the wire alone",
+        "wire alone",
         "A message of 197 kB (a sample) costs its hosts 1.5 us, and 3 trips of 1.3 us",
         "overhead 500 ns; copy_bandwidth 4.1 GB/s;",
     ):
-        assert word in out.out
+        assert word in verbose
 
 
 def test_json_is_one_document_and_nothing_else(finished, capsys):
-    assert main(["study", "congestion", *FEW, "--out", str(finished), "--json"]) == 0
+    assert main(["congestion", *FEW, "--out", str(finished), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     shown = {"sets", "times", "comparisons", "verdicts", "routings", "ablation"}
     assert set(printed) == shown | {"verdict"}
@@ -900,7 +908,6 @@ def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
     assert (
         main(
             [
-                "study",
                 "congestion",
                 *ARGUMENTS,
                 *chosen,
@@ -955,7 +962,7 @@ def test_bad_input_is_refused_before_anything_is_run(
     arguments, words, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    assert main(["study", "congestion", *ARGUMENTS, *arguments]) == 2
+    assert main(["congestion", *ARGUMENTS, *arguments]) == 2
     error = capsys.readouterr().err
     assert all(word in error for word in words), error
     assert list(tmp_path.iterdir()) == []
@@ -963,7 +970,7 @@ def test_bad_input_is_refused_before_anything_is_run(
 
 @pytest.mark.parametrize("option", ["--seeds", "--packets", "--packet-seeds"])
 def test_counts_are_at_least_one(option, capsys):
-    assert main(["study", "congestion", *ARGUMENTS, option, "0"]) == 2
+    assert main(["congestion", *ARGUMENTS, option, "0"]) == 2
     assert option in capsys.readouterr().err
 
 
@@ -971,9 +978,9 @@ def test_another_result_is_not_overwritten(finished, tmp_path, capsys):
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.tex").write_text("mine")
-    assert main(["study", "congestion", *FEW, "--out", str(taken)]) == 2
+    assert main(["congestion", *FEW, "--out", str(taken)]) == 2
     assert "holds something else" in capsys.readouterr().err
-    assert main(["study", "congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
+    assert main(["congestion", *FEW, "--seeds", "3", "--out", str(finished)]) == 2
     assert "holds another result" in capsys.readouterr().err
 
 
@@ -988,9 +995,9 @@ def test_an_interruption_leaves_nothing_and_an_old_result_as_it_was(
 
     monkeypatch.setattr("simshuffle.studies.congestion.study.heat_chart", fail)
     quick = [*ARGUMENTS, "--pattern", "pairing_random", "--network", "analytic", "--seeds", "1"]
-    assert main(["study", "congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
+    assert main(["congestion", *quick, "--out", str(tmp_path / "new")]) in {1, 130}
     assert [path.name for path in tmp_path.iterdir()] == [".cells"]
-    assert main(["study", "congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
+    assert main(["congestion", *quick, "--out", str(finished), "--force"]) in {1, 130}
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
     # what the runs gave is kept beside the results that rest on it
     assert {path.name for path in finished.parent.iterdir()} == {".cells", "out"}

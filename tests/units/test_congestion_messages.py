@@ -27,8 +27,9 @@ def result(costs=None, **settings):
     return engine.run(STUDY, request(CongestionOptions(scenario="quickstart", **few), [scenario]))
 
 
-def said(of):
-    return "\n".join(part for part in STUDY.parts(of) if isinstance(part, str))
+def said(result):
+    parts = [*STUDY.details(result), *STUDY.parts(result)]
+    return "\n".join(part for part in parts if isinstance(part, str))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,10 @@ def test_without_messages_all_numbers_are_those_of_the_wire_to_the_last_bit(coun
     free, alone = result(FREE), result(wire_only=True)
     times = counted.tables["times"]
     assert (times["time_s"] > times["wire_s"]).all()
-    wire = {**counted.tables, "times": times.assign(time_s=times["wire_s"])}
+    wire = {
+        **counted.tables,
+        "times": times.assign(**dict.fromkeys(("time_s", "low_s", "high_s"), times["wire_s"])),
+    }
     for name, table in wire.items():
         assert table.equals(alone.tables[name]), name
         assert table.equals(free.tables[name]), name
@@ -78,32 +82,26 @@ def test_links_steps_and_messages_multiply_to_the_ratio(counted):
     assert product == pytest.approx(np.exp(np.log(a / b).mean()))
 
 
-def test_a_verdict_says_how_much_with_messages_and_on_the_wire(counted):
-    first = list(STUDY.verdict(counted))[2]
-    found = counted.derived["comparisons"]
-    found = found[found["b"] == "random_permutations sample barrier"]
-    ratios = (1 / found["ratio_median"]).tolist()
-    assert ratios[0] > 1.05 * ratios[1]
-    assert first == (
-        "all_to_all or random_permutations sample barrier on 8 ranks: all_to_all is faster,"
-        f" {ratios[0]:.2f} times (unchecked); on the wire alone {ratios[1]:.2f} times (unchecked)."
-    )
-
-
 def test_results_of_versions_that_had_the_wire_alone_are_read_and_asked_for_again(tmp_path):
     folder = tmp_path / "old"
     arguments = ["quickstart", "--wire-only", "--seeds", "1", "--network", "analytic"]
     values = (part for key, value in VALUES.items() for part in ("--set", f"{key}={value}"))
-    assert main(["study", "congestion", *arguments, *values, "--out", str(folder)]) == 0
+    assert main(["congestion", *arguments, *values, "--out", str(folder)]) == 0
     new = read_folder(folder)
-    times = pd.read_csv(folder / "times.csv").drop(columns="wire_s")
+    times = pd.read_csv(folder / "times.csv").drop(columns=["wire_s", "low_s", "high_s"])
     times.to_csv(folder / "times.csv", index=False)
+    sets = pd.read_csv(folder / "sets.csv").drop(columns="port_s")
+    sets.to_csv(folder / "sets.csv", index=False)
     meta = json.loads((folder / "meta.json").read_text())
     del meta["settings"]["wire_only"]
     (folder / "meta.json").write_text(json.dumps(meta))
     old = read_folder(folder)
     assert old.tables["times"].equals(new.tables["times"])
-    assert said(old) == said(new)
+    ports = ("through a port on average, ", "")  # of which earlier versions knew the busiest
+    assert [line.split(": ")[0] for line in said(old).splitlines()] == [
+        line.replace(*ports).split(": ")[0] for line in said(new).splitlines()
+    ]
+    assert "through a port on average" not in said(old)
     assert all(job.wire_only for job in verb.again(folder, old.meta).values)
 
 
@@ -117,6 +115,6 @@ def test_results_of_versions_that_had_the_wire_alone_are_read_and_asked_for_agai
 )
 def test_costs_that_cannot_be_are_refused(value, words, capsys):
     given = f"cluster.message_passing.{value}"
-    assert main(["study", "congestion", "quickstart", "--set", given]) == 2
+    assert main(["congestion", "quickstart", "--set", given]) == 2
     message = capsys.readouterr().err
     assert all(word in message for word in words)

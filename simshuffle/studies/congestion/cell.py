@@ -10,17 +10,37 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from simshuffle.network import Flows, Fluid, Links, Outcome, Packet
-from simshuffle.network.analytic import unhindered
-from simshuffle.network.contention import first_stage
+from simshuffle.network import Fluid, Outcome, Packet
 from simshuffle.network.models import make_ready
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario
-from simshuffle.studies.congestion.messages import Model, seconds_with_messages
+from simshuffle.spec.arrays import Ints64
+from simshuffle.studies.congestion.measure import (
+    NBYTES,
+    bound_seconds,
+    completion_seconds,
+    measure,
+)
+from simshuffle.studies.congestion.messages import (
+    Model,
+    barrier_cost,
+    ends_with_messages,
+    seconds_with_messages,
+)
 from simshuffle.studies.congestion.patterns import FIXED, Variant
+from simshuffle.studies.congestion.sampling import (
+    FEWEST_STEPS,
+    WORTH,
+    Estimate,
+    busiest_seconds,
+    choose_steps,
+    drift_width,
+    drifting_chain,
+    paired_chain,
+    sum_of_steps,
+)
 from simshuffle.studies.congestion.traffic import (
     Fabric,
     Samples,
@@ -33,16 +53,28 @@ from simshuffle.study import cell
 from simshuffle.study.cell import SMALL_MEMORY, PlainCell, Tell
 from simshuffle.study.store import TABLE
 
-Floats = NDArray[np.float64]
-
 LINKS = "links"
 """The table of a `SentCell`: name, tier and capacity of every link."""
-NBYTES = "link_nbytes"
-"""The file of a `TrafficCell`: bytes on each of these links, as floats of 64 bits."""
-COST = {"analytic": 0.3, "fluid": 10.0, "packet": 0.7}
+COST = {"analytic": 0.3, "fluid": 6.0, "packet": 1.5}
 """Seconds for a million messages, of packet for a million packets, on one core, roughly."""
+COST_OF_SIZES = 0.1
+"""Seconds to draw a million sizes of samples, roughly."""
+OVERHEAD = 1.5
+"""Seconds for the routes and bounds of a million messages, roughly."""
+COST_OF_CROWDS = {"all_to_all": 23.0, "drifting": 35.0}
+"""Seconds of the fluid model for a million messages of 2,048 ranks: where all are under way at
+once, and where ranks with fresh partners are out of step. They grow as the number of ranks does to
+the power of `CROWDING`."""
+CROWDING = 0.85
+COARSE = 0.02
+"""Share of its bytes that a message of an all-to-all may have left when it ends, where only some of
+an exchange is simulated: an eighth of the time at 2,048 ranks."""
+COARSE_COST = 0.13
+"""Share of the cost that is left then."""
 PAIR_NBYTES = 150.0
-"""Bytes of memory for each pair of ranks in a fabric, and as many for each message, roughly."""
+"""Bytes of memory for each message, and for each pair of ranks in an all-to-all, roughly."""
+PORT_NBYTES = 25.0
+"""Bytes of memory for each pair of ranks in a fabric, roughly."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +113,15 @@ class SentCell(PlainCell):
         return [self.place.digest, *self.samples.key, self.samples.bytes_set, self.seeds]
 
     @property
+    def cost(self) -> float:
+        """Return the s that it takes on one core, roughly."""
+        sizes = self.seeds * self.samples.count * self.place.scenario.world_size
+        return 0.02 + COST_OF_SIZES * sizes / 1e6
+
+    @property
     def memory(self) -> float:
         """As for `Cell`."""
-        return SMALL_MEMORY + PAIR_NBYTES * self.place.scenario.world_size**2
+        return SMALL_MEMORY + PORT_NBYTES * self.place.scenario.world_size**2
 
     @property
     def parts(self) -> frozenset[str]:
@@ -95,11 +133,14 @@ class SentCell(PlainCell):
         of, fabric = self.samples, fabric_of(self.place)
         ports, links = fabric.ports, fabric.links
         sent = np.array([of.nbytes(seed).sum(axis=0) for seed in range(1, self.seeds + 1)])
-        injection = 0.0
+        busiest = average = 0.0
         if ports[0] >= 0:
-            used, which = np.unique(ports, return_inverse=True)
-            loads = np.array([np.bincount(which, weights=of_seed) for of_seed in sent])
-            injection = float((loads / links.capacity[used]).max(axis=1).mean())
+            used_ports, port_of_rank = np.unique(ports, return_inverse=True)
+            # (seeds, ports) s that each port needs for what its ranks send
+            nbytes = np.array([np.bincount(port_of_rank, weights=of_seed) for of_seed in sent])
+            seconds = nbytes / links.capacity[used_ports]
+            busiest = float(seconds.max(axis=1).mean())
+            average = float((nbytes.sum(axis=1) / links.capacity[used_ports].sum()).mean())
         row = {
             "world_size": of.scenario.world_size,
             "bytes_set": of.bytes_set,
@@ -109,7 +150,8 @@ class SentCell(PlainCell):
             "nbytes": float(sent.sum(axis=1).mean()),
             "byte_share": of.count * of.share / samples(of.scenario).count,
             "seeds": self.seeds,
-            "injection_s": injection,
+            "port_s": average,
+            "injection_s": busiest,
         }
         names = [links.name(link) for link in range(len(fabric.tiers))]
         table = {"link": names, "tier": fabric.tiers, "capacity": links.capacity}
@@ -129,6 +171,7 @@ class TrafficCell(PlainCell):
     with_links: bool  # whether the bytes on its links are asked for
     # whether it is run on the wire alone, and not also with what messages cost
     wire_only: bool = False
+    most_messages: int = 0  # that are simulated of an exchange, roughly; 0 for all
 
     @cached_property
     def key(self) -> Any:
@@ -145,6 +188,8 @@ class TrafficCell(PlainCell):
             hashlib.sha256(first).hexdigest(),
             self.seed if drawn else 0,
             *([] if self.wire_only else ["messages"]),
+            *([["steps", self.steps_simulated]] if self.steps_simulated else []),
+            *(["coarse"] if self.is_coarse else []),
         ]
 
     @property
@@ -156,44 +201,137 @@ class TrafficCell(PlainCell):
         return ranks * len(first_samples(self.variant.batching, self.samples.iteration))
 
     @property
-    def _asked(self) -> int:
-        """How often the network model is: for messages in steps that cost something once more."""
+    def steps(self) -> int:
+        """Return how many messages a rank sends one after the other."""
+        if self.variant.pattern == "all_to_all":
+            return 1
+        return len(first_samples(self.variant.batching, self.samples.iteration))
+
+    @cached_property
+    def steps_simulated(self) -> int:
+        """Return how many steps are simulated, from which the time of all of them is estimated; 0
+        if all are."""
+        if not self.most_messages or not isinstance(self.model, Fluid):
+            return 0
+        count = max(FEWEST_STEPS, self.most_messages // self.place.scenario.world_size)
+        return count if self.steps > WORTH * count else 0
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether messages of an all-to-all may end with `COARSE` of their bytes left."""
+        fluid = isinstance(self.model, Fluid) and self.variant.pattern == "all_to_all"
+        return fluid and 0 < self.most_messages < self.messages
+
+    @property
+    def _repeats(self) -> int:
+        """Return how often the network model is asked for each message: once more with what
+        messages cost, unless that has a closed form."""
         return 1 if self.wire_only or self.variant.pattern == "all_to_all" else 2
 
     @property
     def cost(self) -> float:
-        """As for `Cell`."""
-        of, work = self.samples, float(self.messages)
+        """Return the s that it takes on one core, roughly."""
+        ranks, messages = self.place.scenario.world_size, float(self.messages)
+        overhead = 0.01 + OVERHEAD * messages / 1e6
+        drifts = self.variant.batching != "all" and not self.variant.barrier
+        rate = COST[self.model.kind]
         if isinstance(self.model, Packet):
-            work += of.count * self.place.scenario.world_size * of.mean / self.model.mtu
-        elif self.variant.batching != "all" and not self.variant.barrier:
-            work *= 2.0  # what has come out of step is never equal again
-        return 0.01 + self._asked * COST[self.model.kind] * work / 1e6
+            messages += self.samples.count * ranks * self.samples.mean / self.model.mtu
+        elif isinstance(self.model, Fluid):
+            crowd = "all_to_all" if self.variant.pattern == "all_to_all" else "drifting"
+            if crowd == "all_to_all" or (drifts and not self.variant.keeps_partner):
+                rate = COST_OF_CROWDS[crowd] * (ranks / 2048) ** CROWDING
+            if self.steps_simulated:
+                messages = float(self.steps_simulated * ranks)
+            if self.is_coarse:
+                rate *= COARSE_COST
+        return overhead + self._repeats * rate * messages / 1e6
 
     @property
     def memory(self) -> float:
-        """As for `Cell`."""
-        pairs = self.place.scenario.world_size**2
-        return SMALL_MEMORY + PAIR_NBYTES * (pairs + self._asked * self.messages)
+        """Return the bytes of the process, roughly."""
+        pairs = PORT_NBYTES * self.place.scenario.world_size**2
+        return SMALL_MEMORY + pairs + PAIR_NBYTES * (1 + self._repeats) * self.messages
 
     @property
     def parts(self) -> frozenset[str]:
         """As for `Cell`."""
         return frozenset({NBYTES}) if self.with_links else frozenset()
 
-    @staticmethod
-    def make_ready() -> None:
-        """As for `Cell`: loads the compiled network."""
+    def make_ready(self) -> None:
+        """Load the compiled network, and build the network between the ranks."""
         make_ready(Fluid())
+        fabric_of(self.place)
 
     def run(self, tell: Tell) -> cell.Outcome:
-        """As for `Cell`: the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
+        """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
         fabric, traffic = fabric_of(self.place), traffic_of(self)
-        wire = self.model.finish_times(fabric.links, traffic.flows)
-        seconds, cluster = wire.makespan, self.place.scenario.cluster
-        if not self.wire_only:
-            seconds = seconds_with_messages(fabric, traffic, cluster, self.model, wire)
-        return measure(fabric, traffic, wire, seconds)
+        if self.steps_simulated:
+            return self._run_some_steps(fabric, traffic)
+        model = (
+            self.model.model_copy(update={"tolerance": COARSE}) if self.is_coarse else self.model
+        )
+        wire = model.finish_times(fabric.links, traffic.flows)
+        wire_s = Estimate(wire.makespan, wire.makespan, wire.makespan)
+        if self.is_coarse:
+            # the answer is the exact one for messages that are smaller by this share at most
+            skipped = wire.error_bound or 0.0
+            low = max(wire.makespan, bound_seconds(fabric.links, traffic.flows))
+            high = max(wire.makespan / (1 - skipped), low)
+            wire_s = Estimate((low + high) / 2, low, high)
+        spent = completion_seconds(traffic, wire)
+        time_s = (
+            wire_s if self.wire_only else Estimate(*self._with_messages(fabric, traffic, wire_s))
+        )
+        return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
+
+    def _with_messages(
+        self, fabric: Fabric, traffic: Traffic, wire_s: Estimate
+    ) -> tuple[float, float, float]:
+        """Return seconds, low and high of an exchange whose messages cost something."""
+        cluster = self.place.scenario.cluster
+        if not traffic.at_once:
+            seconds = seconds_with_messages(fabric, traffic, cluster, self.model, wire_s.seconds)
+            return seconds, seconds, seconds
+        seconds, low, high = (
+            seconds_with_messages(fabric, traffic, cluster, self.model, wire)
+            for wire in (wire_s.seconds, wire_s.low, wire_s.high)
+        )
+        return seconds, low, high
+
+    def _run_some_steps(self, fabric: Fabric, traffic: Traffic) -> cell.Outcome:
+        """Return what `run` returns, estimated from some of the steps."""
+        rng = self.samples.scenario.rng("congestion.steps", self.seed)
+        chosen = choose_steps(traffic.steps, self.steps_simulated, rng)
+        some = traffic.of_steps(chosen)
+        wire = self.model.finish_times(fabric.links, some.flows)
+        wire_s = self._estimate(fabric, traffic, chosen, wire)
+        time_s = wire_s if self.wire_only else self._estimate(fabric, traffic, chosen, None)
+        spent = completion_seconds(some, wire)
+        return measure(fabric, traffic, spent, wire_s=wire_s.seconds, time_s=time_s)
+
+    def _estimate(
+        self, fabric: Fabric, traffic: Traffic, chosen: Ints64, wire: Outcome | None
+    ) -> Estimate:
+        """Return the time of all steps of ``traffic`` from the ``chosen`` ones, whose outcome on
+        the wire is ``wire``; with what messages cost if that is None."""
+        cluster = self.place.scenario.cluster
+        some = traffic.of_steps(chosen)
+        outcome = wire or ends_with_messages(fabric, some, cluster, self.model)
+        outcome = outcome or self.model.finish_times(fabric.links, some.flows)
+        # (m, M) s at which each rank has ended each simulated step
+        finish = outcome.finish[: some.messages].reshape(some.steps, some.senders)
+        if traffic.barriers:
+            barrier = barrier_cost(fabric, traffic, cluster) if wire is None else 0.0
+            busiest = busiest_seconds(fabric.links, traffic)
+            return sum_of_steps(finish.max(axis=1), barrier, busiest, chosen)
+        if self.variant.keeps_partner:
+            known, total = (bound_seconds(fabric.links, each.flows) for each in (some, traffic))
+            return paired_chain(float(finish.max()), known, total)
+        nbytes = traffic.flows.nbytes.reshape(traffic.steps, traffic.senders).sum(axis=1)
+        by_distance = self.variant.pattern in FIXED
+        width = drift_width(traffic.steps, some.steps, by_distance=by_distance)
+        return drifting_chain(finish, nbytes, chosen, width)
 
 
 def traffic_of(run: TrafficCell) -> Traffic:
@@ -202,62 +340,3 @@ def traffic_of(run: TrafficCell) -> Traffic:
     importance = of.scenario.rng("congestion.importance", run.seed).random(fabric.world_size)
     rng = of.scenario.rng(f"congestion.{run.variant.pattern}", run.seed)
     return exchange(run.variant, fabric, of.nbytes(run.seed), of.iteration, rng, importance)
-
-
-def measure(fabric: Fabric, traffic: Traffic, outcome: Outcome, seconds: float) -> cell.Outcome:
-    """What is noted of ``outcome``, the answer of a network model to ``traffic``, and of
-    ``seconds``, its end with what messages cost."""
-    links, tiers = fabric.links, np.array(fabric.tiers)
-    nbytes = traffic.flows.link_bytes(links)
-    bound = bound_seconds(links, traffic.flows, nbytes)
-    alone = unhindered(links, traffic.flows)
-    spent = completion_seconds(traffic, outcome)
-    p50, p99 = np.percentile(spent, [50, 99])
-    share = nbytes / links.capacity / outcome.makespan
-    times = {
-        "time_s": seconds,
-        "wire_s": outcome.makespan,
-        "bound_s": bound,
-        "slowdown": outcome.makespan / bound,
-        "alone_s": alone,
-        "self_contention": outcome.makespan / alone,
-        "first_contention": first_stage(links, traffic.flows)[0],
-        "flow_p50_s": float(p50),
-        "flow_p99_s": float(p99),
-        "flow_max_s": float(spent.max()),
-        "messages": traffic.messages,
-        "barriers": traffic.barriers,
-        "nbytes": float(traffic.flows.nbytes.sum()),
-    }
-    rows = [
-        {
-            "tier": tier,
-            "links": len(used),
-            "mean_utilisation": float(used.mean()),
-            "max_utilisation": float(used.max()),
-        }
-        for tier in dict.fromkeys(fabric.tiers)  # in the order of the links
-        for used in [share[tiers == tier]]
-    ]
-    files = {NBYTES: nbytes.astype("<f8").tobytes()}
-    return cell.Outcome({"times": times, "tiers": rows}, files=files)
-
-
-def bound_seconds(links: Links, flows: Flows, nbytes: Floats) -> float:
-    """Least time (s) for these bytes on these routes, in whatever order: that of the link which
-    needs longest for its ``nbytes`` (links,), and before it, while that is idle, the smallest
-    latency of the routes over it."""
-    busy = nbytes / links.capacity
-    slowest = int(np.argmax(busy))
-    crossing = np.zeros(len(flows), bool)
-    for hop in flows.routes.T:  # column by column: the table of an all-to-all is large
-        crossing |= hop == slowest
-    return float(busy[slowest] + flows.latencies(links)[crossing].min(initial=np.inf))
-
-
-def completion_seconds(traffic: Traffic, outcome: Outcome) -> Floats:
-    """(messages,) s from the post of each message to its end."""
-    flows = traffic.flows
-    posted = flows.posted.copy()  # the flows are not changed: another model may be given them
-    np.maximum.at(posted, flows.after_to, outcome.finish[flows.after_from])
-    return np.asarray((outcome.finish - posted)[: traffic.messages])

@@ -23,6 +23,7 @@ from simshuffle.results.chart import (
     rule,
     ticks,
 )
+from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS, Variant
 from simshuffle.studies.congestion.tables import (
     VARIANT,
     groups,
@@ -51,15 +52,13 @@ SHAPES: dict[str, Marker] = {
     "pairing_importance": "P",
     "pairing_topology": "X",
 }
-PANELS = {"sample": "1 sample", "iteration": "1 iteration", "all": "all samples"}
-"""What a message carries, as title of a panel."""
 MARKERS: dict[str, Marker] = {"fluid": "o", "packet": "D", "analytic": "v"}
 PREFERRED = ("fluid", "packet", "analytic")
 MOST_CELLS = 500
 """Places of a tier in the heat map; of more links evenly many are shown."""
 BOUNDS = {
-    "rate": Look("bound: ports at line rate", GREY, width=2.4, alpha=0.6),
-    "uniform": Look("bound: all to all", GREY, dash=DASHES[2], width=2.4, alpha=0.6),
+    "rate": Look("all bytes through the busiest port", GREY, width=2.4, alpha=0.6),
+    "uniform": Look("bound: all-to-all", GREY, dash=DASHES[2], width=2.4, alpha=0.6),
 }
 
 
@@ -77,11 +76,11 @@ def shown(tables: Tables) -> tuple[str, str]:
     return full, next(model for model in PREFERRED if model in models)
 
 
-def _variants(times: pd.DataFrame) -> list[tuple[str, str, bool]]:
-    """Pattern, batching and barrier of all variants, in the order of the table."""
+def _variants(times: pd.DataFrame) -> list[tuple[str, Any, bool]]:
+    """Return pattern, batching and barrier of all variants, in the order of the table."""
     return [
-        (str(p), str(b), bool(gate))
-        for p, b, gate in times[VARIANT].drop_duplicates().itertuples(index=False)
+        (str(pattern), str(batching), bool(barrier))
+        for pattern, batching, barrier in times[VARIANT].drop_duplicates().itertuples(index=False)
     ]
 
 
@@ -95,7 +94,7 @@ def _scaling(tables: Tables) -> Chart:
     chosen = tables["times"]["bytes_set"] == bytes_set
     times = tables["times"][chosen & (tables["times"]["model"] == model)]
     sets = tables["sets"][tables["sets"]["bytes_set"] == bytes_set]
-    batchings = [batching for batching in PANELS if (times["batching"] == batching).any()]
+    batchings = [batching for batching in BATCHINGS if (times["batching"] == batching).any()]
     names, sizes = routings(tables), sorted(times["world_size"].unique())
     lowest = min(times["time_s"].min(), times["bound_s"].min(), sets["injection_s"].min())
     cost = " with messages" * messages_cost(times)
@@ -108,12 +107,12 @@ def _scaling(tables: Tables) -> Chart:
             first = f"time of an exchange (s){cost}, {model}{beside}" * (batching == batchings[0])
             y = log_axis(first, 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
             x = Axis(log=True, ticks=ticks(sizes, str), turned=45)
-            title = PANELS[batching] if routing == names[0] else ""
+            title = BATCHINGS[batching] if routing == names[0] else ""
             panels.append(Panel([*_bounds(own, bounds), *_medians(here)], x, y, title))
     looks: dict[Any, Look] = {}
     for pattern, colour in COLOURS.items():
         if (times["pattern"] == pattern).any():
-            plain = Look(pattern.replace("_", " "), colour, SHAPES[pattern], size=2.4)
+            plain = Look(PATTERNS[pattern].label, colour, SHAPES[pattern], size=2.4)
             looks[pattern, False] = plain
             looks[pattern, True] = Look("", plain.colour, plain.marker, "--", plain.size)
     return Chart(
@@ -156,7 +155,7 @@ def _side_by_side(tables: Tables) -> Chart:
     cases = _variants(tables["times"])
     names, world_size = routings(tables), int(tables["sets"]["world_size"].iloc[0])
     # the first set of bytes is the full one, if there is one
-    line_rate = float(_unit(of_routing(tables, names[0])).iloc[0])
+    port_seconds = float(_unit(of_routing(tables, names[0])).iloc[0])
     cost = " with messages" * messages_cost(tables["times"])
     panels = [
         _variants_of(of_routing(tables, name), name if len(names) > 1 else "") for name in names
@@ -174,17 +173,18 @@ def _side_by_side(tables: Tables) -> Chart:
         panels,
         0.6 + 0.115 * (len(cases) + len({pattern for pattern, _, _ in cases})),
         {**looks, **{pattern: Look("", colour, width=0.8) for pattern, colour in COLOURS.items()}},
-        "Time of an exchange over that at the line rate of the ports, for every variant.",
+        "Time of an exchange over that of all its bytes through the busiest port of a host, for"
+        " every variant.",
         across=len(names),
         share="xy",
-        x=f"time{cost} / time at the ports' line rate\n"
-        f"({world_size} ranks: {1e3 * line_rate:.3g} ms)",
+        x=f"time{cost} / time of all bytes through the busiest port\n"
+        f"({world_size:,} ranks: {1e3 * port_seconds:.3g} ms; rows: what a message carries)",
     )
 
 
 def _unit(tables: Tables) -> pd.Series:
-    """s that stand for 1, by set of bytes: the ports at line rate; on one host the longest
-    bound."""
+    """Return the s that stand for 1, by set of bytes: all bytes through the busiest port; on one
+    host the longest bound."""
     sets = tables["sets"].set_index("bytes_set")["injection_s"]
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
@@ -195,18 +195,18 @@ def _variants_of(tables: Tables, title: str) -> Panel:
     times["ratio"] /= times["bytes_set"].map(_unit(tables))
     names, parts, heads = list[str](), [], []
     for (pattern,), of_pattern in groups(times, "pattern"):
-        heads.append({"x": 0.0, "y": len(names), "look": pattern, "text": pattern})
+        head = PATTERNS[pattern].label
+        heads.append({"x": 0.0, "y": len(names), "look": pattern, "text": head})
         names.append("")
         for (batching, barrier), rows in groups(of_pattern, "batching", "barrier"):
             found = rows.groupby(["bytes_set", "model"], sort=False)["ratio"]
             of = found.agg(["median", "min", "max"]).reset_index()
             aside = 0.3 * (of.index - (len(of) - 1) / 2)
             parts.append(of.assign(y=len(names) + aside, pattern=pattern))
-            names.append(f"{batching}{', barrier' if barrier else ''}")
+            names.append(Variant(pattern, batching, barrier).row_label)
     rows = pd.concat(parts, ignore_index=True)
     rows["look"] = rows["bytes_set"] + " " + rows["model"] + " " + rows["pattern"]
     texts = pd.DataFrame(heads)
-    texts["text"] = texts["text"].str.replace("_", " ")
     lines = pd.DataFrame({"y": [float(place) for place, name in enumerate(names) if name]})
     marks = [
         Mark("rule", lines, look=Look(colour="#DDDDDD", width=0.4)),
@@ -242,7 +242,7 @@ def heat_chart(tables: Tables) -> Chart:
     several = routings(tables)
     of_each = _variants(tables["times"].merge(used[VARIANT].drop_duplicates(), on=VARIANT))
     rows = [(routing, *variant) for routing in several for variant in of_each]
-    labels = [_label(*row[1:]) for row in rows]
+    labels = [row_name(Variant(*row[1:])) for row in rows]
     if len(several) > 1:  # of each the first row says which it is
         for number, routing in enumerate(several):
             labels[number * len(of_each)] += f" ({routing})"
@@ -264,7 +264,7 @@ def heat_chart(tables: Tables) -> Chart:
     )
 
 
-def _cells(used: pd.DataFrame, rows: list[tuple[str, str, str, bool]], count: int) -> pd.DataFrame:
+def _cells(used: pd.DataFrame, rows: list[tuple[str, str, Any, bool]], count: int) -> pd.DataFrame:
     """One tier: a cell for each of its ``count`` links and each row, 0 where nothing crossed it."""
     shown = np.unique(np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int))
     by_variant = {
@@ -303,8 +303,7 @@ def _back(tier: str) -> str:
     return ">".join(reversed(tier.split(">")))
 
 
-def _label(pattern: str, batching: str, barrier: bool) -> str:
-    name = pattern.replace("_", " ")
-    return (
-        name if pattern == "all_to_all" else f"{name}, {batching}{', barrier' if barrier else ''}"
-    )
+def row_name(variant: Variant) -> str:
+    """Return pattern and messages of a variant, short enough for a row."""
+    label = PATTERNS[variant.pattern].label
+    return label if variant.pattern == "all_to_all" else f"{label}, {variant.row_label}"

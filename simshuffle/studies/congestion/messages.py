@@ -23,18 +23,31 @@ Model = Analytic | Fluid | Packet
 
 
 def seconds_with_messages(
-    fabric: Fabric, traffic: Traffic, cluster: Cluster, model: Model, wire: Outcome
+    fabric: Fabric, traffic: Traffic, cluster: Cluster, model: Model, wire_s: float
 ) -> float:
-    """s until the last message of ``traffic`` has ended if messages cost what ``cluster`` says;
-    ``wire`` is what ``model`` answers where they cost nothing."""
+    """Return the s until the last message of ``traffic`` has ended if messages cost what
+    ``cluster`` says; ``wire_s`` is what ``model`` answers where they cost nothing."""
     if traffic.at_once:
-        return _at_once(fabric, traffic, cluster.message_passing, wire.makespan)
-    cost, barrier = message_seconds(fabric.links, traffic, cluster.message_passing), 0.0
-    if traffic.barriers:
-        barrier = barrier_seconds(cluster, fabric.world_size)
+        return _at_once(fabric, traffic, cluster.message_passing, wire_s)
+    outcome = ends_with_messages(fabric, traffic, cluster, model)
+    return wire_s if outcome is None else outcome.makespan
+
+
+def barrier_cost(fabric: Fabric, traffic: Traffic, cluster: Cluster) -> float:
+    """Return the s that each barrier of ``traffic`` takes for its own messages."""
+    return barrier_seconds(cluster, fabric.world_size) if traffic.barriers else 0.0
+
+
+def ends_with_messages(
+    fabric: Fabric, traffic: Traffic, cluster: Cluster, model: Model
+) -> Outcome | None:
+    """Return when the messages of an exchange in steps end if they cost what ``cluster`` says, the
+    first ones of the outcome; None if they and their barriers cost nothing."""
+    cost = message_seconds(fabric.links, traffic, cluster.message_passing)
+    barrier = barrier_cost(fabric, traffic, cluster)
     if not barrier and not cost.any():
-        return wire.makespan
-    return model.finish_times(*waiting(fabric.links, traffic, cost, barrier)).makespan
+        return None
+    return model.finish_times(*waiting(fabric.links, traffic, cost, barrier))
 
 
 def message_seconds(links: Links, traffic: Traffic, passing: MessagePassing) -> Floats:
@@ -93,7 +106,7 @@ def described(sent: Samples, at_once: bool) -> dict[str, Any]:
     passing, ranks = sent.scenario.cluster.message_passing, sent.scenario.world_size
     sizes = {"a sample": sent.mean}
     if at_once:
-        sizes[f"all_to_all of {ranks} ranks"] = sent.mean * sent.count / (ranks - 1)
+        sizes[f"all-to-all of {ranks} ranks"] = sent.mean * sent.count / (ranks - 1)
     values, source = passing.model_dump(mode="json"), passing.source
     return {
         "costs": [

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Batching = Literal["sample", "iteration", "all"]
-BATCHINGS: tuple[Batching, ...] = ("sample", "iteration", "all")
+BATCHINGS: dict[Batching, str] = {
+    "sample": "a sample",
+    "iteration": "an iteration",
+    "all": "an epoch",
+}
+"""What a message carries, and what tables, figures and sentences call that."""
 
 
 @dataclass(frozen=True)
@@ -87,25 +92,45 @@ def _nearest_first(fabric: Fabric, ranks: NDArray[np.integer]) -> Iterator[tuple
                 yield int(ranks[i]), int(ranks[j])
 
 
-FIXED = ("all_to_all", "linear_shift", "xor")  # in which only the sizes of samples are drawn
-PATTERNS: dict[str, Callable[[Steps], NDArray[np.integer]] | None] = {
+@dataclass(frozen=True)
+class ExchangePattern:
+    """Who sends to whom in an exchange."""
+
+    label: str  # what tables, figures and sentences call the pattern
+    # the receivers of each rank's message, (M,) for all steps or (steps, M) for each; None where
+    # every rank sends to all others at once
+    receivers: Callable[[Steps], NDArray[np.integer]] | None
+
+
+FIXED = ("all_to_all", "linear_shift", "xor")
+"""Patterns whose receivers do not depend on the seed."""
+PATTERNS: dict[str, ExchangePattern] = {
     # every rank's bytes cut equally over all other ranks, all messages at once
-    "all_to_all": None,
+    "all_to_all": ExchangePattern("all-to-all", None),
     # for every message a fresh random permutation of the ranks in which none keeps its own
-    "random_permutations": lambda of: np.array([_permutation(of) for _ in range(of.count)]),
+    "random_permutations": ExchangePattern(
+        "random permutations",
+        lambda steps: np.array([_permutation(steps) for _ in range(steps.count)]),
+    ),
     # message k goes to rank (r + s_k) mod M, the distances s_k spread evenly over 1 to M - 1
-    "linear_shift": lambda of: (of.ranks + of.distances) % len(of.ranks),
+    "linear_shift": ExchangePattern(
+        "shift", lambda steps: (steps.ranks + steps.distances) % len(steps.ranks)
+    ),
     # message k goes to rank r xor s_k, spread likewise; M must be a power of two
-    "xor": lambda of: of.ranks ^ of.distances,
+    "xor": ExchangePattern("xor", lambda steps: steps.ranks ^ steps.distances),
     # one partner for the epoch: a random matching of the ranks
-    "pairing_random": lambda of: couples(of.rng.permutation(len(of.ranks)), len(of.ranks)),
+    "pairing_random": ExchangePattern(
+        "random pairs",
+        lambda steps: couples(steps.rng.permutation(len(steps.ranks)), len(steps.ranks)),
+    ),
     # the rank of i-th lowest importance with that of i-th highest
-    "pairing_importance": lambda of: sorted_pairs(of.importance, of.ranks),
+    "pairing_importance": ExchangePattern(
+        "pairs by importance", lambda steps: sorted_pairs(steps.importance, steps.ranks)
+    ),
     # at random on the same leaf switch; those left over with the nearest
-    "pairing_topology": _by_topology,
+    "pairing_topology": ExchangePattern("pairs on one leaf", _by_topology),
 }
-"""Receivers of each rank's message, (M,) for all steps or (steps, M) for each; None where all
-messages go at once."""
+"""The exchange patterns by their keys."""
 
 
 def partners(
@@ -116,7 +141,7 @@ def partners(
     count = fabric.world_size
     if needs_power_of_two(pattern, count):
         raise ValueError(f"xor needs a power of two of ranks; got {count}")
-    receivers = PATTERNS[pattern]
+    receivers = PATTERNS[pattern].receivers
     if receivers is None:
         raise ValueError(f"{pattern} does not go in steps")
     found = receivers(Steps(steps, fabric, rng, importance))
@@ -134,6 +159,31 @@ class Variant:
     # sender alone
     barrier: bool = False
 
+    @property
+    def keeps_partner(self) -> bool:
+        """Whether every rank has one partner for the epoch."""
+        return self.pattern.startswith("pairing")
+
+    @property
+    def label(self) -> str:
+        """Return what sentences call the variant."""
+        pattern = PATTERNS[self.pattern].label
+        return pattern if self.pattern == "all_to_all" else f"{pattern}, {self.message_label}"
+
+    @property
+    def message_label(self) -> str:
+        """Return what tables and sentences call the messages of the variant."""
+        if self.pattern == "all_to_all":
+            return "one message to every rank"
+        return f"one message {BATCHINGS[self.batching]}{', with a barrier' * self.barrier}"
+
+    @property
+    def row_label(self) -> str:
+        """Return what the row of a figure says of the messages of the variant."""
+        if self.pattern == "all_to_all":
+            return "to every rank"
+        return f"{BATCHINGS[self.batching]}{', barrier' * self.barrier}"
+
     def __str__(self) -> str:
         if self.pattern == "all_to_all":
             return self.pattern
@@ -142,7 +192,7 @@ class Variant:
 
 def variants(patterns: Iterable[str]) -> list[Variant]:
     """The variants that make sense: barriers between messages, all-to-all at once."""
-    several = [(of, barrier) for of in BATCHINGS[:2] for barrier in (True, False)]
+    several = [(batching, barrier) for batching in [*BATCHINGS][:2] for barrier in (True, False)]
     return [
         Variant(pattern, *how)
         for pattern in patterns

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle study congestion``: every variant of every exchange pattern on the
+"""The study behind ``simshuffle congestion``: every variant of every exchange pattern on the
 same bytes, by every network model, over seeds and world sizes; with a verdict."""
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from simshuffle.results.table_io import rows
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.scenario import Scenario, stored
 from simshuffle.spec.library import by_kind
-from simshuffle.studies.congestion import text
-from simshuffle.studies.congestion.cell import LINKS, NBYTES, Place, SentCell, TrafficCell
+from simshuffle.studies.congestion import answer, details, text
+from simshuffle.studies.congestion.cell import LINKS, Place, SentCell, TrafficCell
+from simshuffle.studies.congestion.effort import BUDGET, effort_said, efforts
 from simshuffle.studies.congestion.figures import heat_chart, times_chart
+from simshuffle.studies.congestion.measure import NBYTES
 from simshuffle.studies.congestion.messages import Model, described
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, needs_power_of_two, variants
 from simshuffle.studies.congestion.tables import HOTTEST, SIZE, STORED, VARIANT, hottest
@@ -60,6 +62,7 @@ SETTINGS = {
     "jitter": "jitter",
     "routing": "routings",
     "wire_only": "wire_only",
+    "exact": "exact",
 }
 """Options that ``meta.json`` keeps, and what it calls them."""
 DEFAULT_MODELS = ("fluid", "packet")
@@ -79,6 +82,7 @@ class Job:
     for_packets: set[Variant]  # those of them that the packet model is run for
     packet_seeds: int  # how many seeds it is run for
     wire_only: bool  # whether what messages cost is left out
+    most_messages: int = 0  # of an exchange that are simulated, roughly; 0 for all
 
     @property
     def sent(self) -> SentCell:
@@ -99,10 +103,10 @@ class Job:
             if name == "packet" and not packets:
                 continue
             case = (variant.pattern, variant.batching)
-            label = f"{self.name}: {variant}, {name}, seed {seed}"
+            label = f"{self.name}: {variant.label}, {name}, seed {seed}"
             with_links = case not in noted
             noted.add(case)
-            how = (variant, model, seed, label, with_links, self.wire_only)
+            how = (variant, model, seed, label, with_links, self.wire_only, self.most_messages)
             cell = TrafficCell(self.place, self.samples, *how)
             yield cell, {**of_job, **asdict(variant), "model": name, "seed": seed}
 
@@ -120,13 +124,27 @@ def request(options: CongestionOptions, sized: Sequence[Scenario] = ()) -> Reque
     )
     sized = sized or scenarios(options.scenario, options.set, options.world_size)
     jitter = options.jitter if "packet" in options.network else 0.0
-    jobs = [
-        job
+    places = [
+        (samples(scenario).jittered(jitter), name, place)
         for scenario in sized
         for name, place in routed(scenario, options.routing).items()
-        for job in _jobs(place, name, samples(scenario).jittered(jitter), options)
     ]
+    for effort in efforts(options):
+        limited = replace(
+            options,
+            packets=effort.packets,
+            seeds=effort.seeds,
+            packet_seeds=effort.packet_seeds,
+        )
+        jobs = [
+            replace(job, most_messages=effort.most_messages)
+            for full, name, place in places
+            for job in _jobs(place, name, full, limited)
+        ]
+        if sum(cell.cost for cell in cells(jobs, {}).values()) <= BUDGET:
+            break
     asked = {
+        **effort_said(effort, options),
         "settings": {stored_as: getattr(options, name) for name, stored_as in SETTINGS.items()},
         "jitter": jobs[0].samples.jitter,
         "sizes_equal": jobs[0].samples.alike,
@@ -278,6 +296,16 @@ class Messages(TypedDict):
     source: str  # of all of them; '' where each has its own
 
 
+class EffortSaid(TypedDict):
+    """What ``meta.json`` holds of how much was simulated at most."""
+
+    most_messages: Annotated[int, Field(ge=0)]
+    packets: Annotated[int, Field(ge=1)]
+    seeds: Annotated[int, Field(ge=1)]
+    packet_seeds: Annotated[int, Field(ge=1)]
+    seeds_asked: Annotated[int, Field(ge=1)]
+
+
 class _Says(TypedDict):
     """What ``meta.json`` holds of a comparison."""
 
@@ -285,6 +313,7 @@ class _Says(TypedDict):
     messages: NotRequired[Messages]  # what they cost, if that is counted
     jitter: NotRequired[Annotated[float, Field(ge=0, lt=1)]]
     sizes_equal: NotRequired[bool]
+    effort: NotRequired[EffortSaid]  # where not all was simulated
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -323,7 +352,7 @@ def _same(table: pd.DataFrame, other: pd.DataFrame, columns: list[str]) -> bool:
 
 STUDY: Study[list[Job]] = Study(
     kind="congestion",
-    verb="study congestion",
+    verb="congestion",
     stages=(cells,),
     collect=collect,
     stored=STORED,
@@ -336,8 +365,9 @@ STUDY: Study[list[Job]] = Study(
         "hottest": Derived(HOTTEST, lambda result: hottest(result.tables)),
     },
     figures=_figures,
-    verdict=lambda result: text.verdict(result.all_tables),
+    verdict=lambda result: answer.verdict(result.all_tables),
     parts=lambda result: text.parts(result.all_tables, result.meta),
+    details=lambda result: details.details(result.all_tables, result.meta),
     as_json=lambda result: {name: rows(result.all_tables[name]) for name in SHOWN},
     says=_Says,
     faults=_faults,

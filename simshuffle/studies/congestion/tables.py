@@ -65,12 +65,18 @@ STORED = {
             "nbytes": amount("bytes sent by all ranks, mean over seeds"),
             "byte_share": share("their share of the bytes of an epoch"),
             "seeds": count("seeds run"),
+            "port_s": amount(
+                "s that the bytes need through the ports of the hosts if each port sends equally"
+                " many, mean over seeds, and none stays inside a host; of results of earlier"
+                " versions injection_s"
+            ),
             "injection_s": amount(
-                "s that the bytes need through the busiest port of a host, mean over seeds, if none"
+                "s that the bytes need through the port that sends most, mean over seeds, if none"
                 " stays inside a host"
             ),
         },
         key=tuple(SIZE),
+        newer={"port_s": "injection_s"},
     ),
     "times": Schema(
         {
@@ -79,7 +85,17 @@ STORED = {
                 "s until the last message has ended, with what messages cost if that is counted;"
                 " for the analytic model a lower bound"
             ),
-            "wire_s": positive("s: the same on the wire alone, where messages cost nothing"),
+            "low_s": positive(
+                "s: the shortest time that is possible where only some steps were simulated; else"
+                " time_s"
+            ),
+            "high_s": positive(
+                "s: the longest time that is possible where only some steps were simulated; else"
+                " time_s"
+            ),
+            "wire_s": positive(
+                "s until the last message has ended on the wire alone, where messages cost nothing"
+            ),
             "bound_s": positive(
                 "s: bytes over capacity of the link for which that is longest, and the latency"
                 " until the first byte reaches it"
@@ -104,7 +120,7 @@ STORED = {
             "nbytes": amount("bytes sent by all ranks"),
         },
         key=tuple(_RUN),
-        newer={"wire_s": "time_s"},
+        newer={"low_s": "time_s", "high_s": "time_s", "wire_s": "time_s"},
     ),
     "tiers": Schema(
         {

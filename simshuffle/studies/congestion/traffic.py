@@ -5,6 +5,7 @@ is added in `simshuffle.studies.congestion.messages`."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from simshuffle.network import Flows, Links
 from simshuffle.plan.resources import Resources
 from simshuffle.scenario.host_work import payload_nbytes
 from simshuffle.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Flags
 from simshuffle.studies.congestion.patterns import Batching, Floats, Ints, Variant, partners
 
 FEWEST = 4
@@ -109,22 +111,15 @@ def samples(scenario: Scenario) -> Samples:
 class Fabric:
     """The links that messages between the ranks can use, and no others: models are faster without
     those of idle hosts. A routing that looks at what it sent before begins anew with every
-    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``; ``all_pairs``
-    is every rank to every other: (M (M - 1),) senders, receivers, and (M (M - 1), hops) routes, by
-    sender, the next rank first."""
+    exchange. ``links`` and ``tiers`` (kinds) are in the order of ``resources.links``."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         count, table, domain_of = resources.world_size, resources.links, resources.domain_of
-        src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
-        dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
-        routes = resources.afresh().message(src, dst)[0]
-        used = np.zeros(len(table.names) + 1, bool)
-        for hop in routes.T:
-            used[hop] = True
+        used = self._used_links()
         if not resources.forwarding.constant:
-            used[:-1][: len(resources.cables)] |= resources.reachable()
-        kept = np.flatnonzero(used[:-1])
+            used[: len(resources.cables)] |= resources.reachable()
+        kept = np.flatnonzero(used)
         # the last one is for the padding, -1
         self._number = np.full(len(table.names) + 1, -1, np.int32)
         self._number[kept] = np.arange(len(kept))
@@ -132,12 +127,40 @@ class Fabric:
             table.capacity[kept], table.latency[kept], [table.names[link] for link in kept.tolist()]
         )
         self.tiers = [table.tiers[link] for link in kept.tolist()]
-        self.all_pairs = src, dst, self._renumbered(routes)
         # (M,) the cable of ``resources`` on which each rank's messages leave its host
         self._first = np.full(count, -1, np.int32)
         if resources.num_domains > 1:
             elsewhere = np.where(domain_of == 0, np.argmax(domain_of != 0), 0)
             self._first = resources.message(np.arange(count), elsewhere)[0][:, 0].copy()
+
+    def _used_links(self) -> Flags:
+        """(links,) Return which links of ``resources`` messages between the ranks cross.
+
+        Ranks of one host that share an HCA take the same cables, so one of them stands for all;
+        inside a scale-up domain, and a host, every pair is looked at.
+        """
+        resources = self.resources
+        hca = resources.host_of.astype(np.int64) * (resources.rail_of.max() + 1) + resources.rail_of
+        ranks = np.unique(hca, return_index=True)[1]
+        src, dst = np.repeat(ranks, len(ranks)), np.tile(ranks, len(ranks))
+        order = np.argsort(resources.domain_of, kind="stable")
+        members = np.split(order, np.cumsum(np.bincount(resources.domain_of))[:-1])
+        inside = [np.array(np.meshgrid(domain, domain)).reshape(2, -1) for domain in members]
+        pairs = np.concatenate([[src, dst], *inside], axis=1)
+        src, dst = pairs[:, pairs[0] != pairs[1]]
+        used = np.zeros(len(resources.links.names) + 1, bool)
+        for hop in resources.afresh().message(src, dst)[0].T:
+            used[hop] = True
+        return used[:-1]
+
+    @cached_property
+    def all_pairs(self) -> tuple[Ints, Ints, Ints]:
+        """Return senders and receivers (M (M - 1),) and the routes (M (M - 1), hops) of every rank
+        to every other, by sender, the next rank first."""
+        count = self.world_size
+        src = np.repeat(np.arange(count, dtype=np.int32), count - 1)
+        dst = (src + np.tile(np.arange(1, count, dtype=np.int32), count)) % np.int32(count)
+        return src, dst, self.routes(src, dst)
 
     def _renumbered(self, routes: Ints) -> Ints:
         """Routes over `links`, without columns that only pad."""
@@ -180,6 +203,7 @@ class Traffic:
     # without bytes
     flows: Flows
     messages: int  # how many of the flows are messages
+    senders: int  # how many messages a step has
     at_once: bool = (
         False  # whether a rank posts all of them one after the other, and waits for none
     )
@@ -188,6 +212,17 @@ class Traffic:
     def barriers(self) -> int:
         """How many of the flows are barriers."""
         return len(self.flows) - self.messages
+
+    @property
+    def steps(self) -> int:
+        """Return how many messages a sender sends one after the other."""
+        return self.messages // self.senders
+
+    def of_steps(self, steps: NDArray[np.integer]) -> Traffic:
+        """Return the messages of these ``steps`` (ascending) alone, over the same routes."""
+        rows = (steps[:, None] * self.senders + np.arange(self.senders)).ravel()
+        sizes = self.flows.nbytes[rows].reshape(len(steps), self.senders)
+        return _in_steps(self.flows.routes[rows], sizes, self.barriers > 0)
 
 
 def exchange(
@@ -204,7 +239,8 @@ def exchange(
     if variant.pattern == "all_to_all":
         src, _, routes = fabric.all_pairs
         share = (nbytes.sum(axis=0) / (fabric.world_size - 1))[src]
-        return Traffic(Flows(routes, share, np.zeros(len(src))), len(src), at_once=True)
+        flows = Flows(routes, share, np.zeros(len(src)))
+        return Traffic(flows, len(src), len(src), at_once=True)
     first = first_samples(variant.batching, iteration)
     partner = partners(variant.pattern, len(first), fabric, rng, importance)
     ranks = np.flatnonzero(partner[0] != np.arange(fabric.world_size)).astype(np.int32)
@@ -230,7 +266,7 @@ def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
     begins = np.zeros(messages)
     if not barrier or steps == 1:
         flows = Flows(routes, sizes.ravel(), begins, number[:-senders], number[senders:])
-        return Traffic(flows, messages)
+        return Traffic(flows, messages, senders)
     gates = np.arange(messages, messages + steps - 1, dtype=np.int32)
     gate, nothing = np.repeat(gates, senders), np.zeros(len(gates))
     flows = Flows(
@@ -240,4 +276,4 @@ def _in_steps(routes: Ints, sizes: Floats, barrier: bool) -> Traffic:
         np.concatenate([number[:-senders], gate]),
         np.concatenate([gate, number[senders:]]),
     )
-    return Traffic(flows, messages)
+    return Traffic(flows, messages, senders)

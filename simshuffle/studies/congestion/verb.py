@@ -1,14 +1,14 @@
-"""What ``simshuffle study congestion`` is asked: patterns, networks, ranks."""
+"""What ``simshuffle congestion`` is asked: patterns, networks, ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from simshuffle.scenario.options import ROUTINGS, ScenarioName, Set
-from simshuffle.study.options import CellOptions, Option
+from simshuffle.study.options import Option, RefinedOptions
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CongestionOptions(CellOptions):
+class CongestionOptions(RefinedOptions):
     """Compare all-to-all with pairwise exchange on the same bytes.
 
-    Those of SCENARIO: times, what decides, and a verdict."""
+    Answers at each number of ranks of SCENARIO; with -v also what decides, and every verdict."""
 
     scenario: ScenarioName
     pattern: Annotated[
@@ -84,28 +84,37 @@ def request(options: CongestionOptions) -> tuple[Study[Any], Request[Any]]:
     return study.STUDY, study.request(options)
 
 
+def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[str]:
+    """Return what closed forms answer, where a simulation takes long."""
+    from simshuffle.studies.congestion import effort, study  # noqa: PLC0415 - what computes
+
+    cost = sum(cell.cost for cell in study.cells(request.values, {}).values())
+    return effort.first_answer(request.values) if cost > effort.WORTH_FIRST_ANSWER else ()
+
+
 def again(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
     """The request of a result, from its folder."""
     from simshuffle.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion import study  # noqa: PLC0415
 
     path, kept = folder / "scenario.yaml", meta["settings"]
-    # results of earlier versions have the wire alone
-    kept = {"wire_only": True, **kept}
+    # results of earlier versions have the wire alone, or all that was asked for
+    kept = {"wire_only": True, "exact": True, **kept}
     values = {name: kept[stored_as] for name, stored_as in study.SETTINGS.items()}
     return study.request(CongestionOptions(scenario=path, **values), load_scenarios(path))
 
 
 VERBS = (
     Verb(
-        "study congestion",
+        "congestion",
         CongestionOptions,
         request,
         examples=(
-            "simshuffle study congestion quickstart --world-size 32",
-            "simshuffle study congestion quickstart --network fluid --seeds 10 --out pairs",
+            "simshuffle congestion quickstart --world-size 32",
+            "simshuffle congestion quickstart --network fluid --seeds 10 --out pairs",
         ),
         kinds={"congestion": "simshuffle.studies.congestion.study"},
         function="congestion",
+        first_answer=first_answer,
     ),
 )

@@ -50,6 +50,7 @@ PARTNERS_ALONE = tuple(
 
 QUESTIONS: tuple[tuple[Variant, Variant], ...] = (
     (Variant("all_to_all"), Variant("pairing_random")),
+    (Variant("all_to_all"), Variant("pairing_random", "iteration")),
     (Variant("all_to_all"), Variant("pairing_random", "iteration", barrier=True)),
     (Variant("all_to_all"), PRACTICE),
     (PRACTICE, Variant("linear_shift", "sample", barrier=True)),

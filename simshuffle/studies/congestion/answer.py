@@ -1,0 +1,222 @@
+"""The answer of a comparison, a line for each number of ranks: how long an all-to-all takes, and
+how long pairwise exchanges of the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor, log10
+
+import numpy as np
+import pandas as pd
+
+from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS, Variant
+from simshuffle.studies.congestion.tables import VARIANT, groups, routings
+from simshuffle.studies.congestion.verdict import EQUAL, JUDGES
+from simshuffle.study.study import Tables
+
+ALL_TO_ALL = Variant("all_to_all")
+RIVALS = ("pairing_random", "random_permutations", "linear_shift", "xor", "pairing_importance")
+"""Patterns that the all-to-all is held against: the first of them that was run."""
+ON_ONE_LEAF = Variant("pairing_topology", "iteration")
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long a variant takes (s)."""
+
+    median: float  # over seeds
+    # the lowest and the highest of the seeds, and of the intervals of what was not simulated
+    low: float
+    high: float
+
+    @property
+    def is_sharp(self) -> bool:
+        """Whether low and high are the median, within 1 %."""
+        return self.low > (1 - EQUAL) * self.median and self.high < (1 + EQUAL) * self.median
+
+    def text(self, unit: float, name: str) -> str:
+        """Return the median in units of ``unit`` s called ``name``, and the range if it is wide."""
+        median = f"{digits_of(self.median / unit)} {name}"
+        if self.is_sharp:
+            return median
+        low, high = (digits_of(seconds / unit) for seconds in (self.low, self.high))
+        return f"{median} ({low} to {high})"
+
+
+def verdict(tables: Tables) -> Iterator[str]:
+    """Yield the answer for each number of ranks, and what all of them rest on."""
+    times, names = tables["times"], routings(tables)
+    for (_,), rows in groups(times, "world_size"):
+        yield answer(rows, names)
+    seeds = times["seed"].nunique()
+    batching = f"one message {BATCHINGS['iteration']}"
+    yield (
+        f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
+        f" {', '.join(names)}; pairs send {batching}; ranges are over seeds."
+    )
+
+
+def answer(times: pd.DataFrame, names: list[str]) -> str:
+    """Return the sentence for the rows of one number of ranks, under the routings ``names``."""
+    ranks = f"{times['world_size'].iloc[0]:,} ranks"
+    if len(names) == 1:
+        return f"{ranks}: {'; '.join(_durations_said(times))}."
+    base, rival, _ = contenders(times)
+    if rival is None:
+        return f"{ranks}: {short_label(base)} under {len(names)} routings."
+    said = {
+        routing: Contest.read(rows, base, rival).ratio_text
+        for (routing,), rows in groups(times, "routing")
+    }
+    return (
+        f"{ranks}: {short_label(rival)} beside {short_label(base)}: "
+        + "; ".join(f"{ratio} ({routing})" for routing, ratio in said.items())
+        + "."
+    )
+
+
+def _durations_said(times: pd.DataFrame) -> Iterator[str]:
+    """Yield how long the all-to-all, its rival and pairs on one leaf take under one routing."""
+    base, rival, leaf = contenders(times)
+    rows, model = shown_rows(times)
+    least = "at least " if model == "analytic" else ""
+    chosen = [variant for variant in (base, rival, leaf) if variant is not None]
+    durations = {variant: duration(rows, variant) for variant in chosen}
+    unit, name = time_unit(max(of.median for of in durations.values()))
+    for variant, spent in durations.items():
+        contest = Contest.read(times, base, variant) if variant == rival else None
+        said = f"{short_label(variant)} {least}{spent.text(unit, name)}"
+        yield f"{said}, {contest.text}" if contest and model in JUDGES else said
+
+
+def contenders(times: pd.DataFrame) -> tuple[Variant, Variant | None, Variant | None]:
+    """Return the all-to-all (or the first variant), its rival, and pairs on one leaf, where they
+    were run."""
+    there = {
+        Variant(*row) for row in times[VARIANT].drop_duplicates().itertuples(index=False, name=None)
+    }
+    variants = [ALL_TO_ALL, *(Variant(pattern, "iteration") for pattern in RIVALS), ON_ONE_LEAF]
+    known = [variant for variant in variants if variant in there]
+    base, others = known[0], known[1:]
+    rival = others[0] if others else None
+    leaf = ON_ONE_LEAF if ON_ONE_LEAF in others[1:] else None
+    return base, rival, leaf
+
+
+def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the rows that answers and tables show, those of one model and set of bytes, and the
+    name of the model: fluid and all bytes where there are any."""
+    model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
+    rows = times[times["model"] == model]
+    return rows[rows["bytes_set"] == rows["bytes_set"].iloc[0]], model
+
+
+def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
+    """Return the rows of a variant, one for each seed."""
+    return rows[np.logical_and.reduce([rows[name] == getattr(variant, name) for name in VARIANT])]
+
+
+def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
+    """Return how long a variant takes in ``rows``, over their seeds."""
+    own = rows_of_variant(rows, variant)
+    return Duration(
+        median=float(own["time_s"].median()),
+        low=float(own["low_s"].min()),
+        high=float(own["high_s"].max()),
+    )
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which a time is printed: its seconds, and its name."""
+    return next(
+        (unit, name)
+        for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+        if seconds >= unit or name == "us"
+    )
+
+
+def digits_of(value: float, digits: int = 3) -> str:
+    """Return a number with that many significant digits, without an exponent."""
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:.{max(0, digits - 1 - floor(log10(rounded)))}f}" if rounded > 0 else "0"
+
+
+def short_label(variant: Variant) -> str:
+    """Return the label of the pattern of a variant."""
+    return PATTERNS[variant.pattern].label
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How two variants compare under one routing, by every model and in every seed."""
+
+    ratio: float  # time of the rival over that of the base, median over seeds
+    seeds: int  # how many there are
+    agreeing: int  # seeds in which the winner of the median wins, beyond what was not simulated
+    models: tuple[str, ...]  # those with this winner
+    opposed: tuple[str, ...]  # those with another one
+
+    @classmethod
+    def read(cls, times: pd.DataFrame, base: Variant, rival: Variant) -> Contest:
+        """Compare two variants in the rows of one number of ranks and one routing."""
+        shown, first = shown_rows(times)
+        ratios = _ratios(shown, base, rival)
+        ratio = float(ratios["time_s"].median())
+        winner = _side(ratio)
+        # in a seed, a winner has to win by either end of its interval
+        sure = (ratios["low_s"].map(_side) == winner) & (ratios["high_s"].map(_side) == winner)
+        agreeing, opposed = [first], list[str]()
+        for (bytes_set, model), rows in groups(times, "bytes_set", "model"):
+            found = _ratios(rows, base, rival)
+            if model not in JUDGES or found.empty or (bytes_set, model) == _set(shown):
+                continue
+            name = str(model) if bytes_set == "full" or model != first else f"{model}, first bytes"
+            same = _side(float(found["time_s"].median())) == winner
+            (agreeing if same else opposed).append(name)
+        return cls(ratio, len(ratios), int(sure.sum()), tuple(agreeing), tuple(opposed))
+
+    @property
+    def ratio_text(self) -> str:
+        """Return how much longer or shorter the rival takes, in words."""
+        side = _side(self.ratio)
+        if side == 0:
+            return "as long within 1 %"
+        factor = self.ratio if side > 0 else 1 / self.ratio
+        return f"{factor:.2g} times as {'long' if side > 0 else 'fast'}"
+
+    @property
+    def text(self) -> str:
+        """Return the ratio, in how many seeds it holds, and by which network models."""
+        seeds = f"in {self.agreeing} of {self.seeds} seeds"
+        if self.seeds == 1:
+            seeds = "in one seed" if self.agreeing else "within what was not simulated"
+        elif self.agreeing == self.seeds:
+            seeds = "in all seeds"
+        if self.opposed:
+            models = f"but not by {' and '.join(self.opposed)}"
+        elif set(JUDGES) <= set(self.models):
+            models = "by both network models"
+        else:
+            models = f"by the {self.models[0]} model alone"
+        return f"{self.ratio_text}, {seeds}, {models}"
+
+
+def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:
+    """Return by seed the times of ``rival`` over those of ``base``, with the least and the greatest
+    ratio that their intervals allow."""
+    below, above = (
+        rows_of_variant(rows, variant).set_index("seed")[["time_s", "low_s", "high_s"]]
+        for variant in (base, rival)
+    )
+    swapped = below.rename(columns={"low_s": "high_s", "high_s": "low_s"})
+    return (above / swapped).dropna()
+
+
+def _side(ratio: float) -> int:
+    """Return 1 if a ratio is above 1, -1 if it is below, 0 if it differs by less than `EQUAL`."""
+    return 0 if abs(ratio - 1.0) < EQUAL else 1 if ratio > 1.0 else -1
+
+
+def _set(rows: pd.DataFrame) -> tuple[str, str]:
+    return str(rows["bytes_set"].iloc[0]), str(rows["model"].iloc[0])

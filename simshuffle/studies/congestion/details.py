@@ -1,0 +1,213 @@
+"""What a terminal shows of a comparison with -v alone: what was sent in each set of bytes, what a
+message costs, times of every variant, what decides, and every verdict with its parts (links, steps,
+messages)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+
+from simshuffle.results.console import new_table
+from simshuffle.spec.units import Dimension, readable
+from simshuffle.studies.congestion.answer import digits_of, shown_rows, time_unit
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
+from simshuffle.studies.congestion.tables import (
+    VARIANT,
+    groups,
+    messages_cost,
+    of_routing,
+    routings,
+)
+from simshuffle.studies.congestion.text import percent, seconds_text, sent_line
+from simshuffle.studies.congestion.verdict import ABLATION, FACTORS, JUDGES
+from simshuffle.study.schema import Schema, text
+from simshuffle.study.study import Meta, Tables
+
+Row = Mapping[Any, Any]
+LABELS = {str(variant): variant.label for variant in variants(PATTERNS)}
+"""What sentences call the variants that tables name by their keys."""
+_DECIDES = Schema({**ABLATION.columns, "range": text("lowest and highest of the seeds")})
+_CASE = ["world_size", "a", "b", "counted"]
+
+
+def details(tables: Tables, says: Meta) -> Iterator[str | Table]:
+    """Yield all texts and tables, in order; ``says`` is what ``meta.json`` says."""
+    yield from set_lines(tables)
+    yield from message_lines(tables, says)
+    names = routings(tables)
+    for routing in names:
+        own, name = of_routing(tables, routing), f", {routing}" * (len(names) > 1)
+        yield _times(own, name)
+        judged = own["ablation"][own["ablation"]["model"].isin(JUDGES)]
+        if len(judged):
+            yield _decides(judged, name)
+    yield from verdict_lines(tables)
+    yield from routing_lines(tables)
+
+
+def set_lines(tables: Tables) -> Iterator[str]:
+    """Yield a line for each number of ranks and set of bytes; all routings have the same ones."""
+    for row in tables["sets"].drop_duplicates(["world_size", "bytes_set"]).to_dict("records"):
+        if row["bytes_set"] == "full":
+            yield sent_line(row)
+            continue
+        size, share = readable(row["nbytes"], Dimension.NBYTES), row["sample_share"]
+        yield (
+            f"  For the packet model and what it is compared with: the first {row['samples']}"
+            f" samples a rank{'' if share == 1 else f', {percent(share)} of each'}, {size},"
+            f" {percent(row['byte_share'])} of the bytes; {row['seeds']} seeds."
+        )
+
+
+def message_lines(tables: Tables, says: Meta) -> Iterator[str]:
+    """Yield what a message costs, and the sources of that."""
+    said = says.get("messages")
+    if said is None:
+        yield "What messages cost is left out: all times are those of the wire."
+        return
+    if not messages_cost(tables["times"]):
+        yield "Messages cost nothing here: give cluster.message_passing an overhead and a latency."
+    for cost in said["costs"]:
+        trips = cost["trips"]
+        yield (
+            f"A message of {readable(cost['nbytes'], Dimension.NBYTES, 3)} ({cost['what']}) costs"
+            f" its hosts {seconds_text(cost['host_s'])}, and {trips} trip{'s' * (trips > 1)} of"
+            f" {seconds_text(says['message_latency_s'])} and the latency of its cables."
+        )
+    values = (f"{of['key']} {of['value']}{_source(of)}" for of in said["values"])
+    yield f"  From cluster.message_passing: {'; '.join(values)}{_source(said)}."
+
+
+def _source(of: Mapping[str, Any]) -> str:
+    return f" ({of['source']})" if of["source"] else ""
+
+
+def _times(tables: Tables, name: str) -> Table:
+    """Return the times of all variants at the largest number of ranks; ``name`` is that of one
+    routing of several."""
+    times = tables["times"][tables["times"]["world_size"] == tables["times"]["world_size"].max()]
+    own, model = shown_rows(times)
+    # time on the wire by the packet model over that by the fluid model, on the same flows
+    packet, fluid = (times[times["model"] == name] for name in ("packet", "fluid"))
+    both = packet.merge(fluid, on=["bytes_set", *VARIANT, "seed"], suffixes=("", "_fluid"))
+    beside = {
+        values: f"{(rows['wire_s'] / rows['wire_s_fluid']).median():.2f}"
+        for values, rows in groups(both, *VARIANT)
+    }
+    unit, unit_name = time_unit(float(own["time_s"].max()))
+    title = (
+        f"{own['world_size'].iloc[0]} ranks{name}, {model} model, median over"
+        f" {own['seed'].nunique()} seeds, times in {unit_name}"
+    )
+    counted = messages_cost(times)
+    numbers = ["time", "range", *["on the wire"] * counted, "/bound", "p99"]
+    numbers += ["packet/fluid"] if beside else []
+    table = new_table(title, ["pattern", "a message"], numbers)
+    label_before = ""
+    for values, rows in groups(own, *VARIANT):
+        variant = Variant(*values)
+        low, middle, high = (float(rows["time_s"].quantile(share)) for share in (0.0, 0.5, 1.0))
+        wire, p99 = float(rows["wire_s"].median()), float(rows["flow_p99_s"].median())
+        cells = [digits_of(middle / unit), f"{digits_of(low / unit)}-{digits_of(high / unit)}"]
+        cells += [digits_of(wire / unit)] * counted
+        cells += [f"{rows['slowdown'].median():.2f}", digits_of(p99 / unit)]
+        cells += [beside.get(values, "")] if beside else []
+        label = PATTERNS[variant.pattern].label
+        table.add_row("" if label == label_before else label, variant.message_label, *cells)
+        label_before = label
+    return table
+
+
+def _decides(rows: pd.DataFrame, name: str) -> Table:
+    """Return the table of what decides, at the largest number of ranks: every switch under each
+    model."""
+    size = rows["world_size"].max()
+    rows = rows[rows["world_size"] == size]
+    # switches in the order in which they come, each with all its cases
+    rows = rows.iloc[pd.factorize(rows["switch"])[0].argsort(kind="stable")]
+    spread = [f"{low:.2f}-{high:.2f}" for low, high in rows[["alone_min", "alone_max"]].to_numpy()]
+    shown = rows.assign(
+        switch=rows["switch"].map(_switch_label).mask(rows["switch"].duplicated(), ""),
+        model=[_model(row) for row in rows.to_dict("records")],
+        range=spread,
+    )
+    title = f"What decides, at {size} ranks{name}: factors on the time"
+    columns = ("switch", "model", "alone", "range", "last", "mean", "wire")
+    return _DECIDES.listing(shown, title, columns, names=2)
+
+
+def _switch_label(switch: str) -> str:
+    """Return what the table of what decides calls a switch, which may be another pattern."""
+    pattern, _, alone = switch.partition(" ")
+    return f"{PATTERNS[pattern].label} {alone}" if pattern in PATTERNS else switch
+
+
+def verdict_lines(tables: Tables) -> Iterator[str]:
+    """Yield for each question and number of ranks the verdicts, and what each model says."""
+    keys = [*_CASE, "routing"]
+    cases = dict(groups(tables["comparisons"], *keys))
+    several = tables["comparisons"]["routing"].nunique() > 1
+    for (a, b), judged in groups(tables["verdicts"], "a", "b"):
+        yield f"{LABELS[a]} or {LABELS[b]}?"
+        for row in judged.to_dict("records"):
+            routing = f", {row['routing']}" if several else ""
+            wire = ", wire alone" if row["counted"] == "wire" else ""
+            reason = f": {row['reason']}" if row["reason"] else ""
+            yield (
+                f"  {row['world_size']} ranks{routing}{wire}: {_winner(row)}."
+                f" {row['verdict'].upper()}{reason}."
+            )
+            for case in cases[tuple(row[key] for key in keys)].to_dict("records"):
+                yield f"    {_evidence(case, row['winner'])}"
+
+
+def routing_lines(tables: Tables) -> Iterator[str]:
+    """Yield the routing that the verdicts are for; with several, the verdicts under all of them."""
+    names, judged = routings(tables), tables["verdicts"]
+    if judged.empty:
+        return
+    if len(names) == 1:
+        yield f"Verdicts are for the routing {names[0]}."
+        return
+    yield f"Under all of {', '.join(names)}:"
+    for row in tables["routings"].to_dict("records"):
+        wire = ", wire alone" if row["counted"] == "wire" else ""
+        question = f"  {row['world_size']} ranks{wire}, {LABELS[row['a']]} or {LABELS[row['b']]}"
+        if row["holds"]:
+            yield f"{question}: {_winner(row)}. HOLDS."
+            continue
+        yield f"{question}: DOES NOT HOLD."
+        same_case = np.logical_and.reduce([judged[name] == row[name] for name in _CASE])
+        for verdict in judged[same_case].to_dict("records"):
+            yield f"    {verdict['routing']}: {_winner(verdict)}, {verdict['verdict']}"
+
+
+def _winner(row: Row) -> str:
+    """Return which of the two variants of a question is faster."""
+    if row["winner"] == "equal":
+        return "equal within 1 %"
+    return f"{LABELS[row[row['winner']]]} is faster"
+
+
+def _evidence(case: Row, winner: str) -> str:
+    """Return how many times as fast the winner is, or b where both are equal."""
+    low, middle, high = (case[f"ratio_{name}"] for name in ("min", "median", "max"))
+    factors = {name: case[name] for name in FACTORS}
+    if winner == "a":
+        low, middle, high = 1 / high, 1 / middle, 1 / low
+        factors = {name: 1 / value for name, value in factors.items()}
+    if case["counted"] == "wire":
+        del factors["messages"]
+    shares = " x ".join(f"{name} {value:.2f}" for name, value in factors.items())
+    seeds = f"{round(case['share'] * case['seeds'])} of {case['seeds']} seeds"
+    if case["winner"] != winner:
+        seeds = f"{'equal' if case['winner'] == 'equal' else 'the other way'} in {seeds}"
+    return f"{_model(case)}: {middle:.2f} times ({low:.2f} to {high:.2f}; {shares}), {seeds}"
+
+
+def _model(row: Row) -> str:
+    return f"{row['model']}, short" if row["bytes_set"] == "short" else str(row["model"])

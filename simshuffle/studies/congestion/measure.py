@@ -1,0 +1,85 @@
+"""What is noted of one exchange: its times, its bounds, and how its links were used."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simshuffle.network import Flows, Links, Outcome
+from simshuffle.network.analytic import unhindered
+from simshuffle.network.contention import first_stage
+from simshuffle.spec.arrays import Floats
+from simshuffle.studies.congestion.sampling import Estimate
+from simshuffle.studies.congestion.traffic import Fabric, Traffic
+from simshuffle.study import cell
+
+NBYTES = "link_nbytes"
+"""The file of a `TrafficCell`: bytes on each of these links, as floats of 64 bits."""
+
+
+def measure(
+    fabric: Fabric, traffic: Traffic, spent: Floats, *, wire_s: float, time_s: Estimate
+) -> cell.Outcome:
+    """Return the columns of `times` and `tiers` behind the seed, and the bytes on the links.
+
+    Args:
+        fabric: the network between the ranks.
+        traffic: all messages of the exchange.
+        spent: (n,) s from the post of each simulated message to its end on the wire.
+        wire_s: s until the last message has ended on the wire.
+        time_s: s until it has ended with what messages cost.
+    """
+    links, tiers = fabric.links, np.array(fabric.tiers)
+    nbytes = traffic.flows.link_bytes(links)
+    bound = bound_seconds(links, traffic.flows)
+    alone = unhindered(links, traffic.flows)
+    p50, p99 = np.percentile(spent, [50, 99])
+    share = nbytes / links.capacity / wire_s
+    times = {
+        "time_s": time_s.seconds,
+        "low_s": time_s.low,
+        "high_s": time_s.high,
+        "wire_s": wire_s,
+        "bound_s": bound,
+        "slowdown": wire_s / bound,
+        "alone_s": alone,
+        "self_contention": wire_s / alone,
+        "first_contention": first_stage(links, traffic.flows)[0],
+        "flow_p50_s": float(p50),
+        "flow_p99_s": float(p99),
+        "flow_max_s": float(spent.max()),
+        "messages": traffic.messages,
+        "barriers": traffic.barriers,
+        "nbytes": float(traffic.flows.nbytes.sum()),
+    }
+    rows = [
+        {
+            "tier": tier,
+            "links": len(used),
+            "mean_utilisation": float(used.mean()),
+            "max_utilisation": float(used.max()),
+        }
+        for tier in dict.fromkeys(fabric.tiers)  # in the order of the links
+        for used in [share[tiers == tier]]
+    ]
+    files = {NBYTES: nbytes.astype("<f8").tobytes()}
+    return cell.Outcome({"times": times, "tiers": rows}, files=files)
+
+
+def bound_seconds(links: Links, flows: Flows) -> float:
+    """Return the least time (s) for these bytes on these routes, in whatever order: that of the
+    link which needs longest for its bytes, and before it, while that is idle, the smallest latency
+    of the routes over it."""
+    busy = flows.link_bytes(links) / links.capacity
+    slowest = int(np.argmax(busy))
+    crossing = np.zeros(len(flows), bool)
+    for hop in flows.routes.T:  # column by column: the table of an all-to-all is large
+        crossing |= hop == slowest
+    return float(busy[slowest] + flows.latencies(links)[crossing].min(initial=np.inf))
+
+
+def completion_seconds(traffic: Traffic, outcome: Outcome) -> Floats:
+    """(messages,) s from the post of each message to its end."""
+    flows = traffic.flows
+    posted = flows.posted.copy()  # the flows are not changed: another model may be given them
+    np.maximum.at(posted, flows.after_to, outcome.finish[flows.after_from])
+    return np.asarray((outcome.finish - posted)[: traffic.messages])

@@ -1,0 +1,160 @@
+"""The time of an exchange from some of its steps: by hand where the law is exact, and against the
+simulation of all steps within the interval that is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simshuffle.network import Fluid
+from simshuffle.scenario.scenario import Scenario, load_scenario
+from simshuffle.studies.congestion.cell import Place, TrafficCell
+from simshuffle.studies.congestion.patterns import Variant
+from simshuffle.studies.congestion.sampling import (
+    FEWEST_STEPS,
+    busiest_seconds,
+    choose_steps,
+    drift_width,
+    drifting_chain,
+    paired_chain,
+    sum_of_steps,
+)
+from simshuffle.studies.congestion.traffic import exchange, samples
+from tests.physics.test_patterns import silent_tree, sizes
+
+
+def scenario(**values: Any) -> Scenario:
+    """64 ranks of ABCI, 400 samples each, which differ in size."""
+    return load_scenario(
+        "quickstart",
+        {
+            "sweep": {},
+            "world_size": 64,
+            "workload.dataset.num_samples": 256_000,
+            "workload.exchange": "partial_local_shuffle:exchange_fraction=0.1",
+            **values,
+        },
+    )
+
+
+def cell(variant: Variant, most_messages: int) -> TrafficCell:
+    whole = scenario()
+    return TrafficCell(
+        Place.of(whole), samples(whole), variant, Fluid(), 1, "", False, most_messages=most_messages
+    )
+
+
+# -------------------------------------------------------------------------------------- the laws
+
+
+def test_the_busiest_link_of_each_step_by_hand() -> None:
+    """Pairs on one leaf share no cable, so the busiest link of a step has its largest message."""
+    on = silent_tree(2, 4, 16)
+    nbytes = sizes(16)
+    traffic = exchange(
+        Variant("pairing_topology", "sample", barrier=True),
+        on,
+        nbytes,
+        np.arange(8),
+        np.random.default_rng(0),
+        np.zeros(16),
+    )
+    assert busiest_seconds(on.links, traffic) == pytest.approx(nbytes.max(axis=1) / 12.5e9)
+
+
+def test_the_sum_of_steps_is_exact_where_they_follow_from_their_busiest_link() -> None:
+    """t = 3 b + 2 in every step, and a barrier of 1 before all but the first: by hand
+    T = 3 sum b + 2 n + (n - 1)."""
+    busiest = np.arange(1.0, 41.0)
+    chosen = choose_steps(40, 16, np.random.default_rng(1))
+    seconds = 3 * busiest[chosen] + 2 + 1
+    ends = np.cumsum(seconds) - 1
+    found = sum_of_steps(ends, 1.0, busiest, chosen)
+    assert found.seconds == pytest.approx(3 * busiest.sum() + 2 * 40 + 39)
+    assert found.high - found.low == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_interval_of_the_sum_holds_it_in_19_of_20_draws() -> None:
+    rng = np.random.default_rng(2)
+    busiest = rng.uniform(1.0, 2.0, 400)
+    seconds = 1.5 * busiest + rng.normal(0.0, 0.2, 400)
+    held = 0
+    for seed in range(400):
+        chosen = choose_steps(400, 25, np.random.default_rng(seed))
+        found = sum_of_steps(np.cumsum(seconds[chosen]), 0.0, busiest, chosen)
+        held += found.low <= seconds.sum() <= found.high
+    # two standard errors of 25 steps: 94 %
+    assert 0.90 < held / 400 < 0.98
+
+
+def test_a_chain_with_fresh_partners_by_hand() -> None:
+    """Three ranks that need 2, 2 and 2.5 s for a step of 10 bytes; 16 of 64 steps are simulated.
+
+    The mean rank needs 13 / 6 s a step, so 64 steps 416 / 3 s. The last rank is (2.5 - 13 / 6) 16 =
+    16 / 3 s behind it after 16 steps, and twice as much after 64: T = 448 / 3 s."""
+    finish = np.outer(np.arange(1, 17), [2.0, 2.0, 2.5])
+    chosen = np.arange(0, 64, 4)
+    found = drifting_chain(finish, np.full(64, 10.0), chosen, 0.1)
+    assert found.seconds == pytest.approx(448 / 3)
+    assert (found.low, found.high) == pytest.approx((0.9 * 448 / 3, 1.1 * 448 / 3))
+    # steps of half as many bytes that are left out count half
+    nbytes = np.where(np.isin(np.arange(64), chosen), 10.0, 5.0)
+    found = drifting_chain(finish, nbytes, chosen, 0.1)
+    assert found.seconds == pytest.approx((16 + 24) * 13 / 6 + 2 * 16 / 3)
+
+
+def test_a_chain_with_one_partner_by_hand() -> None:
+    """3 s where the busiest link needs 2 s: 60 s where it needs 40 s, and never less than these."""
+    found = paired_chain(3.0, 2.0, 40.0)
+    assert (found.seconds, found.low) == pytest.approx((60.0, 58.2))
+    assert paired_chain(2.001, 2.0, 40.0).low == 40.0
+
+
+def test_the_interval_of_a_drift_narrows_with_the_steps() -> None:
+    assert drift_width(400, 64, by_distance=False) == pytest.approx(0.05 * np.sqrt(0.84))
+    assert drift_width(400, 64, by_distance=True) == pytest.approx(0.1 * np.sqrt(0.84))
+    assert drift_width(64, 64, by_distance=False) == 0.0
+
+
+# ------------------------------------------------------------------------------- beside simulations
+
+VARIANTS = [
+    Variant(pattern, batching, barrier)  # type: ignore[arg-type]
+    for pattern in ("random_permutations", "linear_shift", "xor", "pairing_random")
+    for batching, barrier in (("sample", True), ("sample", False))
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_an_interval_from_some_steps_holds_the_time_of_all(variant: Variant) -> None:
+    some, whole = cell(variant, 64 * 64), cell(variant, 0)
+    assert (some.steps_simulated, whole.steps_simulated, whole.steps) == (64, 0, 400)
+    assert some.key != whole.key
+    found, exact = (each.run(lambda share: None).values["times"] for each in (some, whole))
+    assert found["low_s"] <= exact["time_s"] <= found["high_s"]
+    assert found["high_s"] - found["low_s"] < 0.25 * exact["time_s"]
+    assert exact["low_s"] == exact["time_s"] == exact["high_s"]
+    # what has a closed form is that of all steps
+    for name in ("bound_s", "alone_s", "first_contention", "messages", "barriers", "nbytes"):
+        assert found[name] == exact[name], name
+
+
+def test_a_coarse_all_to_all_holds_the_exact_one_and_is_not_below_its_bound() -> None:
+    some, whole = (cell(Variant("all_to_all"), most) for most in (100, 0))
+    assert (some.is_coarse, whole.is_coarse) == (True, False)
+    found, exact = (each.run(lambda share: None).values["times"] for each in (some, whole))
+    assert found["low_s"] <= exact["time_s"] * (1 + 1e-9)
+    assert exact["time_s"] <= found["high_s"]
+    assert found["wire_s"] >= found["bound_s"] * (1 - 1e-9)
+    assert found["high_s"] / found["low_s"] < 1.021
+
+
+def test_few_steps_are_all_simulated() -> None:
+    variant = Variant("random_permutations", "sample")
+    few = cell(variant, 1)
+    assert few.steps_simulated == FEWEST_STEPS
+    assert replace(few, most_messages=64 * 267).steps_simulated == 0  # 1.5 x 267 > 400
+    assert cell(Variant("pairing_random", "all"), 1).steps_simulated == 0

@@ -1,0 +1,221 @@
+"""What a comparison answers at first sight: a line for each number of ranks, one table, and names
+that no table of keys is needed for."""
+
+import pandas as pd
+import pytest
+from rich.table import Table
+
+from simshuffle.studies.congestion import answer, details, text
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
+from simshuffle.studies.congestion.study import STUDY
+from simshuffle.studies.congestion.tables import STORED
+from simshuffle.studies.congestion.traffic import samples
+from tests.units.test_congestion import compare, options, run, scenario
+
+ALL = Variant("all_to_all")
+PAIRS = Variant("pairing_random", "iteration")
+LEAF = Variant("pairing_topology", "iteration")
+
+
+def times_of(seconds, world_size=64, routing="d_mod_k", width=0.0):
+    """A table of times from {(bytes set, model): {variant: ms by seed}}; ``width`` is the share of
+    the time by which an interval is wide to either side."""
+    rows = [
+        {
+            "world_size": world_size,
+            "routing": routing,
+            "bytes_set": bytes_set,
+            "pattern": variant.pattern,
+            "batching": variant.batching,
+            "barrier": variant.barrier,
+            "model": model,
+            "seed": seed,
+            "time_s": 1e-3 * time,
+            "low_s": 1e-3 * time * (1 - width),
+            "high_s": 1e-3 * time * (1 + width),
+        }
+        for (bytes_set, model), times_by_variant in seconds.items()
+        for variant, times in times_by_variant.items()
+        for seed, time in enumerate(times, 1)
+    ]
+    return pd.DataFrame(rows).reindex(columns=list(STORED["times"].columns))
+
+
+def said(times, names=("d_mod_k",)):
+    return answer.answer(times, list(names))
+
+
+FLUID, PACKET = ("full", "fluid"), ("full", "packet")
+
+
+def test_the_answer_names_times_ranges_seeds_and_models():
+    times = times_of(
+        {
+            FLUID: {ALL: [0.59] * 3, PAIRS: [1.05, 0.83, 1.27], LEAF: [0.68] * 3},
+            PACKET: {ALL: [0.7], PAIRS: [1.1]},
+        }
+    )
+    # 1.05 / 0.59 = 1.78
+    assert said(times) == (
+        "64 ranks: all-to-all 0.590 ms; random pairs 1.05 ms (0.830 to 1.27), 1.8 times as long, in"
+        " all seeds, by both network models; pairs on one leaf 0.680 ms."
+    )
+
+
+@pytest.mark.parametrize(
+    ("fluid", "packet", "expected"),
+    [
+        ([0.4, 0.4], [0.5], "1.5 times as fast, in all seeds, by both network models"),
+        ([0.592, 0.592], [0.59], "as long within 1 %, in all seeds, by both network models"),
+        ([0.9, 0.3, 0.9], [0.9], "1.5 times as long, in 2 of 3 seeds, by both network models"),
+        ([1.18], [0.3], "2 times as long, in one seed, but not by packet"),
+        ([1.18], None, "2 times as long, in one seed, by the fluid model alone"),
+    ],
+)
+def test_what_speaks_against_an_answer_is_said(fluid, packet, expected):
+    seconds = {FLUID: {ALL: [0.59] * len(fluid), PAIRS: fluid}}
+    if packet:
+        seconds[PACKET] = {ALL: [0.59], PAIRS: packet}
+    assert expected in said(times_of(seconds))
+
+
+def test_another_winner_on_the_first_bytes_is_said():
+    times = times_of(
+        {
+            FLUID: {ALL: [1.0], PAIRS: [2.0]},
+            ("short", "fluid"): {ALL: [1.0], PAIRS: [0.5]},
+            ("short", "packet"): {ALL: [1.0], PAIRS: [0.5]},
+        }
+    )
+    assert said(times).endswith("in one seed, but not by fluid, first bytes and packet.")
+
+
+def test_a_winner_within_what_was_not_simulated_is_none():
+    seconds = {FLUID: {ALL: [1.0], PAIRS: [1.05]}}
+    assert "1.1 times as long, in one seed" in said(times_of(seconds, width=0.01))
+    wide = said(times_of(seconds, width=0.04))
+    assert "random pairs 1.05 ms (1.01 to 1.09)" in wide
+    assert "within what was not simulated" in wide
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ({PAIRS: [1.0]}, "64 ranks: random pairs 1.00 ms."),
+        ({Variant("xor", "iteration"): [1.0]}, "64 ranks: xor 1.00 ms."),
+        (
+            {LEAF: [1.0], PAIRS: [2.0]},
+            "64 ranks: random pairs 2.00 ms; pairs on one leaf 1.00 ms, 2 times as fast, in one"
+            " seed, by the fluid model alone.",
+        ),
+        (
+            {ALL: [0.01], Variant("linear_shift", "iteration"): [0.03]},
+            "64 ranks: all-to-all 10.0 us; shift 30.0 us, 3 times as long, in one seed, by the"
+            " fluid model alone.",
+        ),
+    ],
+)
+def test_other_patterns_are_answered_for_too(seconds, expected):
+    assert said(times_of({FLUID: seconds})) == expected
+
+
+def test_closed_forms_alone_say_at_least():
+    times = times_of({("full", "analytic"): {ALL: [0.5], PAIRS: [1.0]}})
+    assert said(times) == "64 ranks: all-to-all at least 0.500 ms; random pairs at least 1.00 ms."
+
+
+def test_several_routings_are_one_line():
+    times = pd.concat(
+        times_of({FLUID: {ALL: [1.0], PAIRS: [pairs]}}, routing=routing)
+        for routing, pairs in (("d_mod_k", 2.0), ("adaptive", 0.5))
+    )
+    assert said(times, ("d_mod_k", "adaptive")) == (
+        "64 ranks: random pairs beside all-to-all: 2 times as long (d_mod_k); 2 times as fast"
+        " (adaptive)."
+    )
+
+
+# ------------------------------------------------------------------------------------------ printed
+
+
+@pytest.fixture(scope="module")
+def result():
+    """All patterns at two numbers of ranks, one of which is odd."""
+    settings = options(seeds=2, packet_seeds=1, packets=3000)
+    return run([scenario(), scenario(world_size=15)], settings)
+
+
+def test_what_is_printed_fits_a_screen_and_begins_with_the_answers(result):
+    lines = str(result).splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith("8 ranks: all-to-all ")
+    assert sum(line.startswith(("8 ranks: all", "15 ranks: all")) for line in lines) == 2
+    assert sum(line.startswith(f" {PATTERNS['pairing_topology'].label}") for line in lines) == 1
+
+
+def test_no_key_of_a_table_is_printed(result):
+    printed = [str(result), *(part for part in result.details() if isinstance(part, str))]
+    keys = [pattern for pattern in PATTERNS if "_" in pattern]
+    assert [line for line in printed if any(key in line for key in keys)] == []
+    assert {label for label in details.LABELS.values() if "_" in label} == set()
+    assert len(set(details.LABELS.values())) == len(variants(PATTERNS))
+
+
+def test_table_and_answer_have_the_same_numbers(result):
+    (table,) = [part for part in STUDY.parts(result) if isinstance(part, Table)]
+    assert [str(head.header).split()[-2:] for head in table.columns[1:]] == [
+        ["a", "barrier"],
+        ["a", "sample"],
+        ["a", "barrier"],
+        ["an", "iteration"],
+        ["an", "epoch"],
+    ]
+    cells = {
+        label: list(row) for label, *row in zip(*(c.cells for c in table.columns), strict=True)
+    }
+    times = result.tables["times"]
+    own = times[(times["world_size"] == 15) & (times["model"] == "fluid")]
+    own = own[(own["bytes_set"] == "full") & (own["pattern"] == "pairing_random")]
+    median = own[(own["batching"] == "iteration") & ~own["barrier"]]["time_s"].median()
+    shown = cells["random pairs"][3].split()[0]
+    assert "15 ranks, d_mod_k: us of an exchange" in str(table.title)
+    assert float(shown) == pytest.approx(1e6 * median, rel=0.01)
+    assert cells["all-to-all"][:4] == [""] * 4
+    line = next(line for line in result.verdict() if line.startswith("15 ranks"))
+    assert f"random pairs {shown} us" in line
+
+
+def test_notes_are_said_once_with_their_numbers_of_ranks(result):
+    found = list(text.notes(result.tables, result.meta))
+    assert sum("no xor" in note for note in found) == 1
+    assert any(note.startswith("15 ranks: no xor") for note in found)
+    both = {**result.meta, "message_latency_s": 1e-6}
+    del both["messages"]
+    assert any("barriers cost nothing" in note for note in text.notes(result.tables, both))
+
+
+# --------------------------------------------------------------------------------------- the ports
+
+
+def test_the_time_of_the_ports_by_hand():
+    """160 samples of each of 8 ranks, two ranks to a port of 12.5 GB/s, 196,608 bytes each.
+
+    On average a port sends 2 x 20 x 196,608 B / 12.5 GB/s; the busiest one sends more, for sizes
+    differ. Both are from the drawn bytes here, to all digits.
+    """
+    found = compare(
+        [scenario(cluster__host__gpus=2, cluster__host__hcas=1)],
+        options(network=("analytic",), pattern=("pairing_random",), seeds=2),
+    )
+    (row,) = found["sets"].to_dict("records")
+    assert (row["samples"], row["hosts"]) == (20, 4)
+    assert row["port_s"] == pytest.approx(2 * 20 * 196_608 / 12.5e9, rel=0.05)
+    sent = samples(scenario(cluster__host__gpus=2, cluster__host__hcas=1))
+    by_port = [sent.nbytes(seed).sum(axis=0).reshape(4, 2).sum(axis=1) for seed in (1, 2)]
+    average = sum(nbytes.mean() for nbytes in by_port) / 2 / 12.5e9
+    busiest = sum(nbytes.max() for nbytes in by_port) / 2 / 12.5e9
+    assert row["port_s"] == pytest.approx(average, rel=1e-12)
+    assert row["injection_s"] == pytest.approx(busiest, rel=1e-12)
+    (line,) = text.sent_lines(found)
+    assert f"{text.seconds_text(average)} through a port on average" in line
+    assert f"{text.seconds_text(busiest)} through the busiest port" in line
