@@ -124,7 +124,8 @@ class _Watch:
             for number in asked[heard:]:
                 heard += 1
                 self._pass_on(number, first=heard == 1, now=now)
-            if begun is None and any(self._rows.glob(f"*{SUFFIX}")):
+            # an empty file is of a loop that waits for its first batch: workers may load torch
+            if begun is None and any(of.stat().st_size for of in self._rows.glob(f"*{SUFFIX}")):
                 begun = now
             late = seconds is not None and begun is not None and now > begun + seconds + GRACE
             if late and not self.overdue and not heard:
