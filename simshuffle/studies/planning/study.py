@@ -12,7 +12,7 @@ from simshuffle.exchange import PartialLocalShuffle
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.cell import RunCell
-from simshuffle.studies.mechanisms.hiding import SearchCell
+from simshuffle.studies.mechanisms.search import SearchCell
 from simshuffle.studies.mechanisms.variants import OWN, WarmCell, exchanging, prepared, without
 from simshuffle.studies.month.study import check_saved
 from simshuffle.studies.planning import text
