@@ -19,6 +19,7 @@ __version__: str
 def accuracy(
     scenario: Scenario | str | Path,
     *,
+    exact: bool = False,
     model: str | None = None,
     norm: str | None = None,
     momentum: float = 0.1,
@@ -42,11 +43,12 @@ def accuracy(
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
+        exact: Simulate all that the answer rests on, however long that takes.
         model: The network whose sensitivity counts. Default: that of the scenario.
-        norm: What it normalises by: batch, group, layer or none. Default: what is known of it,
-            else batch.
+        norm: What it normalises by: batch, group, layer or none. Default: what is known of it;
+            of a network of which nothing is known batch, and the answer says so.
         momentum: That running statistics take of each batch, as in PyTorch.
-        world_size: Ranks. Default: those of the scenario.
+        world_size: Ranks. Default: those of the scenario's runs.
         screening: What simshuffle.train.screen measured of your own network (JSON).
         shards: How samples came to ranks: random or sorted. The law holds for random ones.
         epochs: Of the training.
@@ -353,6 +355,7 @@ def ablate(
 def hiding(
     scenario: Scenario | str | Path,
     *,
+    exact: bool = False,
     world_size: Sequence[int] = ...,
     variant: Sequence[str] = ...,
     tolerance: float = 0.01,
@@ -366,12 +369,14 @@ def hiding(
 ) -> Result:
     """Find the largest exchange fraction that costs an epoch nothing.
 
-    For each number of ranks, and what ends it.
+    For each number of ranks, by the schedule of the scenario's own runs first, and what ends it.
 
     Args:
         scenario: A scenario file, or a name below scenarios/.
-        world_size: Ranks. Default: 64 to 4096, as far as they fit.
-        variant: authors, pair, encoded, wire, or own. Default: the first four.
+        exact: Simulate all that the answer rests on, however long that takes.
+        world_size: Ranks. Default: those of the scenario's runs.
+        variant: Another schedule: authors, pair, encoded or wire. Default: all. The scenario's
+            own is always there.
         tolerance: Share of the epoch that may be added.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
@@ -449,7 +454,8 @@ def oracle(
         scenario: A scenario file, or a name below scenarios/.
         strategies: Ways to divide training, such as data,data+spatial,pipeline:stages=4.
             Default: all that may work on as many GPUs.
-        world_sizes: Numbers of GPUs. Default: powers of two, as far as machine and data set go.
+        world_sizes: Numbers of GPUs. Default: powers of two, as far as machine and data set go,
+            those of the scenario's runs, and their divisors.
         budget_memory: Memory of a GPU that may be used. Default: what the accelerator's name
             says.
         simulate: A point whose step is simulated too, with all transfers on the cables at once.
@@ -593,6 +599,7 @@ def tta(
     study: str | Path,
     scenario: Scenario | str | Path,
     *,
+    exact: bool = False,
     scale: str | None = None,
     target: Sequence[float] = ...,
     world_size: int | None = None,
@@ -617,6 +624,7 @@ def tta(
     Args:
         study: A result folder of 'simshuffle train', or a study, which is trained first.
         scenario: A scenario file, or a name below scenarios/.
+        exact: Simulate all that the answer rests on, however long that takes.
         scale: trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.
         target: Such as 0.9. Default: global less 1 and less 3 points.
         world_size: Of the study; the default is the M with most strategies.

@@ -100,7 +100,7 @@ def show(
 ) -> None:
     """Print the tables of a result folder again. Simulates nothing.
 
-    Seconds of runs are sums alone in LaTeX and Markdown; by label with --labels."""
+    LaTeX and Markdown have the warm epochs, with three significant digits."""
     from simshuffle.results.excerpt import Excerpt
     from simshuffle.study.registry import read_folder
 

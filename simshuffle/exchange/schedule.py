@@ -36,7 +36,6 @@ SOURCES = {
 
 
 AUTHORS, STREAMLINED, OWN = "authors", "streamlined", "own"
-SCHEDULES = (AUTHORS, STREAMLINED, OWN)
 NAMES = (STREAMLINED, AUTHORS)
 """Of the schedules that a file may name."""
 

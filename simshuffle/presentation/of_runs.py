@@ -16,6 +16,7 @@ from simshuffle.errors import InputError, Problem
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, stacked
 from simshuffle.results.intervals import Ends
+from simshuffle.results.names import without_schedule
 from simshuffle.results.report import EPOCH_COLUMNS, LABELS, Booking, lasting
 from simshuffle.results.style import COLOURS, line_height
 from simshuffle.results.timeline import Timeline
@@ -25,7 +26,6 @@ from simshuffle.studies.simulation.figures import (
     WHISKER,
     breakdown_chart,
     in_lines,
-    without_common_schedule,
 )
 from simshuffle.studies.simulation.study import labels_of
 from simshuffle.studies.simulation.sweep_figures import MOST_LINES, sweep_chart
@@ -321,8 +321,7 @@ def hidden(given: Sequence[Given]) -> Chart:
     if given[0].result.study.kind == "hiding":
         return own("hiding")(given)
     rows = hidden_table(given)
-    short = without_common_schedule(rows["run"])
-    names = [in_lines(short[run], whole=True) for run in rows["run"]]
+    names = [in_lines(name, whole=True) for name in without_schedule(rows["run"].tolist())]
     # rows stand equally far apart, so that the name with most lines decides
     lines = len(names) * max(max(1.0, 0.75 * (1 + name.count("\n"))) for name in names)
     parts = rows.reset_index(names="y").melt("y", ["exposed_s", "hidden_s"], "look", "size")

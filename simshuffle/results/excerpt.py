@@ -65,7 +65,7 @@ def shorten_numbers(table: Table) -> Table:
     """Return the table with `DIGITS` significant digits in each number that has decimals.
 
     Digits before the decimal point stay. The half width behind '±' has as many decimals as its
-    mean.
+    mean, and both have more where the half width would be 0.
     """
 
     def shorten(cell: str) -> str:
@@ -75,6 +75,7 @@ def shorten_numbers(table: Table) -> Table:
             return _NUMBER.sub(lambda match: _rounded(match[0], _decimals(match[0])), cell)
         if not separator:
             return _rounded(mean, decimals)
+        decimals = max(decimals, _decimals(half_width, digits=1) or 0)
         return f"{_rounded(mean, decimals)} ± {_rounded(half_width, decimals)}"
 
     return _with_cells(table, lambda column, cell: shorten(cell) if column else cell)
@@ -86,8 +87,8 @@ def narrow(table: Table) -> tuple[Table, list[str]]:
     return _with_columns(table, headings[:MOST_COLUMNS]), headings[MOST_COLUMNS:]
 
 
-def _decimals(number: str) -> int | None:
-    """Return how many decimals leave `DIGITS` significant digits; None where the text is no
+def _decimals(number: str, digits: int = DIGITS) -> int | None:
+    """Return how many decimals leave so many significant digits; None where the text is no
     number with decimals."""
     if not _NUMBER.fullmatch(number):
         return None
@@ -95,7 +96,7 @@ def _decimals(number: str) -> int | None:
     given = len(number.rpartition(".")[2])
     if value == 0:
         return given
-    return min(given, max(0, DIGITS - 1 - math.floor(math.log10(value))))
+    return min(given, max(0, digits - 1 - math.floor(math.log10(value))))
 
 
 def _rounded(number: str, decimals: int | None) -> str:

@@ -24,7 +24,8 @@ from simshuffle.exchange.plan import initial_owner
 from simshuffle.exchange.recording import RecordedPlans
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.sim.simulate import simulate
-from simshuffle.studies.time_to_accuracy.join import Join, request
+from simshuffle.studies.time_to_accuracy import simulated
+from simshuffle.studies.time_to_accuracy.join import Join, first_answer, request
 from simshuffle.studies.time_to_accuracy.study import STUDY, TimeToAccuracy
 from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.studies.training.tables import (
@@ -460,3 +461,48 @@ def test_interrupted_nothing_is_left(
     assert main(command) == 130
     assert "nothing was written" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain.yaml"]
+
+
+# ------------------------------------------------------------------------- in less than a minute
+
+
+def test_exchanges_that_take_long_to_replay_are_drawn_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pairs of other ranks, as many samples at the same pace: epochs are as long within 2 %."""
+    folder, scenario = two_strategies(tmp_path / "made"), of_scale()
+    replayed = joined(folder, scenario)
+    monkeypatch.setattr(simulated, "LIMIT", 0.0)
+    drawn = joined(folder, scenario)
+    times = [found.tables["settings"]["total_s"].to_numpy() for found in (replayed, drawn)]
+    np.testing.assert_allclose(times[1], times[0], rtol=0.02)
+    assert "drawn anew by their strategies: --exact replays them" in drawn.meta["rule"]
+    assert "drawn anew" not in replayed.meta["rule"]
+    exact = joined(folder, scenario, exact=True)
+    assert (exact.tables["settings"]["total_s"] == times[0]).all()
+
+
+def test_of_several_world_sizes_the_largest_is_joined_and_said(tmp_path: Path) -> None:
+    sizes = of_scale().model_copy(update={"sweep": {"world_size": [8, 16]}})
+    options = TtaOptions(study=tmp_path, scenario=sizes, scale="ranks")
+    more = sizes.model_copy(update={"workload": enlarged(sizes.workload)})
+    join = request(options, two_strategies(tmp_path / "made"), more)
+    assert join.values.scale.world_size == 16
+    assert "not on the other swept 8 ranks: --set world_size=8" in join.values.scale.rule
+    lines = [*first_answer(join.values)]
+    assert [line.partition(":")[0] for line in lines] == [of.name for of in join.values.settings]
+    other = of_scale().model_copy(update={"sweep": {"seed": [1, 2]}})
+    with pytest.raises(InputError, match=r"sweep\.seed"):
+        request(options, tmp_path / "made", other)
+
+
+def enlarged(workload: Any) -> Any:
+    """With twice as many samples."""
+    dataset = workload.dataset
+    more = dataset.model_copy(update={"num_samples": 2 * dataset.num_samples})
+    return workload.model_copy(update={"dataset": more})
+
+
+def joined(folder: Path, scenario: Scenario, **options: Any) -> Any:
+    wanted = TtaOptions(study=folder, scenario=scenario, **options)
+    return engine.run(STUDY, request(wanted, folder, scenario))

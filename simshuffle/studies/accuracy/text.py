@@ -69,7 +69,7 @@ def _of_size(
 
 def _fine(rows: pd.DataFrame, tolerance: float) -> str:
     """What is said of runs on one number of ranks that lose no more than may be lost."""
-    worst = rows.iloc[int(rows["high_points"].argmax())]
+    worst = rows.sort_values("high_points").to_dict("records")[-1]
     n = f"n is {figure(rows['n'].min())} or more" if len(rows) > 1 else f"n is {figure(worst['n'])}"
     lose = "are each" if len(rows) > 1 else "is"
     return (

@@ -311,11 +311,13 @@ class Points:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
         scenario = exchanging(self._cell.scenario, self._cell.variant, samples, {})
         over = self.point(samples).over
-        saved = dict(self._saved(samples, self._removals(scenario, samples)))
-        if not saved:
+        removals = self._removals(scenario, samples)
+        saved = dict(self._saved(samples, removals))
+        worst = max(saved, key=lambda name: saved[name], default="")
+        # where some were not simulated, another may save more
+        if not worst or (len(saved) < len(removals) and saved[worst] < EXPLAINED * over):
             worst = self._costliest(scenario, samples)
             return {"over_s": over, "bottleneck": worst, "saved_s": np.nan, "tier": ""}
-        worst = max(saved, key=lambda name: saved[name])
         if worst == HOST_WORK and (parts := dict(self._saved(samples, self._parts(scenario)))):
             best = max(parts, key=lambda name: parts[name])
             worst = f"{HOST_WORK}: {best}"

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from simshuffle.exchange.schedule import SCHEDULES
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Axis, Chart, Look, Mark, Panel, in_rows, key, rule, stacked
 from simshuffle.results.intervals import HIGH, LOW, Ends, with_ends
+from simshuffle.results.names import without_schedule
 from simshuffle.results.style import COLOURS, line_height
 from simshuffle.studies.simulation.text import number
 
@@ -98,8 +98,8 @@ def _bars(
         pairs = zip(rows["run"], rows["epoch"], strict=True)
         rows = rows[[pair in chosen for pair in pairs]]
     rows = rows.iloc[rows["run"].map(runs.index).argsort(kind="stable")]
-    short = without_common_schedule(rows["run"])
-    names = rows["run"].map(short).map(in_lines)
+    short = pd.Series(without_schedule(rows["run"].tolist()), rows.index)
+    names = short.map(in_lines)
     if rows["run"].duplicated().any():
         names = rows["run"].map(short) + rows["epoch"].map(
             lambda of: f", epoch {of}{' cold' * (of == 1)}"
@@ -197,17 +197,6 @@ def _in_groups(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
         places.append(len(names))
         names.append(name)
     return names, places
-
-
-def without_common_schedule(runs: Iterable[str]) -> dict[str, str]:
-    """Return the name of each run as a figure shows it: without the schedule of its exchange,
-    where all runs that exchange samples have the same."""
-    names = list(dict.fromkeys(runs))
-    schedules = {word for name in names for word in name.split()[1:2] if word in SCHEDULES}
-    if len(schedules) != 1:
-        return {name: name for name in names}
-    (schedule,) = schedules
-    return {name: name.replace(f" {schedule}", "", 1) for name in names}
 
 
 def in_lines(run: str, whole: bool = False) -> str:

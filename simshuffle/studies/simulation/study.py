@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from simshuffle.plan.findings import batch_sizes, warn_of_partial_batches
 from simshuffle.results import intervals, report
 from simshuffle.results.chart import Chart
 from simshuffle.results.console import html
+from simshuffle.results.excerpt import shorten_numbers
 from simshuffle.results.report import Kept
 from simshuffle.results.table_io import rows
 from simshuffle.results.timeline import Timeline
@@ -183,13 +185,16 @@ def _details(result: Result) -> Iterable[str | Table]:
 
 
 def _exported(result: Result) -> Iterable[str | Table]:
-    """Tables that fit a page: sums alone, unless labels are asked for."""
+    """Return tables of the warm epochs, with three significant digits, for a page of a paper."""
     of = means_of(result)
-    first = text.seconds_table(of, result.meta.get("labels"))
+    warm = warm_epochs(of.epochs, of.epoch_half)
     found = result.meta.get("intervals")
+    first = warm_table(of, warm, found, labels_of(result.meta), most_rows=math.inf)
     more = [] if found is None else [intervals.table(found)]
-    parts = [*mishaps.tables(result), *text.bytes_tables(of)]
-    return [first, *more, *parts, *_notes(result)]
+    last = of.epochs["epoch"] == of.epochs.groupby("run", observed=True)["epoch"].transform("max")
+    of_warm = replace(of, epochs=of.epochs[last])
+    tables = [first, *more, *mishaps.tables(result), *text.bytes_tables(of_warm)]
+    return [*map(shorten_numbers, tables), *_notes(result)]
 
 
 def _notes(result: Result) -> list[str]:

@@ -24,8 +24,8 @@ from simshuffle.results.chart import (
 )
 from simshuffle.results.intervals import HIGH, LOW
 from simshuffle.results.intervals import WHISKER as OF_90
+from simshuffle.results.names import without_schedule
 from simshuffle.results.style import BRIGHT
-from simshuffle.studies.simulation.figures import without_common_schedule
 from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
 from simshuffle.studies.simulation.tables import Axis as Swept
 from simshuffle.studies.simulation.text import number
@@ -56,7 +56,7 @@ def sweep_chart(
     first point of each, for half the time with twice the value; both axes are logarithmic then."""
     table = summary[summary["measure"] == measure]
     table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
-    table["label"] = table["label"].map(without_common_schedule(table["label"]))
+    table["label"] = without_schedule(table["label"].tolist())
     keys = ["label", *(axis["name"] for axis in axes)]
     table = table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
     across = _across(table, axes)

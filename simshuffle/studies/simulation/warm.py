@@ -26,6 +26,7 @@ def warm_table(
     rows: pd.DataFrame,
     found: Mapping[str, Any] | None,
     labels: report.Booking = "cause",
+    most_rows: float = MOST_ROWS,
 ) -> Table:
     """Return the table of warm epochs of a result of ``run``.
 
@@ -34,8 +35,9 @@ def warm_table(
         rows: the warm epoch of each run, of `simshuffle.studies.simulation.contest.warm_epochs`.
         found: intervals of the result, if it has any.
         labels: how waiting is booked.
+        most_rows: runs of the table; of more the fastest and the slowest are chosen.
     """
-    shown = _chosen(rows)
+    shown = _chosen(rows, most_rows)
     table = _table(shown, len(rows), _seconds_by_column(of, shown, labels), of.seeds, found)
     if labels == "paper":
         table.title = f"{table.title}, waiting booked as in the authors' timers"
@@ -94,9 +96,9 @@ def _table(
     return table
 
 
-def _chosen(rows: pd.DataFrame) -> pd.DataFrame:
+def _chosen(rows: pd.DataFrame, most_rows: float = MOST_ROWS) -> pd.DataFrame:
     """All runs, or the fastest ones of each number of ranks, and of these the slowest."""
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= most_rows:
         return rows
     by_time = rows.sort_values("epoch_s", kind="stable")
     groups = by_time.groupby("world_size", sort=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from simshuffle.plan.bounds import bounds
 from simshuffle.scenario.scenario import Scenario, stored
+from simshuffle.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.studies.time_to_accuracy.comparison import (
     GIVEN,
     default_targets,
@@ -22,11 +24,12 @@ from simshuffle.studies.time_to_accuracy.comparison import (
 from simshuffle.studies.time_to_accuracy.learned import Study, read_study
 from simshuffle.studies.time_to_accuracy.replay import ReplayCell, end_of_epoch
 from simshuffle.studies.time_to_accuracy.simulated import (
+    EPOCHS,
     Scaled,
     Setting,
     mean_of,
     scaled,
-    settings_of,
+    timed_settings,
 )
 from simshuffle.studies.time_to_accuracy.tables import CURVE_COLUMNS, SETTING_COLUMNS, Tables
 from simshuffle.studies.training.summary import estimate
@@ -34,6 +37,9 @@ from simshuffle.study.study import Outcomes, Request
 
 if TYPE_CHECKING:
     from simshuffle.studies.time_to_accuracy.verb import TtaOptions
+
+
+VERB = "simshuffle tta"
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,22 @@ class Join:
 
 def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Join]:
     """What will be simulated: the training in ``folder``, on the cluster of ``scenario`` with its
-    model, sizes and step times, not its sweep; or raise InputError where it does not fit."""
+    model, sizes and step times, and the global and local shuffle of its sweep; of several swept
+    world sizes the largest. Raises InputError where it does not fit, or another key is swept."""
     study, replays = read_study(folder, options), options.replayed_seeds
+    scenario, sizes = _largest(scenario)
     scale_of = scaled(scenario, study.trained, options.scale)
+    if len(sizes) > 1 and scale_of.world_size == scenario.world_size:
+        others = ", ".join(map(str, sizes[:-1]))
+        rule = f"{scale_of.rule}; not on the other swept {others} ranks: --set world_size="
+        scale_of = replace(scale_of, rule=rule + str(sizes[0]))
     sources = tuple(dict.fromkeys(options.global_source))
-    settings = settings_of(study, scenario, scale_of, replays, sources)
+    settings, drawn = timed_settings(
+        study, scenario, scale_of, replays, sources, exact=options.exact
+    )
+    if drawn:
+        rule = f"{scale_of.rule}; exchanges drawn anew by their strategies: --exact replays them"
+        scale_of = replace(scale_of, rule=rule)
     text, files = stored([replay for setting in settings for replay in setting.replays])
     wanted = tuple(sorted({float(target) for target in options.target}, reverse=True))
     learned = study.curves.to_csv(index=False) + study.finals.to_csv(index=False)
@@ -73,11 +90,41 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
         "targets": list(wanted),
         "scale": options.scale,
         "replays": replays,
+        "drawn": drawn,
         "learned": hashlib.sha256(learned.encode()).hexdigest(),
     }
     join = Join(study, scale_of, settings, wanted)
     name = f"{study.name}-{scenario.name}"
     return Request(name, join, {"scenario.yaml": text}, asked, files)
+
+
+def _largest(scenario: Scenario) -> tuple[Scenario, list[int]]:
+    """The scenario on the most ranks of its sweep, and all world sizes that it is swept over."""
+    runs = runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE)).values()
+    sizes = sorted({single.world_size for single in runs})
+    exchanges = {key: of for key, of in scenario.sweep.items() if key.startswith(EXCHANGE)}
+    alone = scenario.model_copy(update={"sweep": exchanges, "world_size": sizes[-1]})
+    return alone, sizes
+
+
+def first_answer(join: Join) -> Iterator[str]:
+    """Seconds of all epochs of each setting by closed forms, and its accuracy, in lines."""
+    epochs = join.study.epochs
+    for setting in join.settings:
+        if not setting.replays:
+            continue
+        warm = setting.replays[0].model_copy(update={"epochs": max(EPOCHS, 2)})
+        cold = warm.model_copy(update={"epochs": 1})
+        total = epoch_by_forms(cold) + (epochs - 1) * epoch_by_forms(warm)
+        finals = join.study.finals
+        accuracy = finals.loc[finals["setting"] == setting.learned.name, "accuracy"].mean()
+        yield f"{setting.name}: about {total:,.3g} s for {epochs} epochs, {accuracy:.1%} accuracy"
+
+
+def epoch_by_forms(scenario: Scenario) -> float:
+    """s of the last epoch of a scenario, by closed forms."""
+    found = bounds(scenario)
+    return found.epoch + found.passes.slowed
 
 
 def _meta(study: Study, scenario: Scenario, scale: Scaled) -> dict[str, Any]:

@@ -144,19 +144,62 @@ class Setting:
         }
 
 
+LIMIT = 60.0
+"""s of one core, by the costs of runs, that replays of recorded exchanges may take unless they are
+asked for: less than a minute on two cores."""
+TOLERANCE = 0.01
+"""The time_tolerance of a scenario that has none, where exchanges are drawn anew."""
+
+
+def timed_settings(
+    study: Study,
+    scenario: Scenario,
+    scale: Scaled,
+    replays: int,
+    sources: Sequence[str],
+    *,
+    exact: bool,
+) -> tuple[list[Setting], bool]:
+    """The settings as `settings_of` gives them, and whether their exchanges are drawn anew by the
+    strategies that were trained: where replaying the recorded ones takes longer than `LIMIT`, and
+    it need not be ``exact``. A strategy sends as many samples as were recorded, at the same pace,
+    and of its epochs a window may stand for the rest."""
+    settings = settings_of(study, scenario, scale, replays, sources)
+    cost = sum(cell.cost for setting in settings for cell in setting.cells.values())
+    if exact or cost <= LIMIT:
+        return settings, False
+    tolerance = {"time_tolerance": scenario.time_tolerance or TOLERANCE}
+    windows = scenario.model_copy(update=tolerance)
+    return settings_of(study, windows, scale, replays, sources, drawn=True), True
+
+
 def settings_of(
-    study: Study, scenario: Scenario, scale: Scaled, replays: int, sources: Sequence[str]
+    study: Study,
+    scenario: Scenario,
+    scale: Scaled,
+    replays: int,
+    sources: Sequence[str],
+    *,
+    drawn: bool = False,
 ) -> list[Setting]:
-    """Every setting of the study as scenarios, or raise InputError if none can be simulated. The
-    k-th of the ``replays`` of each has the plans of its k-th finished seed, and the scenario's seed
-    + k; ``sources`` are where global shuffle reads from, one setting each, none for what the
-    scenario says."""
+    """Every setting of the study as scenarios, or raise InputError if none can be simulated.
+
+    Args:
+        study, scenario, scale: what was trained, where it is simulated, and at which scale.
+        replays: simulations of each setting. The k-th has the plans of its k-th finished seed, and
+            the scenario's seed + k.
+        sources: where global shuffle reads from, one setting each; none for what the scenario says.
+        drawn: the strategies draw their exchanges anew, and no plans are replayed.
+    """
     base = scenario.model_copy(update={"sweep": {}})
     out = []
     for learned in study.settings:
         given = sources if isinstance(learned.exchange, GlobalShuffle) else ()
         for source in given or (None,):
             exchanges = _exchanges(learned, scenario, scale, replays, source)
+            if drawn and learned.plans:
+                values = learned.exchange.model_dump(mode="json", exclude_none=True)
+                exchanges = [values] * len(exchanges)
             name = learned.name
             if isinstance(learned.exchange, GlobalShuffle):
                 name += f" ({exchanges[0]['source'].upper()})"

@@ -42,6 +42,7 @@ class Says(TypedDict):
     statistics: str
     epochs: int
     missing_runs: int
+    drawn: NotRequired[bool]
     all_runs: int
     targets: list[float]
 

@@ -288,11 +288,14 @@ def _method(tables: Tables, meta: Mapping[str, Any]) -> str:
         if replays in ([], [1])
         else f"up to {replays[-1]} seeds, and times are their means"
     )
+    exchange = f"replayed is the exchange that was recorded for {several}"
+    if meta.get("drawn"):
+        exchange = "exchanges are drawn anew by the strategies that were trained"
     evaluated = sorted(set(tables.curves["epoch"]))
     rare = max((b - a for a, b in pairwise(evaluated)), default=1)
     lines = [
         (
-            f"Time is simulated: replayed is the exchange that was recorded for {several}; global"
+            f"Time is simulated: {exchange}; global"
             " and local shuffle are those of the scenario. Time counts the staging, the cold first"
             " epoch, and for every other epoch the mean of the warm ones; evaluation takes none."
             " Seeds differ in accuracy, not in time per epoch."

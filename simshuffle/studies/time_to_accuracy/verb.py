@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ from simshuffle.scenario.options import (
 )
 from simshuffle.studies.filtering.verb import KIND, TrainOptions
 from simshuffle.studies.filtering.verb import VERBS as TRAIN
-from simshuffle.study.options import COMMAND_LINE, Argument, CellOptions, Option, words
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, RefinedOptions, words
 from simshuffle.study.verb import Verb
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TtaOptions(CellOptions):
+class TtaOptions(RefinedOptions):
     """Join accuracy per epoch with simulated time per epoch.
 
     Of a training and a scenario: what reaches which accuracy when."""
@@ -143,6 +143,13 @@ def _trained(options: TtaOptions) -> Path:
     return folder
 
 
+def first_answer(options: TtaOptions, request: Request[Any]) -> Iterable[str]:
+    """The times of closed forms beside the accuracies of the training."""
+    from simshuffle.studies.time_to_accuracy import join  # noqa: PLC0415 - what computes
+
+    return join.first_answer(request.values)
+
+
 VERBS = (
     Verb(
         "tta",
@@ -154,5 +161,6 @@ VERBS = (
         ),
         kinds={"time_to_accuracy": "simshuffle.studies.time_to_accuracy.study"},
         function="tta",
+        first_answer=first_answer,
     ),
 )
