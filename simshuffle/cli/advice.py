@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from simshuffle.plan.findings import batch_sizes, partial_batch
 from simshuffle.plan.idle_inputs import IdleInput, idle_inputs
 from simshuffle.uncertainty.decisive import decisive_inputs
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 IDLE = "Changes nothing here: {}."
 DECISIVE = "Not given, and what the epochs hang on most: {}."
-NONE_DECISIVE = "Nothing that was not given moves an epoch by more than 1 %."
+NONE_DECISIVE = "Nothing that was not given moves an epoch by more than 2 %."
 UNMEASURED = "Neither measured nor from a data sheet, and what the epochs hang on most: {}."
 
 
@@ -81,4 +82,7 @@ def advise_on_answers(
     decisive = [
         found.describe(option_of_key.get(found.key, "")) for found in decisive_inputs(runs, known)
     ]
+    sizes = {name: batch_sizes(run) for name, run in runs.items()}
+    partial = {name: problem for name in sizes if (problem := partial_batch(*sizes[name]))}
+    lines += [f"Warning: {problem} ({name})" for name, problem in [*partial.items()][:1]]
     return [*lines, DECISIVE.format("; ".join(decisive)) if decisive else NONE_DECISIVE]

@@ -185,7 +185,7 @@ def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
     rule = f"is larger than the shard of a rank, {samples / ranks:.4g} samples: no batch is full"
     remedy = (
         f"One is with at least {batch * ranks} samples, at most {max(samples // batch, 1)} ranks,"
-        f" or batches of at most {max(samples // ranks, 1)}."
+        f" or a smaller batch, of at most {max(samples // ranks, 1)}."
     )
     return Problem("workload.local_batch_size", rule, str(batch), remedy)
 

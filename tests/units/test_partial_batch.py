@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from simshuffle.cli import main
 from simshuffle.errors import ScenarioError, SimshuffleWarning
 from simshuffle.plan.findings import partial_batch
 from simshuffle.studies.simulation.verb import RunOptions, SweepOptions, run, sweep
@@ -67,3 +68,13 @@ def test_a_sweep_says_it_of_the_runs_that_fill_none():
     )
     with pytest.warns(SimshuffleWarning, match=r"world_size=8 seed=1 and 1 more"):
         study.stages[0](request.values, {})
+
+
+def test_new_says_that_no_batch_is_full(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = "--hosts 2 --gpus 4 --samples 100 --sample-size 9kB --batch-size 16 --batch-time 9ms"
+    assert main(["new", "mine", *words.split(), "--gradients", "40 MB"]) == 0
+    # 8 ranks with batches of 16 need 128 samples; 100 / 16 = 6 ranks
+    said = capsys.readouterr().err
+    assert "no batch is full" in said
+    assert "128 samples, at most 6 ranks" in said

@@ -1,6 +1,7 @@
 """``workload.model.layers`` as a name, a list of layers, or what is known of them."""
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import yaml
 
 from simshuffle.errors import ScenarioError
 from simshuffle.layers import layer_list
+from simshuffle.plan import findings
 from simshuffle.scenario.scenario import load_scenario
+from simshuffle.studies.oracle.request import with_exact_gradients
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 KEY = "workload.model.layers"
@@ -102,3 +105,22 @@ def test_layers_must_add_up_to_the_gradient():
     assert load_scenario(
         "quickstart", {KEY: "resnet50", "workload.model.gradient_size": "51114064 B"}
     )
+
+
+@pytest.mark.parametrize(("size", "is_noted"), [("1.22 GB", False), ("1.21 GB", True)])
+def test_a_gradient_size_is_rounded_to_the_parameters_of_the_layers(size, is_noted):
+    """ViT-L/16 has 304,326,632 parameters of 4 B: 1.2173 GB, which three digits miss by 0.2 %."""
+    values = {KEY: "vit_l_16", "workload.model.gradient_size": size, "sweep": {}}
+    scenario = load_scenario("quickstart", values)
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        exact = with_exact_gradients(scenario).workload.model.gradient_size
+    assert exact == 304_326_632 * 4
+    assert [("1.217 GB" in str(each.message)) for each in noted] == [True] * is_noted
+    found = {problem.path: problem for problem in findings.warnings(scenario)}
+    assert ("workload.model.gradient_size" in found) == is_noted
+
+
+def test_a_gradient_size_of_other_layers_is_refused_with_what_fits():
+    with pytest.raises(ScenarioError, match=r"4\.27 B each.*Write 304\.3 MB, 608\.7 MB, 1\.217 GB"):
+        load_scenario("quickstart", {KEY: "vit_l_16", "workload.model.gradient_size": "1.3 GB"})
