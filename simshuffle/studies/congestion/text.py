@@ -4,8 +4,9 @@ was sent, and what was left out."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import ceil, log2
+from typing import Any
 
 import pandas as pd
 from rich.table import Table
@@ -80,13 +81,13 @@ def sent_lines(tables: Tables) -> Iterator[str]:
     """Yield what the ranks send at the largest size, and how long the ports take for it."""
     sets = tables["sets"]
     largest = sets[sets["world_size"] == sets["world_size"].max()]
-    yield sent_line(largest.iloc[0].to_dict())
+    yield sent_line(largest.to_dict("records")[0])
 
 
-def sent_line(row: dict[str, object]) -> str:
+def sent_line(row: Mapping[Any, Any]) -> str:
     """Return what the ranks send of a full set, a row of ``sets``, and the time of the ports."""
-    nbytes = readable(float(str(row["nbytes"])), Dimension.NBYTES)
-    average, busiest = (float(str(row[name])) for name in ("port_s", "injection_s"))
+    nbytes = readable(row["nbytes"], Dimension.NBYTES)
+    average, busiest = row["port_s"], row["injection_s"]
     said = (
         f"{row['world_size']:,} ranks on {row['hosts']} hosts send {row['samples']} samples each,"
         f" {nbytes} in all"
