@@ -786,7 +786,7 @@ def test_the_heat_map_shows_every_link_of_every_tier(tables):
     chart = figures.heat_chart(tables)
     figure = laid_out(chart)
     shown = words(figure)
-    assert "utilisation: bytes / (capacity × time)" in shown
+    assert "utilisation: bytes\n/ (capacity × time)" in shown
     assert "fluid, 16 ranks" in shown
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert titles == ["host>leaf (16)", "leaf>spine (8)", "spine>leaf (8)", "leaf>host (16)"]

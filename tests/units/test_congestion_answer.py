@@ -1,11 +1,13 @@
 """What a comparison answers at first sight: a line for each number of ranks, one table, and names
 that no table of keys is needed for."""
 
+import re
+
 import pandas as pd
 import pytest
 from rich.table import Table
 
-from simshuffle.studies.congestion import answer, details, text
+from simshuffle.studies.congestion import answer, details, effort, study, text, verb
 from simshuffle.studies.congestion.patterns import PATTERNS, Variant, variants
 from simshuffle.studies.congestion.study import STUDY
 from simshuffle.studies.congestion.tables import STORED
@@ -219,3 +221,53 @@ def test_the_time_of_the_ports_by_hand():
     (line,) = text.sent_lines(found)
     assert f"{text.seconds_text(average)} through a port on average" in line
     assert f"{text.seconds_text(busiest)} through the busiest port" in line
+
+
+# -------------------------------------------------------------------------------------- the effort
+
+
+def test_what_is_simulated_fits_the_budget_unless_all_of_it_is_wanted(monkeypatch):
+    few = options(seeds=4, packet_seeds=2)
+    whole = study.request(few, [scenario()])
+    assert "effort" not in whole.asked
+    assert list(text.effort_notes(whole.asked)) == []
+    cost = sum(cell.cost for cell in study.cells(whole.values, {}).values())
+    monkeypatch.setattr(study, "BUDGET", 0.6 * cost)
+    less = study.request(few, [scenario()])
+    assert sum(cell.cost for cell in study.cells(less.values, {}).values()) <= 0.6 * cost
+    assert less.asked["effort"]["seeds"] < less.asked["effort"]["seeds_asked"] == 4
+    (note,) = text.effort_notes(less.asked)
+    assert f"{less.asked['effort']['seeds']} of 4 seeds" in note
+    assert "--exact simulates all" in note
+    exact = study.request(options(seeds=4, packet_seeds=2, exact=True), [scenario()])
+    assert "effort" not in exact.asked
+    keys = [
+        {name: cell.key for name, cell in study.cells(r.values, {}).items()} for r in (whole, exact)
+    ]
+    assert keys[0] == keys[1]
+
+
+def test_closed_forms_answer_first_where_a_simulation_takes_long(monkeypatch):
+    chosen = options(pattern=("all_to_all", "pairing_random"), network=("fluid",))
+    request = study.request(chosen, [scenario()])
+    assert list(verb.first_answer(chosen, request)) == []
+    monkeypatch.setattr(effort, "WORTH_FIRST_ANSWER", 0.0)
+    (line,) = verb.first_answer(chosen, request)
+    found = re.fullmatch(
+        r"8 ranks: all-to-all at least (\S+) us; random pairs at least (\S+) us\.", line
+    )
+    times = compare([scenario()], options(pattern=chosen.pattern, network=("fluid",), seeds=1))
+    simulated = [answer.duration(times["times"], variant).median for variant in (ALL, PAIRS)]
+    bounds = [1e-6 * float(bound) for bound in found.groups()]
+    assert all(
+        0.5 * time < bound < 1.005 * time for bound, time in zip(bounds, simulated, strict=True)
+    )
+
+
+def test_a_result_of_an_earlier_version_was_simulated_whole(tmp_path, monkeypatch):
+    chosen = options(pattern=("pairing_random",), network=("analytic",), seeds=1)
+    request = study.request(chosen, [scenario()])
+    (tmp_path / "scenario.yaml").write_text(request.documents["scenario.yaml"], encoding="utf-8")
+    settings = {name: value for name, value in request.asked["settings"].items() if name != "exact"}
+    again = verb.again(tmp_path, {"settings": settings})
+    assert again.asked["settings"]["exact"] is True

@@ -259,7 +259,7 @@ def heat_chart(tables: Tables) -> Chart:
         caption="Utilisation of links by tier.",
         across=len(panels),
         share="y",
-        ramp=Ramp("utilisation: bytes / (capacity × time)"),
+        ramp=Ramp("utilisation: bytes\n/ (capacity × time)"),
         note=f"Columns: links of a tier, hottest first (number of links). {model}, {most} ranks",
     )
 

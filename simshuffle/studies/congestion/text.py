@@ -81,7 +81,7 @@ def sent_lines(tables: Tables) -> Iterator[str]:
     """Yield what the ranks send at the largest size, and how long the ports take for it."""
     sets = tables["sets"]
     largest = sets[sets["world_size"] == sets["world_size"].max()]
-    yield sent_line(largest.iloc[0].to_dict())
+    yield sent_line(largest.to_dict("records")[0])
 
 
 def sent_line(row: Mapping[Any, Any]) -> str:
