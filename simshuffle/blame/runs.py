@@ -13,6 +13,7 @@ from simshuffle.errors import refuse
 from simshuffle.results import report
 from simshuffle.results.console import new_table
 from simshuffle.results.timeline import HIDDEN, Timeline
+from simshuffle.results.waiting import name_hosts
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Result
 
@@ -163,7 +164,7 @@ def _of_run(result: Result, run: str, epoch: int | None, whole: bool) -> Blamed:
         if weight is not None:
             phases = phases.assign(weight=weight)
         count = result.meta["runs"][run]["hosts"]
-        hosts = host_names(links, count)
+        hosts = name_hosts(links, count)
         rows = ranked(late(phases, epoch_s, hosts, ranks_on_each(ranks, count)), rows)
     rows = [each for each in rows if each.share >= WORTH]
     return Blamed(run, int(chosen["epoch"]), epoch_s, rows, together)
@@ -192,17 +193,6 @@ def _seconds(
             found[cause] += float(value)
     hidden = float(seconds.reindex(HIDDEN).fillna(0.0).sum())
     return found, hidden
-
-
-def host_names(links: pd.DataFrame, count: int) -> list[str]:
-    """The names of the hosts of a run in the order in which ranks fill them, from those of their
-    devices; numbers where no kind of device carried anything on all of them."""
-    for tier, table in links.groupby("tier", observed=True, sort=False):
-        found = [str(name).rpartition(f".{tier}")[0] for name in table["link"]]
-        names = list(dict.fromkeys(name for name in found if name))
-        if len(names) == count:
-            return names
-    return [f"number {number}" for number in range(count)]
 
 
 def ranks_on_each(ranks: int, hosts: int) -> int:

@@ -84,7 +84,7 @@ def check(
             }
             for row in rows
         ]
-        parts += [intervals.table(found), *intervals.sentences(found)]
+        parts += [*intervals.details(found), *intervals.measure_next(found)]
     if json:
         print_json(rows)
     else:

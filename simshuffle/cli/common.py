@@ -8,6 +8,7 @@ import json as json_
 import logging
 import os
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -140,24 +141,50 @@ def check_format(json: bool, to: str | None) -> None:
 
 
 def show(
-    result: Result, folder: Path | None, *, json: bool, to: str | None = None, width: int = 100
+    result: Result,
+    folder: Path | None,
+    *,
+    json: bool,
+    to: str | None = None,
+    width: int = 100,
+    after: Iterable[str] = (),
 ) -> None:
-    """Print a result, and where it is if it stays there; ``width`` in columns where there is no
-    terminal."""
+    """Print a result, where it is if it stays there, and last its verdict.
+
+    Args:
+        result: what is shown.
+        folder: where it is kept; None for nowhere.
+        json: whether all is printed as JSON.
+        to: one of `FORMATS`, or None for a terminal.
+        width: columns where there is no terminal.
+        after: lines on what was done with the result.
+    """
     if json:
         print_json(result.as_json())
         return
-    details = result.details() if _volume["verbose"] and to is None else []
-    print_parts(result.exported() if to else [*details, *result.parts()], to, width)
-    if folder is None or to is not None:
+    if to is not None:
+        print_parts(result.exported(), to, width)
         return
-    typer.echo(f"Tables: {folder}")
+    details = result.details() if _volume["verbose"] else []
+    print_parts([*details, *result.study.parts(result)], width=width)
+    for line in [*_places(folder), *after]:
+        typer.echo(line)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else width
+    for line in result.answer(columns):
+        typer.echo(line)
+
+
+def _places(folder: Path | None) -> Iterator[str]:
+    """Where the tables and figures of a result are."""
+    if folder is None:
+        return
     figures = sorted(folder.glob("*.png"))
+    yield f"Tables: {folder}"
     if len(figures) == 1:
-        typer.echo(f"Figure: {figures[0]} and {figures[0].with_suffix('.pdf')}")
+        yield f"Figure: {figures[0]} and {figures[0].with_suffix('.pdf')}"
     elif figures:
         both = "both" if len(figures) == 2 else "all"
-        typer.echo(f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf")
+        yield f"Figures: {', '.join(map(str, figures))}, and {both} as .pdf"
 
 
 def print_json(values: Any) -> None:

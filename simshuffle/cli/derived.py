@@ -62,10 +62,8 @@ def _carry_out(verb: Verb[Any], values: dict[str, Any], *, json: bool, to: str |
 
     options = filled(verb.options, values, COMMAND_LINE)
     result, folder = Performance(verb, options, Teller(say, detail, _progress)).result()
-    show(result, folder, json=json, to=to, width=verb.width)
-    for line in [] if folder is None else verb.after(result, folder, options):
-        if not json and not to:
-            typer.echo(line)
+    after = [] if folder is None else list(verb.after(result, folder, options))
+    show(result, folder, json=json, to=to, width=verb.width, after=after)
     if lost := result.meta.get("lost"):
         complain(f"{len(lost)} {verb.noun}s were lost; the same command tries them again.")
         raise typer.Exit(1)

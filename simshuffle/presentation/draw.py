@@ -26,6 +26,7 @@ from simshuffle.results.folders import room_for
 from simshuffle.results.style import SIGNED, STYLE, STYLES, in_style, metadata, signed
 from simshuffle.results.table_io import rows
 from simshuffle.study.registry import read_folder
+from simshuffle.study.study import without_basis
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,8 @@ def parts_of(wish: Wish, given: Sequence[Given]) -> list[str | Table]:
 
 
 def verdict(given: Sequence[Given]) -> list[str]:
-    """That of the result; of several there is none."""
-    return given[0].result.verdict() if len(given) == 1 else []
+    """Return the answer of the result, as captions have it; of several there is none."""
+    return without_basis(given[0].result.verdict()) if len(given) == 1 else []
 
 
 def rows_of(wish: Wish, given: Sequence[Given]) -> list[dict[Any, Any]]:

@@ -17,7 +17,7 @@ from simshuffle.comparison import compare, side
 from simshuffle.errors import InputError, refuse
 from simshuffle.presentation import page_parts, page_runs, page_vega
 from simshuffle.presentation.of_runs import Given
-from simshuffle.presentation.page_parts import Section, paragraph, tables
+from simshuffle.presentation.page_parts import Section, bullets, paragraph, tables
 from simshuffle.results import canvas, paper
 from simshuffle.results.chart import Chart
 from simshuffle.results.folders import room_for, take_place
@@ -128,7 +128,7 @@ def _sections(of: Given) -> Iterator[Section]:
     """All that is said of a result."""
     result, runs = of.result, page_parts.scenarios(of.folder, of.result)
     if said := result.verdict():
-        yield Section("Verdict", paragraph(" ".join(said)))
+        yield Section("Verdict", bullets(said))
     if "breakdown" in result.study.stored:
         yield page_parts.cautions(result, runs)
         yield from page_runs.sections(result, runs)

@@ -16,6 +16,7 @@ from simshuffle.presentation.page_parts import Section, bullets, details, paragr
 from simshuffle.presentation.page_vega import figure
 from simshuffle.results import intervals, report
 from simshuffle.results.console import new_table
+from simshuffle.results.links import links_of_whole_epochs
 from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats
@@ -82,14 +83,15 @@ def _breakdown(result: Result, of: Means) -> Section:
     notes += [] if of.epoch_half is None else [text.about_interval(of.about)]
     body = drawn + tables([text.seconds_table(of, booked), *notes])
     if found := result.meta.get("intervals"):
-        body += tables([intervals.table(found), *intervals.sentences(found)])
+        body += tables(intervals.details(found))
     if booked is None:
         body += details("By label and cause", tables([text.labels_table(of)]))
     return Section("Where the time goes", body)
 
 
 def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
-    links, notes = result.tables["links"], []
+    epochs, notes = result.tables["epochs"], []
+    links = links_of_whole_epochs(result.tables["links"], epochs)
     if "seed" in links:
         first = links.groupby(links["run"].astype(str))["seed"].transform("min")
         links = links[links["seed"] == first]
@@ -104,10 +106,10 @@ def _network(result: Result, runs: Mapping[str, Scenario]) -> Section:
         body += _drawn(here, names, len(machines) > 1)
     if len(machines) > MOST_NETWORKS:
         body += paragraph(f"{MOST_NETWORKS} of {len(machines)} networks are drawn.")
-    sources = result.tables["sources"]
-    if (sources["iterations_simulated"] < sources["iterations"]).any():
+    if (epochs["iterations_simulated"] < epochs["iterations"]).any():
         notes.append(
-            "Links and devices of epochs of which a part was simulated are as in that part."
+            "Bytes and mean use of links are those of all iterations: of epochs of which a part was"
+            " simulated they are scaled. The peak is that of the part."
         )
     return Section("The network", body + tables([*notes, _tiers(links)]))
 

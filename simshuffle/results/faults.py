@@ -18,12 +18,14 @@ def faults_told(rows: Sequence[Mapping[str, Any]]) -> str:
     ``rerouted``."""
     if not rows:
         return "Faults: none began before the end"
-    told = [_told(row) for row in rows[:NAMED]]
+    told = [describe_fault(row) for row in rows[:NAMED]]
     more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
     return f"Faults: {len(rows):,}: {'; '.join([*told, *more])}"
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def describe_fault(row: Mapping[str, Any]) -> str:
+    """Return what a fault was at, what it left, when, and what it hit; ``row`` as of
+    `faults_told`."""
     begin, end = _seconds(row["at_s"]), row["until_s"]
     span = f"from {begin}" + ("" if end is None else f" to {_seconds(end)}")
     hit = [f"{row[of]:,} {of}" for of in ("links", "gpus") if row[of]]

@@ -141,6 +141,12 @@ def beside(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return out.assign(overlap=overlap).reset_index()
 
 
+def range_of(found: Plain, run: str) -> str:
+    """Return the ends of the interval of a run, for a table; '-' where it has none."""
+    own = found["runs"].get(run)
+    return _range(own["low"], own["high"]) if own else "-"
+
+
 def beside_table(rows: pd.DataFrame) -> Table:
     """The rows of `beside` for people."""
     heads = ["A", "90 % of A", "B", "90 % of B"]
@@ -166,50 +172,71 @@ def table(found: Plain) -> Table:
     return out
 
 
-def sentences(found: Plain) -> Iterator[str]:
-    """Of the runs on the most ranks, how sure their order is, and what the width of the fastest
-    one's interval, and of the widest one, hangs on and what would shrink it."""
-    most = max(of["ranks"] for of in found["runs"].values())
-    runs = {run: of for run, of in found["runs"].items() if of["ranks"] == most}
-    fastest = min(runs, key=lambda run: runs[run]["seconds"])
+def odds_table(found: Plain) -> Table | None:
+    """Return how sure the order of runs is, a row for each pair; None where no pair is known."""
+    if not found["odds"]:
+        return None
+    out = new_table("How sure the order is", ["run", "faster than"], ["in draws"])
+    out.add_column("is not, at")
     for odds in found["odds"]:
-        if fastest in (odds["first"], odds["second"]):
-            yield _order(odds)
-    of = runs[fastest]
+        flips = "flips_at" in odds
+        change = f"{odds['key']} {odds['flips_at']} (now {odds['value']})" if flips else "-"
+        share = odds["share"]
+        sure = "all" if share > SURE else f"{100 * share:.0f} %"
+        out.add_row(odds["first"], odds["second"], sure, change)
+    return out
+
+
+def hangs_table(found: Plain) -> Table | None:
+    """Return what the width of each interval hangs on, and what measures it; None for nothing."""
+    rows = [
+        (run, each) for run, hangs in found["hangs"].items() for each in hangs if _is_named(each)
+    ]
+    if not rows:
+        return None
+    out = new_table("What the intervals hang on", ["run", "input"], ["share"])
+    out.add_column("is")
+    out.add_column("measured by")
+    for run, each in rows:
+        out.add_row(
+            run, each["key"], f"{100 * each['total']:.0f} %", each["kind"], each["measured_by"]
+        )
+    return out
+
+
+def details(found: Plain) -> list[Table]:
+    """Return all tables of intervals: what makes them, how sure orders are, what they hang on."""
+    tables = (table(found), odds_table(found), hangs_table(found))
+    return [each for each in tables if each is not None]
+
+
+def measure_next(found: Plain) -> Iterator[str]:
+    """Yield a line: the input whose measurement shrinks an interval most, of the runs on the most
+    ranks; or that none does."""
+    most = max(run["ranks"] for run in found["runs"].values())
+    gains = [
+        (_half(found["runs"][run]) * (1 - hangs[0]["width"]), run, hangs[0])
+        for run, hangs in found["hangs"].items()
+        if found["runs"][run]["ranks"] == most and hangs and _is_named(hangs[0])
+    ]
+    if not gains or max(gain for gain, *_ in gains) < LITTLE:
+        yield "No measurement of a single input shrinks an interval notably."
+        return
+    gain, run, first = max(gains, key=lambda each: each[0])
+    half = _half(found["runs"][run])
     yield (
-        f"The model's part of the interval of {fastest} is what laws of {of['law']} missed on"
-        " machines that were measured, those of as many ranks most of all."
-    )
-    told = {run: runs[run]["high"] / runs[run]["low"] for run in runs if run in found["hangs"]}
-    for run in dict.fromkeys((fastest, max(told, key=lambda each: told[each], default=fastest))):
-        yield _hanging(run, runs[run], found["hangs"].get(run, ()))
-
-
-def _hanging(run: str, of: Plain, hangs: Any) -> str:
-    """What the width of a run's interval hangs on, and what measuring the first input gains."""
-    named = [each for each in hangs if each["total"] >= NOTABLE]
-    if not named:
-        return f"No input without a measurement moves {run}."
-    listed = [f"{each['key']} ({each['kind']}, {each['total']:.0%})" for each in named[:3]]
-    first = named[0]
-    half = (of["high"] - of["low"]) / 2 / of["seconds"]
-    gain = half * (1 - first["width"])
-    said = f"Of what inputs do to {run}, most hangs on {', '.join(listed)}"
-    if gain < LITTLE:
-        return f"{said}; that is little beside the rest, so measuring it gains nothing."
-    return (
-        f"{said}; measuring {first['key']} shrinks the interval from ±{half:.0%} to"
-        f" ±{half - gain:.0%}: {first['measured_by']}."
+        f"Measure next: {first['key']} ({first['measured_by']}); the interval of {run} shrinks from"
+        f" ±{100 * half:.0f} % to ±{100 * (half - gain):.0f} %."
     )
 
 
-def _order(odds: Plain) -> str:
-    share = odds["share"]
-    said = f"{odds['first']} is faster than {odds['second']} in "
-    said += "all draws" if share > SURE else f"{share:.0%} of the draws"
-    if not {"key", "value", "flips_at"} <= set(odds):
-        return f"{said}; no input within 32 times its value changes that."
-    return f"{said}; at a {odds['key']} of {odds['flips_at']} ({odds['value']} now) it is not."
+def _is_named(hang: Plain) -> bool:
+    return bool(hang["total"] >= NOTABLE)
+
+
+def _half(run: Plain) -> float:
+    """Half the interval of a run, as a share of its epoch."""
+    return float((run["high"] - run["low"]) / 2 / run["seconds"])
 
 
 def _range(low: float, high: float) -> str:
@@ -217,7 +244,8 @@ def _range(low: float, high: float) -> str:
 
 
 def _part(factors: Any) -> str:
-    low, high = (100 * (end - 1) for end in factors)
+    # 0.0 is added, as a rounded -0.2 is a minus nothing
+    low, high = (round(100 * (end - 1)) + 0.0 for end in factors)
     return f"{low:+.0f} … {high:+.0f} %"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +18,14 @@ from simshuffle.results.timeline import (
     phase_rows,
     phase_table,
 )
-from simshuffle.results.waiting import waiting
-from simshuffle.spec.arrays import Floats
+from simshuffle.results.waiting import (
+    WAITED_FOR,
+    hosts_waited_for,
+    name_hosts,
+    waiting,
+    waits_by_host,
+)
+from simshuffle.spec.arrays import Floats, Ints
 
 SLOWDOWN, SLOWING = "slowdown", "GE+WU"
 """The phase of what gradients in flight add to the backward pass, and the label that causes it."""
@@ -39,6 +45,9 @@ ALL_LABELS = {**LABELS, SAVING: ("checkpoint",), LOST: ("lost", "restart")}
 ablations and times to an accuracy have columns for the papers' alone."""
 SELDOM = ("IMPT", SAVING, LOST)
 """Labels that are listed only where they occur."""
+
+ALONE = ("FW+BW", "IMPT", LOST)
+"""Labels in which ranks share no resource."""
 
 MEANINGS = {
     "I/O": "waiting for the rank's own batch",
@@ -223,6 +232,29 @@ def all_labels(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.
     by += [[places[name] for name in table[column]] for column in ("label", "cause")]
     columns = [*keys, "label", "cause", "seconds"]
     return table[columns].iloc[np.lexsort(by[::-1])].reset_index(drop=True)
+
+
+def waited_for(
+    timeline: Timeline, parts: pd.DataFrame, host_of_rank: Ints, faulty: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return the hosts that the ranks of an epoch wait for, worst first: host, label, seconds.
+
+    Args:
+        timeline: of one epoch, with the phases of all ranks.
+        parts: its `all_labels`.
+        host_of_rank: (M,) number of the host of each rank, from 0 on.
+        faulty: names of the hosts that have a fault.
+    """
+    epoch_s = float(parts["seconds"].sum())
+    is_slowed = (parts["label"] == "FW+BW") & (parts["cause"] == SLOWING)
+    if parts.loc[(parts["cause"] != "") & ~is_slowed, "seconds"].sum() < WAITED_FOR * epoch_s:
+        return []
+    found = waits_by_host(timeline.phases, ALL_LABELS, host_of_rank, weights(timeline))
+    names = name_hosts(timeline.links, int(host_of_rank.max()) + 1)
+    labels = list(ALL_LABELS)
+    alone = [labels.index(label) for label in ALONE]
+    hosts = hosts_waited_for(*found, epoch_s, names, faulty, alone=alone)
+    return [{**host, "label": labels[host["label"]]} for host in hosts]
 
 
 def hidden(epochs: Any, name: str) -> Any:

@@ -5,7 +5,7 @@ they last were together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simshuffle.results.timeline import PHASES
-from simshuffle.spec.arrays import Flags, Floats, Ints64
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
+
+ALIKE = 1e-6
+"""Share of the longest wait of a step by which ranks that come last together may differ."""
+WAITED_FOR = 0.05
+"""Share of an epoch that ranks must wait for a host, beyond what they wait for others, to name it
+(chosen; as in `simshuffle.blame`)."""
+MOST_HOSTS = 3  # that are named of an epoch
+SURE = 4.0
+"""Standard errors by which a host must come last more often than by chance (normal tail: 1 host of
+30,000 does so by chance)."""
 
 
 def waiting(
@@ -164,6 +174,118 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
     return Waits(
         step, label[phase], idle, later, waited, total(later & idle), total(idle), share, last
     )
+
+
+# ---------------------------------------------------------------------------- hosts waited for
+
+
+def waits_by_host(
+    phases: pd.DataFrame,
+    labels: Mapping[str, tuple[str, ...]],
+    host_of_rank: Ints,
+    weights: Floats | None = None,
+) -> tuple[Floats, Flags]:
+    """Return the seconds that an average rank waits for each host in an epoch, and which hosts come
+    last more often than by chance.
+
+    All that ranks wait in a step is booked to the host of the rank that waits least in it, in equal
+    parts if several ranks come last together. By chance each of H hosts is last in a step with
+    probability 1 / H: over steps with waits w, that is W / H with the variance of
+    ``sum(w**2) (1 - 1 / H) / H``.
+
+    Args:
+        phases: those of all ranks of one epoch.
+        labels: as of `waiting`.
+        host_of_rank: (M,) number of the host of each rank, from 0 on.
+        weights: as of `waiting`.
+
+    Returns:
+        (hosts, labels) s, by the label that the last rank spent longer in; (hosts,) flags.
+    """
+    if weights is not None:
+        phases = phases.assign(weight=weights)
+    epoch = waits(phases, labels)
+    weight_of_step = epoch.weights(phases)
+    ranks, num_hosts = epoch.waited.shape[1], int(host_of_rank.max()) + 1
+    exchange = _label_of_phase(labels)[PHASES.index("exchange")]
+
+    seconds = np.zeros((num_hosts, len(labels)))
+    wait_of_step, host_is_last = [], []
+    for waited, after_allreduce in ((epoch.waited, False), (epoch.after, True)):
+        by_rank = waited.sum(axis=2)  # (steps, ranks) s
+        longest = by_rank.max(axis=1, keepdims=True)
+        is_last = by_rank <= by_rank.min(axis=1, keepdims=True) + ALIKE * longest
+        last_ranks = np.zeros((len(by_rank), num_hosts))
+        np.add.at(last_ranks.T, host_of_rank[:ranks], is_last.T)
+        part = last_ranks / last_ranks.sum(axis=1, keepdims=True)  # (steps, hosts)
+
+        # (steps, labels) s that an average rank waits, by cause
+        if after_allreduce:
+            causes = np.zeros((len(by_rank), len(labels)))
+            causes[:, exchange] = by_rank.mean(axis=1)
+        else:
+            causes = np.einsum("sr,srl->sl", by_rank, epoch.share) / ranks
+        causes *= weight_of_step[:, None]
+        seconds += part.T @ causes
+        wait_of_step.append(causes.sum(axis=1))
+        host_is_last.append(part)
+
+    wait, part = np.concatenate(wait_of_step), np.concatenate(host_is_last)
+    chance = 1.0 / num_hosts
+    error = np.sqrt(chance * (1.0 - chance) * (wait**2).sum())
+    return seconds, wait @ part - chance * wait.sum() > SURE * error
+
+
+def hosts_waited_for(
+    seconds: Floats,
+    often: Flags,
+    epoch_s: float,
+    names: Sequence[str],
+    faulty: Collection[str],
+    *,
+    alone: Collection[int],
+) -> list[dict[str, Any]]:
+    """Return the hosts that an epoch waits for, worst first, as plain values.
+
+    A host is named from the share `WAITED_FOR` of the epoch on. A host without a fault of its own
+    must also come last more often than by chance, in something that a rank does alone: where ranks
+    share a file system or cables, who is behind stays behind for a while, and is not the cause.
+
+    Args:
+        seconds: (hosts, labels) s, and
+        often: (hosts,), both from `waits_by_host`.
+        epoch_s: length of the epoch.
+        names: of the hosts.
+        faulty: the hosts that have a fault.
+        alone: places of the labels in which ranks share no resource.
+
+    Returns:
+        For each host its name, the place of the label that costs most, and ``seconds``, beyond the
+        median of the other hosts.
+    """
+    by_host, hosts = seconds.sum(axis=1), []
+    for number in np.argsort(-by_host, kind="stable")[:MOST_HOSTS].tolist():
+        others = np.delete(by_host, number)
+        excess = float(by_host[number] - np.median(others)) if len(others) else 0.0
+        label = int(seconds[number].argmax())
+        is_cause = (bool(often[number]) and label in alone) or names[number] in faulty
+        if is_cause and excess >= WAITED_FOR * epoch_s:
+            hosts.append({"host": names[number], "label": label, "seconds": excess})
+    return hosts
+
+
+def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
+    """Return the names of the ``count`` hosts of a run in the order in which ranks fill them.
+
+    The names are those of the devices in ``links``. Hosts have numbers where no kind of device
+    carried anything on all of them.
+    """
+    for tier, devices in links.groupby("tier", observed=True, sort=False):
+        hosts = [str(device).rpartition(f".{tier}")[0] for device in devices["link"]]
+        names = list(dict.fromkeys(host for host in hosts if host))
+        if len(names) == count:
+            return names
+    return [f"number {number}" for number in range(count)]
 
 
 def _steps(

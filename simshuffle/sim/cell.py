@@ -26,6 +26,7 @@ from simshuffle.results.timeline import Timeline
 from simshuffle.scenario.reading import unnamed
 from simshuffle.scenario.scenario import Scenario, from_dict
 from simshuffle.sim.simulate import simulate, simulate_epochs
+from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.late import special
 from simshuffle.study.cell import Outcome, PlainCell, Tell
 from simshuffle.study.long_table import Growing, LazyTables, LongTable, Part, long
@@ -164,6 +165,7 @@ class Reporting:
         self._tables = None if kept is None else _Tables(kept)
         self._reported: dict[str, list[pd.DataFrame]] = {"epochs": [], "breakdown": []}
         self._held, self._groups = 0.0, dict[str, Any]()
+        self._waited_for: list[dict[str, Any]] = []
         self.struck: list[dict[str, Any]] = []
         self._said: dict[str, list[Any]] = {"faults": self.struck} if scenario.faults else {}
 
@@ -176,15 +178,26 @@ class Reporting:
         self._groups = in_groups(self._scenario, seconds)
         self._held = max(self._held, float(timeline.sources["nbytes_cached"].max()))
         self._reported["epochs"].append(report.epochs(timeline, seconds))
-        self._reported["breakdown"].append(report.all_labels(timeline, seconds))
+        parts = report.all_labels(timeline, seconds)
+        self._reported["breakdown"].append(parts)
+        self._waited_for = report.waited_for(timeline, parts, *self._hosts(timeline))
         give_back()
         if self._tables is not None:
             self._tables.add(timeline)
+
+    def _hosts(self, timeline: Timeline) -> tuple[Ints32, set[str]]:
+        """Return (M,) the host of each rank of an epoch, and the names of hosts with a fault."""
+        ranks = int(timeline.phases["rank"].max()) + 1
+        lasting = self._scenario.cluster.faults or {}
+        named = [*(str(row["what"]) for row in self.struck), *map(str, lasting)]
+        faulty = {what.partition(".")[0] for what in named}
+        return self._scenario.cluster.host_of(ranks), faulty
 
     def outcome(self) -> Outcome:
         """All of it."""
         values = {name: _columns(stacked(parts)) for name, parts in self._reported.items()}
         of = {**facts(self._scenario, self._held), **self._groups, **self._slow.facts()}
+        of |= {"waited_for": self._waited_for} if self._waited_for else {}
         # a job is killed once
         said = {name: of[0] if name == "killed" else of for name, of in self._said.items()}
         about = {"label": self._scenario.label(), "facts": {**of, **said}}

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from simshuffle.results.chart import Chart
 
 LINE = 100  # columns of a verdict on a terminal
+BASIS = ("Rests on ", "Not in it: ", "Measure next: ", "No measurement ")
+"""How lines of a verdict begin that are no part of the answer."""
 V = TypeVar("V")
 Tables = Mapping[str, pd.DataFrame]
 Meta = Mapping[str, Any]
@@ -80,8 +82,8 @@ class Study(Generic[V]):
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     # tables and texts that a terminal shows with -v alone, before ``parts``
     details: Callable[[Result], Iterable[str | Table]] = lambda result: ()
-    # the answer in one to three sentences, from the tables, and what it rests on; it stands before
-    # ``parts``, in captions and in JSON
+    # the answer in lines, from the tables, and what it rests on. It stands last on a terminal and
+    # first on a page; captions leave out what it rests on
     verdict: Callable[[Result], Iterable[str]] | None = None
     # ``parts`` for LaTeX and Markdown, where the terminal shows a report that has its tables in its
     # text; None for ``parts``
@@ -178,6 +180,12 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return known | {name: version(name) for name in names}
 
 
+def without_basis(verdict: Iterable[str]) -> list[str]:
+    """Return the answer of a verdict, as captions have it: no line on what it rests on, or on what
+    is not in it."""
+    return [line for line in verdict if not line.startswith(BASIS)]
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """What a study leaves behind. Printed, it is its tables; so it is in a notebook."""
@@ -197,8 +205,8 @@ class Result:
         return f"<{self.study.kind} result {self.meta['fingerprint']}: {tables}>"
 
     def __str__(self) -> str:
-        """What a terminal shows of it."""
-        return terminal_text(self.parts())
+        """What a terminal shows of it with -v."""
+        return terminal_text([*self.details(), *self.parts()])
 
     def _repr_html_(self) -> str:
         """What a notebook shows of it."""
@@ -288,11 +296,15 @@ class Result:
         """The answer in a few sentences, if there is one; the last says what it rests on."""
         return [] if self.study.verdict is None else list(self.study.verdict(self))
 
+    def answer(self, width: int = LINE) -> list[str]:
+        """Return the lines of the verdict, folded at ``width`` columns, at most `LINE`."""
+        width = max(min(width, LINE), LINE // 3)
+        folded = partial(textwrap.fill, width=width, subsequent_indent="  ", break_on_hyphens=False)
+        return [folded(line) for line in self.verdict()]
+
     def parts(self) -> list[str | Table]:
-        """What a terminal shows: the verdict, texts and tables."""
-        folded = partial(textwrap.fill, width=LINE, subsequent_indent="  ", break_on_hyphens=False)
-        said = [folded(of) for of in self.verdict()]
-        return [*said, *self.study.parts(self)]
+        """Return what a terminal shows: texts and tables, and the verdict last."""
+        return [*self.study.parts(self), *self.answer()]
 
     def details(self) -> list[str | Table]:
         """Return the texts and tables that a terminal shows with -v alone."""
@@ -303,8 +315,8 @@ class Result:
         return list((self.study.exported or self.study.parts)(self))
 
     def exported(self) -> list[str | Table]:
-        """For LaTeX and Markdown: `listings`, with the verdict in the first table's caption."""
-        return captioned(self.listings(), self.verdict())
+        """For LaTeX and Markdown: `listings`, with the answer in the first table's caption."""
+        return captioned(self.listings(), without_basis(self.verdict()))
 
     def as_json(self) -> Any:
         """What ``--json`` prints, as plain values; what is empty is None."""

@@ -141,7 +141,7 @@ def test_a_result_is_printed_again_as_the_verb_printed_it(
 
 
 @pytest.mark.parametrize("made", NAMES, indirect=True)
-def test_a_verdict_ends_with_what_it_rests_on_and_stands_first(made: Made) -> None:
+def test_a_verdict_ends_with_what_it_rests_on_and_stands_last(made: Made) -> None:
     study, _, result, _ = made
     said = result.verdict()
     if study.verdict is None or not said:
@@ -149,7 +149,7 @@ def test_a_verdict_ends_with_what_it_rests_on_and_stands_first(made: Made) -> No
         return
     assert said[-1].startswith("Rests on ")
     assert all(sentence == sentence.strip() and sentence[-1] in ".:" for sentence in said)
-    assert " ".join(str(result).split()).startswith(" ".join(said))
+    assert " ".join(str(result).split()).endswith(" ".join(said))
     assert next(iter(result.as_json().items())) == ("verdict", said)
 
 

@@ -1,12 +1,15 @@
 """What ranks wait for, on timelines written by hand. The law: what a rank waits is what the last
 one to arrive spent more than it, label by label."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from simshuffle.results.report import LABELS, breakdown
 from simshuffle.results.timeline import PHASE_COLUMNS, PHASES, Timeline
-from simshuffle.results.waiting import waiting
+from simshuffle.results.waiting import hosts_waited_for, waiting, waits_by_host
+from simshuffle.sim.cell import RunCell
+from tests.small import small
 
 REDUCED = [("allreduce", 2.0), ("update", 1.0)]
 
@@ -129,3 +132,63 @@ def test_own_work_and_waiting_add_up_to_the_epoch():
         ("EXCHANGE", "", 0.0),
     ]
     assert table["seconds"].sum() == pytest.approx(21.0)
+
+
+# ------------------------------------------------------------------------------ hosts waited for
+
+
+def steps_of(*seconds):
+    """The phases of ranks that compute for (steps, ranks) s, wait for the last, and reduce."""
+    ranks = [[] for _ in seconds[0]]
+    for step in seconds:
+        for rank, own in enumerate(step):
+            wait = max(step) - own
+            idle = [("wait_allreduce", wait)] * (wait > 0)
+            ranks[rank].append([("forward", own), *idle, *REDUCED])
+    return timeline(*([*own, []] for own in ranks))
+
+
+def test_what_all_wait_is_booked_to_the_host_of_the_last_rank():
+    """Four ranks on two hosts compute for 2 s, but rank 3 for 4 s: in each of 20 steps three wait
+    for 2 s, 1.5 s on average. Weighed three times a step, it is three times as long."""
+    phases, hosts = steps_of(*20 * [(2.0, 2.0, 2.0, 4.0)]), np.array([0, 0, 1, 1])
+    seconds, often = waits_by_host(phases, LABELS, hosts)
+    computing = list(LABELS).index("FW+BW")
+    assert seconds[1, computing] == pytest.approx(20 * 1.5)
+    assert seconds.sum() == pytest.approx(20 * 1.5)
+    assert often.tolist() == [False, True]
+    weighed, _ = waits_by_host(phases, LABELS, hosts, np.full(len(phases), 3.0))
+    assert weighed.sum() == pytest.approx(60 * 1.5)
+
+
+def test_hosts_that_are_last_in_turn_are_not_last_more_often_than_by_chance():
+    """Each of four hosts is last in every fourth step."""
+    phases = steps_of(*5 * [tuple(2.0 + (rank == last) for rank in range(4)) for last in range(4)])
+    seconds, often = waits_by_host(phases, LABELS, np.arange(4))
+    assert seconds.sum(axis=1) == pytest.approx(np.full(4, 5 * 0.75))
+    assert not often.any()
+
+
+def test_a_host_is_named_that_costs_a_twentieth_and_is_sure_or_faulty():
+    """Of an epoch of 100 s, host b costs 10 s; the median of the others is 1 s."""
+    seconds, names = np.array([[1.0, 0.0], [1.0, 9.0], [1.0, 0.0]]), ["a", "b", "c"]
+    sure = np.array([False, True, False])
+    found = [{"host": "b", "label": 1, "seconds": 9.0}]
+    assert hosts_waited_for(seconds, sure, 100.0, names, (), alone=[1]) == found
+    assert hosts_waited_for(seconds, ~sure, 100.0, names, (), alone=[1]) == []
+    assert hosts_waited_for(seconds, ~sure, 100.0, names, {"b"}, alone=[1]) == found
+    assert hosts_waited_for(seconds, sure, 200.0, names, (), alone=[1]) == []
+    assert hosts_waited_for(seconds, sure, 100.0, names, (), alone=[0]) == []  # it is shared
+
+
+def test_a_run_with_a_slow_host_says_for_whom_its_ranks_wait():
+    """The GPUs of one of 8 hosts compute at half their rate: the other 7 ranks wait as long as they
+    compute, 27.25 ms (9.083 + 18.17 ms), in each of 10 iterations: 7/8 of it on average."""
+    slow = {"what": "h0003.gpus", "at": "0 s", "rate": 0.5}
+    facts = RunCell(small(faults=[slow]).to_dict(), "").run(lambda share: None).values["facts"]
+    (row,) = facts["waited_for"]
+    assert (row["host"], row["label"]) == ("h0003", "FW+BW")
+    assert row["seconds"] == pytest.approx(10 * 7 / 8 * 27.25e-3, rel=0.01)
+    assert (
+        "waited_for" not in RunCell(small().to_dict(), "").run(lambda share: None).values["facts"]
+    )

@@ -206,8 +206,8 @@ def test_labels_and_causes_are_shown_on_request_and_on_a_terminal(
     assert "wait for FW+BW" not in printed("--to", "latex")
     assert "wait for FW+BW" in printed("--to", "latex", "--labels", "cause")
     assert "as in the authors' timers" in printed("--to", "markdown", "--labels", "paper")
-    assert "wait for" in printed()
-    assert "wait for" not in printed("--labels", "paper")
+    assert "waiting" in printed() and "wait for" in printed("-v")
+    assert "wait for" not in printed("-v", "--labels", "paper")
     assert "FW+BW" in ran[0]._repr_html_()
 
 

@@ -228,7 +228,7 @@ def test_what_is_printed_has_means_intervals_and_the_number_of_seeds(
     mean, half = by_hand(rows["epoch_s"].tolist())
     assert half >= 0.001  # a digit of it shows
     speed, half_of_speed = by_hand(rows["samples_per_s"].tolist())
-    for words in ([], ["--to", "markdown"]):
+    for words in (["-v"], ["--to", "markdown"]):
         assert main(["results", "show", str(folder), *words]) == 0
         out = capsys.readouterr().out
         assert f"{mean:.3f} ± {half:.3f}" in out

@@ -177,8 +177,8 @@ def test_the_page_has_the_table_and_the_sentences(folders):
     result = read(folders["with"])
     page = document([Given("with", result, Path(folders["with"]))])
     assert page.count("<caption><span>90 % intervals</span></caption>") == 1
-    for said in intervals.sentences(result.meta["intervals"]):
-        assert page.count(escape(said)) == 2  # in the verdict and in the section
+    for said in intervals.measure_next(result.meta["intervals"]):
+        assert page.count(escape(said)) == 1
 
 
 # ------------------------------------------------------------------- folders, terminal and notebook
@@ -270,6 +270,8 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
         assert row["interval"]["low"] < row["epoch_s"] < row["interval"]["high"]
         assert row["hangs"][0]["total"] >= row["hangs"][-1]["total"]
     (fastest,) = (row for row in rows.values() if len(row["odds"]) == 2)
+    assert "How sure the order is" in said and "What the intervals hang on" in said
     for odds in fastest["odds"]:
-        assert f"{odds['first']} is faster than {odds['second']} in " in said
-    assert f"hangs on {fastest['hangs'][0]['key']}" in said
+        share = odds["share"]
+        assert ("all" if share > intervals.SURE else f"{100 * share:.0f} %") in said
+    assert "Measure next: " in said or "No measurement" in said

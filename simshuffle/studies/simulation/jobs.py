@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pandas as pd
 from rich.table import Table
 
-from simshuffle.studies.simulation.verdict import RESOURCES, longer
+from simshuffle.studies.simulation.causes import RESOURCES
+from simshuffle.studies.simulation.ranking import longer
 from simshuffle.study.long_table import long
 from simshuffle.study.schema import Schema, amount, count, real, text
 from simshuffle.study.study import Result

@@ -51,6 +51,9 @@ def sentences(result: Result) -> list[str]:
         for run, of in runs.items()
         if "killed" in of
     ]
+    said += [
+        f"{run}: {faults_told(rows)}." for run, of in runs.items() if (rows := _unnamed_faults(of))
+    ]
     lossy = {run: of for run, of in runs.items() if of.get("losses")}
     for run, of in list(lossy.items())[:MOST]:
         losses = of["losses"]
@@ -66,6 +69,15 @@ def sentences(result: Result) -> list[str]:
         said.append(f"{run} lost {hosts}{ended}, which cost it {took}; {seen}.")
     more = len(lossy) - MOST
     return [*said, *[f"{more} more runs lost hosts; the table below has them."] * (more > 0)]
+
+
+def _unnamed_faults(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The faults of a run other than those of hosts that its ranks wait for: these are named as the
+    cause of the waiting."""
+    hosts = {each["host"] for each in facts.get("waited_for", ())}
+    return [
+        row for row in facts.get("faults", ()) if str(row["what"]).partition(".")[0] not in hosts
+    ]
 
 
 def completeness(result: Result) -> Table | None:

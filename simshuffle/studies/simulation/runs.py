@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from simshuffle.errors import InputError
+from simshuffle.plan.hidden import PARTIAL, largest_hidden_fraction
 from simshuffle.plan.jobs import alone, settled
 from simshuffle.results.report import Kept
 from simshuffle.scenario.scenario import Scenario
@@ -15,6 +18,11 @@ from simshuffle.spec.overrides import combination_name
 from simshuffle.studies.simulation.jobs import ALONE
 from simshuffle.study.cell import Outcome
 from simshuffle.study.study import Outcomes
+
+MOST_RANKS = 4
+"""Numbers of ranks for which a hidden fraction is computed, the largest."""
+TOLERANCE = 0.01
+"""Share of an epoch that a hidden exchange may add, as of ``simshuffle study hiding``."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +83,35 @@ def side_by_side(runs: Mapping[str, Scenario]) -> tuple[dict[str, Scenario], Run
                 singles[run], jobs[run] = single, (cell, job)
             machines[f"{job}{behind}{ALONE}"] = alone(placed, job)
     return singles, Runs(singles, machines=machines, jobs=jobs)
+
+
+def hidden_fractions(runs: Runs) -> dict[str, Any]:
+    """Return the largest exchanged fraction that stays hidden, and its schedule, by the number of
+    ranks, of the most ranks.
+
+    The exchange is that of a run on as many ranks, or partial local shuffle where none exchanges a
+    fraction. Nothing is said of jobs and of runs with faults, of which closed forms know nothing.
+    """
+    scenarios: dict[int, Scenario] = {}
+    for single in [] if runs.jobs else runs.scenarios.values():
+        known = scenarios.get(single.world_size)
+        is_better = known is None or not known.workload.exchange.fraction
+        if is_better and _has_closed_form(single):
+            scenarios[single.world_size] = single
+    found = {}
+    for ranks in sorted(scenarios)[-MOST_RANKS:]:
+        single = scenarios[ranks]
+        with suppress(InputError):  # the hosts may have no room for a shard
+            if not single.workload.exchange.fraction:
+                single = single.with_values({"workload.exchange": PARTIAL})
+            schedule = single.workload.exchange.exchange_schedule
+            found[str(ranks)] = {
+                "fraction": largest_hidden_fraction(single, TOLERANCE),
+                "schedule": "" if schedule is None else schedule.name,
+            }
+    return found
+
+
+def _has_closed_form(single: Scenario) -> bool:
+    by_data = single.workload.parallelism.by_data
+    return single.world_size > 1 and by_data and not (single.faults or single.failures)

@@ -23,9 +23,10 @@ from simshuffle.scenario.options import scenarios_of
 from simshuffle.scenario.scenario import Scenario, all_runs, stored
 from simshuffle.sim.cell import TABLES, kept_of, reported
 from simshuffle.studies.simulation import mishaps, text
+from simshuffle.studies.simulation.contest import warm_epochs
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_listing, jobs_table, jobs_verdict
-from simshuffle.studies.simulation.runs import Runs, side_by_side
+from simshuffle.studies.simulation.runs import Runs, hidden_fractions, side_by_side
 from simshuffle.studies.simulation.tables import (
     STORED,
     STORED_OVER_SEEDS,
@@ -38,6 +39,7 @@ from simshuffle.studies.simulation.tables import (
     summary,
 )
 from simshuffle.studies.simulation.verdict import verdict
+from simshuffle.studies.simulation.warm import warm_table
 from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.long_table import LazyTables, LongTable, joined, long
 from simshuffle.study.options import COMMAND_LINE
@@ -139,11 +141,12 @@ def _facts(runs: Runs, outcomes: Outcomes, tables: Tables) -> dict[str, Any]:
             times["staging_s"] = times["staging_s"][0]
             found = runs.outcome(outcomes, name, run)
             of_runs[run] = {**found.values["facts"], **times}
+    about = {"runs": of_runs, **({"hidden": hidden} if (hidden := hidden_fractions(runs)) else {})}
     if runs.ranges is None:
-        return {"runs": of_runs}
+        return about
     last = epochs.drop_duplicates("run", keep="last").set_index("run")["epoch_s"]
     predicted = {run: (single, float(last[run])) for run, single in runs.scenarios.items()}
-    return {"runs": of_runs, "intervals": plain(predicted, runs.ranges)}
+    return {**about, "intervals": plain(predicted, runs.ranges)}
 
 
 def _figures(result: Result) -> dict[str, Chart]:
@@ -154,13 +157,26 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 
 def _parts(result: Result) -> Iterable[str | Table]:
+    of = means_of(result)
+    rows = warm_epochs(of.epochs, of.epoch_half)
+    found = result.meta.get("intervals")
+    table = warm_table(of, rows, found, labels_of(result.meta))
+    return [table, *mishaps.tables(result), *text.cautions(result)]
+
+
+def _details(result: Result) -> Iterable[str | Table]:
+    """All epochs by label and cause, intervals, bytes, and how runs were computed."""
     of, labels = means_of(result), labels_of(result.meta)
     legend = textwrap.fill(report.legend(of.breakdown, labels), LINE)
-    first = text.seconds_table(of, labels)
     found = result.meta.get("intervals")
-    more = [] if found is None else [intervals.table(found)]
-    parts = [*mishaps.tables(result), *text.bytes_tables(of)]
-    return [first, legend, *more, *parts, *_notes(result)]
+    more = [] if found is None else intervals.details(found)
+    return [
+        text.seconds_table(of, labels),
+        legend,
+        *more,
+        *text.bytes_tables(of),
+        *_notes(result),
+    ]
 
 
 def _exported(result: Result) -> Iterable[str | Table]:
@@ -265,6 +281,12 @@ def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
     return set(rows.itertuples(index=False, name=None))
 
 
+class _WaitedFor(TypedDict):
+    host: str
+    label: str
+    seconds: float
+
+
 class _Run(TypedDict):
     storage_per_host_nbytes: float
     staged_to: str | None
@@ -276,10 +298,17 @@ class _Run(TypedDict):
     losses: NotRequired[list[dict[str, Any]]]
     completeness: NotRequired[list[dict[str, Any]]]
     extrapolated: NotRequired[list[str]]
+    waited_for: NotRequired[list[_WaitedFor]]
+
+
+class _Hidden(TypedDict):
+    fraction: float
+    schedule: str
 
 
 class _Says(TypedDict):
     runs: dict[str, _Run]
+    hidden: NotRequired[dict[str, _Hidden]]
     labels: NotRequired[report.Booking]
     timeline: NotRequired[Kept]
     seeds: NotRequired[int]  # there, where there are several
@@ -298,8 +327,8 @@ class SimulationResult(Result):
     host, staging time and samples/s; of several seeds these two are means."""
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it: all that a terminal shows."""
-        return html(self.parts())
+        """What a notebook shows of it: all that a terminal shows with -v."""
+        return html([*self.details(), *self.parts()])
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -333,6 +362,7 @@ STUDY: Study[Runs] = Study(
     one_figure=True,
     verdict=verdict,
     parts=_parts,
+    details=_details,
     exported=_exported,
     as_json=_as_json,
     compared=_compared,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NotRequired
 
@@ -13,15 +13,19 @@ from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.plan.faults import check_run
 from simshuffle.results import intervals
 from simshuffle.results.chart import Chart
-from simshuffle.results.console import new_table
 from simshuffle.results.report import LABELS, WHOLE
 from simshuffle.scenario.options import scenario_of
 from simshuffle.scenario.reading import exchange_located
 from simshuffle.scenario.scenario import MOST_TRIED, Scenario, stored
 from simshuffle.sim.cell import RunCell, reported
 from simshuffle.spec.overrides import combination_name, grid, outermost_first, short, which_value
-from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
+from simshuffle.studies.simulation.sweep_text import (
+    last_summary,
+    sweep_details,
+    sweep_parts,
+    sweep_verdict,
+)
 from simshuffle.studies.simulation.tables import (
     SUMMARY,
     SWEEP,
@@ -31,11 +35,8 @@ from simshuffle.studies.simulation.tables import (
     check_seeds,
     label_column,
     lengths,
-    mean_epochs,
-    measure_name,
     measure_problems,
     measures,
-    over_seeds,
     samples_of,
     summary,
 )
@@ -45,12 +46,9 @@ from simshuffle.study.study import Derived, Outcomes, Request, Result, Study, Ta
 from simshuffle.uncertainty.report import asked_of, plain, ranges_of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from simshuffle.studies.simulation.verb import SweepOptions
 
 EXCHANGE = "workload.exchange"
-MOST_ROWS = 60  # rows of the table on a terminal; the file has all
 
 
 @dataclass(frozen=True)
@@ -286,67 +284,10 @@ def _summary(result: Result) -> pd.DataFrame:
 def _figures(result: Result) -> dict[str, Chart]:
     axes, measure = result.meta["axes"], result.meta["measure"]
     samples = samples_of(result.tables["sweep"])
-    rows, known = _last(result), intervals.ends(result.meta.get("intervals"))
+    rows, known = last_summary(result), intervals.ends(result.meta.get("intervals"))
     if measure == WHOLE_EPOCH:
         rows = intervals.with_ends(rows[rows["measure"] == measure], known, "label")
     return {"sweep": sweep_chart(rows, axes, measure, samples=samples)}
-
-
-def _last(result: Result) -> pd.DataFrame:
-    """Of `_measured` the last epoch of every combination."""
-    of, keys = _measured(result), ["label", *(axis["name"] for axis in result.meta["axes"])]
-    return of[of["epoch"] == of.groupby(keys)["epoch"].transform("max")]
-
-
-def _measured(result: Result) -> pd.DataFrame:
-    """The summary, with the measure of the figure if that is one over another."""
-    of, measure = result.derived["summary"], result.meta["measure"]
-    name, _, per = measure.partition("/")
-    if not per:
-        return of
-    table, keys = result.tables["sweep"], ["label", *(axis["name"] for axis in result.meta["axes"])]
-    alone = table[list(dict.fromkeys([*keys, "epoch", "seed"]))]
-    share = summary(alone.assign(**{measure: table[name] / table[per]}), keys)
-    return pd.concat([of, share], ignore_index=True)
-
-
-# ------------------------------------------------------------------------------------ on a terminal
-
-
-def _parts(result: Result) -> Iterable[str | Table]:
-    """The last epoch of every combination, mean over seeds."""
-    last, measure = _last(result), result.meta["measure"]
-    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
-    wide = last.pivot(index=keys, columns="measure", values=["mean", "low", "high", "seeds"])
-    order = last[keys].drop_duplicates()
-    wide = wide.loc[pd.MultiIndex.from_frame(order) if len(keys) > 1 else order["label"]]
-    seeds = int(last["seeds"].max())
-    shown = ["epoch_s", "samples_per_s", "exchange_exposed_s"]
-    table = new_table("Last epoch, mean over seeds", ["run"], ["seeds", "epoch (s)", "samples/s"])
-    table.add_column("exchange shown (s)", justify="right")
-    if measure not in shown:
-        shown.append(measure)
-        table.add_column(measure_name(measure), justify="right")
-    for key, row in wide.head(MOST_ROWS).iterrows():
-        label = key[0] if isinstance(key, tuple) else key
-        halves = [(row["high", measure] - row["low", measure]) / 2 for measure in shown]
-        means = [row["mean", measure] for measure in shown]
-        cells = map(text.spread, means, halves)
-        table.add_row(str(label), f"{row['seeds', 'epoch_s']:.0f}", *cells)
-    notes = [] if len(wide) <= MOST_ROWS else [f"{len(wide) - MOST_ROWS} more rows in summary.csv."]
-    notes += [text.about_interval(over_seeds(seeds))] if seeds > 1 else []
-    lost = result.meta["lost"]
-    notes += [f"Not simulated: {name}: {why}" for name, why in lost.items()]
-    found = result.meta.get("intervals")
-    return [table, *([] if found is None else [intervals.table(found)]), *notes]
-
-
-def _verdict(result: Result) -> Iterable[str]:
-    table = result.tables["sweep"].rename(columns={"label": "run"})
-    if table.duplicated(["run", "epoch", "seed"]).any():
-        return []  # a label of one's own, which does not tell runs apart
-    epochs, half, seeds = mean_epochs(table)
-    return verdict.of_sweep(epochs, half["epoch_s"], seeds, result.meta.get("intervals"))
 
 
 def _compared(result: Result) -> Tables:
@@ -386,8 +327,9 @@ STUDY: Study[Sweep] = Study(
     leading=lambda meta: axis_columns(meta["axes"]),
     figures=_figures,
     one_figure=True,
-    verdict=_verdict,
-    parts=_parts,
+    verdict=sweep_verdict,
+    parts=sweep_parts,
+    details=sweep_details,
     compared=_compared,
     facts=_facts,
     says=_Says,

@@ -235,16 +235,22 @@ class Means:
         what was left out of the epoch; None if all was simulated."""
         if self.half is not None:
             return self.half["epoch_s"]
-        half = self.epochs["epoch_high_s"] - self.epochs["epoch_s"]
-        if not half.any():
-            return None
-        runs = self.epochs["run"].astype(str)
-        return pd.Series(half.to_numpy(), pd.MultiIndex.from_arrays([runs, self.epochs["epoch"]]))
+        return half_of_window(self.epochs)
 
     @property
     def about(self) -> str:
         """What that is the interval of."""
         return over_seeds(self.seeds) if self.seeds > 1 else "the epoch"
+
+
+def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
+    """Return half the interval of each epoch (s) of which a part was simulated, by run and epoch;
+    None if all was simulated."""
+    half = epochs["epoch_high_s"] - epochs["epoch_s"]
+    if not half.any():
+        return None
+    runs = epochs["run"].astype(str)
+    return pd.Series(half.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]]))
 
 
 def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:

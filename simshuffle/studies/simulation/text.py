@@ -10,6 +10,7 @@ from rich.table import Table
 
 from simshuffle.results import report
 from simshuffle.results.console import new_table
+from simshuffle.results.names import where_of
 from simshuffle.results.report import Kept
 from simshuffle.results.slow_cables import slow_cables_in_use
 from simshuffle.spec.units import Dimension, readable
@@ -17,6 +18,8 @@ from simshuffle.studies.simulation.mishaps import lines as lines_of
 from simshuffle.studies.simulation.tables import STORED, Means
 from simshuffle.study.study import Result, Tables
 
+MOST_CAUTIONS = 4
+"""Cautions that a terminal shows without -v."""
 READING = 0.2
 """Share of an epoch that waiting for I/O takes where it is said how well it is known."""
 SOURCES = ("nbytes_pfs", "nbytes_ssd", "nbytes_memory", "nbytes_peer")
@@ -166,6 +169,21 @@ def notes(result: Result, *, extrapolated: bool = True) -> list[str]:
             *(f"  extrapolated: {each}." for each in extrapolated * meta.get("extrapolated", [])),
         ]
     return [*lines, *windows(result.tables["sources"]), *_undivided(result.tables)]
+
+
+def cautions(result: Result) -> list[str]:
+    """What makes numbers differ or doubtful: slow cables and values used outside their range, each
+    once with its runs, the first `MOST_CAUTIONS`."""
+    runs: dict[str, list[str]] = {}
+    for run, meta in result.meta["runs"].items():
+        slow = [slow_cables_in_use(about) for about in [meta.get("slow_cables")] if about]
+        beyond = [f"Extrapolated: {each}" for each in meta.get("extrapolated", [])]
+        for said in [*slow, *beyond]:
+            runs.setdefault(said, []).append(run)
+    where = {said: where_of(own, [*result.meta["runs"]]) for said, own in runs.items()}
+    lines = [f"{f'{names}: ' if names else ''}{said}." for said, names in where.items()]
+    more = len(lines) - MOST_CAUTIONS
+    return [*lines[:MOST_CAUTIONS], *[f"{more} more cautions with -v."] * (more > 0)]
 
 
 def _undivided(tables: Tables) -> Iterator[str]:

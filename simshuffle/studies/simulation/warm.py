@@ -1,0 +1,144 @@
+"""The table of warm epochs that a terminal shows without -v."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from simshuffle.results import intervals, report
+from simshuffle.results.console import new_table
+from simshuffle.results.names import without_schedule
+from simshuffle.studies.simulation.contest import Row
+from simshuffle.studies.simulation.tables import Means, label_column
+
+MOST_ROWS = 24
+"""Runs of the table: with the verdict of a few scales below it, it fits a screen of 40 lines."""
+WAITING, FIRST = "waiting", "first"
+"""Columns of waiting for other ranks, and of all that comes before the second epoch."""
+
+
+def warm_table(
+    of: Means,
+    rows: pd.DataFrame,
+    found: Mapping[str, Any] | None,
+    labels: report.Booking = "cause",
+) -> Table:
+    """Return the table of warm epochs of a result of ``run``.
+
+    Args:
+        of: means over seeds.
+        rows: the warm epoch of each run, of `simshuffle.studies.simulation.contest.warm_epochs`.
+        found: intervals of the result, if it has any.
+        labels: how waiting is booked.
+    """
+    shown = _chosen(rows)
+    table = _table(shown, len(rows), _seconds_by_column(of, shown, labels), of.seeds, found)
+    if labels == "paper":
+        table.title = f"{table.title}, waiting booked as in the authors' timers"
+    return table
+
+
+def warm_table_of_sweep(
+    rows: pd.DataFrame,
+    seeds: int,
+    found: Mapping[str, Any] | None,
+    measure: tuple[str, pd.Series[float]] | None = None,
+) -> Table:
+    """Return the table of warm epochs of a result of ``sweep``.
+
+    Args:
+        rows: of `warm_epochs`, with a column of seconds for each label and for waiting for it.
+        seeds: that each run has.
+        found: intervals of the result, if it has any.
+        measure: heading and values by run of what the figure shows, if that is not the epoch.
+    """
+    shown = _chosen(rows)
+    seconds = {label: shown[label_column(label)].tolist() for label in report.LABELS}
+    waits = [label_column(label, waiting=True) for label in report.LABELS]
+    waits.remove(slowed := label_column(report.SLOWING, waiting=True))
+    both = shown[label_column(report.SLOWING)] + shown[slowed]
+    seconds |= {report.SLOWING: both.tolist(), WAITING: shown[waits].sum(axis=1).tolist()}
+    if measure is not None:
+        heading, values = measure
+        seconds[heading] = [float(values[run]) for run in shown["run"]]
+    return _table(shown, len(rows), seconds, seeds, found)
+
+
+def _table(
+    shown: pd.DataFrame,
+    count: int,
+    seconds: Mapping[str, Sequence[float]],
+    seeds: int,
+    found: Mapping[str, Any] | None,
+) -> Table:
+    """The runs ``shown`` of ``count``, with the columns of ``seconds`` that are not empty."""
+    columns = {"epoch": [epoch_with_half(row) for row in shown.to_dict("records")]}
+    if found is not None:
+        columns["90 %"] = [intervals.range_of(found, str(run)) for run in shown["run"]]
+    for name, values in seconds.items():
+        if any(values):
+            columns[name] = [three_digits(value) for value in values]
+    title = "Seconds of the last epoch" + (f", mean over {seeds} seeds" if seeds > 1 else "")
+    if FIRST in columns:
+        title += "; first: staging and the cold epoch"
+    if len(shown) < count:
+        title += f" ({len(shown)} of {count} runs; -v has all)"
+    table = new_table(title, ["run"], list(columns))
+    table.show_edge = False  # no empty lines around it
+    names = without_schedule(shown["run"].tolist())
+    for cells in zip(names, *columns.values(), strict=True):
+        table.add_row(*cells)
+    return table
+
+
+def _chosen(rows: pd.DataFrame) -> pd.DataFrame:
+    """All runs, or the fastest ones of each number of ranks, and of these the slowest."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    by_time = rows.sort_values("epoch_s", kind="stable")
+    groups = by_time.groupby("world_size", sort=True)
+    each = max(2, MOST_ROWS // groups.ngroups)
+    chosen = [index for _, own in groups for index in [*own.index[: each - 1], own.index[-1]]]
+    return rows.loc[sorted(set(chosen))].tail(MOST_ROWS)
+
+
+def _seconds_by_column(
+    of: Means, rows: pd.DataFrame, labels: report.Booking
+) -> dict[str, list[float]]:
+    """(rows,) seconds of each column: own work by label, all waiting for other ranks, and what
+    comes before the second epoch. What gradients in flight add to the backward pass is theirs."""
+    parts = report.shown(of.breakdown.astype({"run": str}), labels)
+    keys = ["run", "epoch", "waiting", "label"]
+    known: Mapping[Any, float] = parts.set_index(keys)["seconds"].to_dict()
+    epochs = of.epochs.astype({"run": str}).set_index(["run", "epoch"])
+    before: Mapping[Any, float] = (epochs["staging_s"] + epochs["epoch_s"]).to_dict()
+
+    columns: dict[str, list[float]] = {}
+    for run, epoch in rows[["run", "epoch"]].itertuples(index=False, name=None):
+        own = {label: known.get((run, epoch, False, label), 0.0) for label in report.ALL_LABELS}
+        waits = {label: known.get((run, epoch, True, label), 0.0) for label in report.ALL_LABELS}
+        own[report.SLOWING] += waits.pop(report.SLOWING)
+        own[WAITING] = sum(waits.values())
+        own[FIRST] = before[run, 1] if epoch > 1 else 0.0
+        for name, value in own.items():
+            columns.setdefault(name, []).append(value)
+    return columns
+
+
+def epoch_with_half(row: Row) -> str:
+    """Seconds of an epoch with four digits, and half its interval, if it has one."""
+    seconds = float(row["epoch_s"])
+    digits = max(0, min(3, 4 - len(f"{seconds:.0f}")))
+    text = f"{seconds:,.{digits}f}"
+    return f"{text} ± {row['half']:,.{digits}f}" if row["half"] else text
+
+
+def three_digits(seconds: float) -> str:
+    """Seconds with three digits, and no more than 1 ms; '-' for less than half of that."""
+    if seconds < 5e-4:
+        return "-"
+    return f"{seconds:,.{max(0, min(3, 2 - math.floor(math.log10(seconds))))}f}"
