@@ -347,8 +347,7 @@ def test_a_run_that_loses_by_waiting_says_for_whom():
 def test_what_stays_hidden_is_a_line():
     of = {"32": {"fraction": 0.168, "schedule": "new"}, "8": {"fraction": 0.168, "schedule": "new"}}
     assert list(hidden_fraction(of)) == [
-        "Q up to 0.17 on 8 to 32 ranks stays hidden, at most 1 % longer (new; a bound without"
-        " contention, from closed forms)."
+        "Q up to 0.17 on 8 to 32 ranks stays hidden (at most 1 % longer, new; a closed-form bound)."
     ]
     of["32"]["fraction"] = 0.25
     assert next(iter(hidden_fraction(of))).startswith(

@@ -180,10 +180,9 @@ def _slowest(scale: Scale) -> tuple[Row, Row]:
     pairs = []
     for _, group in groups:
         by_time = group.sort_values("epoch_s", kind="stable")
-        first, slow = by_time.iloc[[0, -1]].to_dict("records")
-        pairs.append((slow["epoch_s"] / first["epoch_s"], slow, first))
-    _, slow, first = max(pairs, key=lambda pair: pair[0])
-    return slow, first
+        first, slow = by_time.iloc[0], by_time.iloc[-1]
+        pairs.append((slow.to_dict(), first.to_dict()))
+    return max(pairs, key=lambda pair: pair[0]["epoch_s"] / pair[1]["epoch_s"])
 
 
 def _alike(slow: Row, first: Row) -> bool:

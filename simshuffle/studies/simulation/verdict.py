@@ -82,8 +82,7 @@ def hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         where = join([f"{fraction} on {int(each):,}" for fraction, each in each_of])
     schedule = hidden[ranks[-1]]["schedule"]
     yield (
-        f"Q up to {where} ranks stays hidden, at most 1 % longer ({schedule}; a bound without"
-        " contention, from closed forms)."
+        f"Q up to {where} ranks stays hidden (at most 1 % longer, {schedule}; a closed-form bound)."
     )
 
 

@@ -90,6 +90,7 @@ def _table(
     if len(shown) < count:
         title += f" ({len(shown)} of {count} runs; -v has all)"
     table = new_table(title, ["run"], list(columns))
+    table.show_edge = False  # no empty lines around it
     names = without_schedule(shown["run"].tolist())
     for cells in zip(names, *columns.values(), strict=True):
         table.add_row(*cells)
