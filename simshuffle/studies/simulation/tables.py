@@ -255,16 +255,6 @@ def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
     return pd.Series(half.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]]))
 
 
-def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
-    """Return half the interval of each epoch (s) of which a part was simulated, by run and epoch;
-    None if all was simulated."""
-    half = epochs["epoch_high_s"] - epochs["epoch_s"]
-    if not half.any():
-        return None
-    runs = epochs["run"].astype(str)
-    return pd.Series(half.to_numpy(), pd.MultiIndex.from_arrays([runs, epochs["epoch"]]))
-
-
 def means(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
     """Means over seeds of what `simshuffle.results.report` makes, which may have the seed."""
     if "seed" not in epochs:
