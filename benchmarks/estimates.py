@@ -46,7 +46,7 @@ COMMANDS = {
         *("month", "shop.yaml", *PARTIAL, "--set", "failures={kind: poisson, hosts: 400 d}"),
         *("--set", "workload.checkpoint={nbytes: 1.4 GB, every: 500}"),
     ],
-    "oracle": ["oracle", "shop.yaml", *ONE],
+    "oracle": ["study", "oracle", "shop.yaml", *ONE],
 }
 """Words of each command by its name."""
 

@@ -75,7 +75,7 @@ def words(verb: str, cells: int, place: Path) -> list[str]:
     study.write_text(STUDY, encoding="utf-8")
     if verb == "train":
         return ["train", str(study)]
-    return ["tta", str(study), "quickstart", "--scale", "samples", *SMALL]
+    return ["study", "tta", str(study), "quickstart", "--scale", "samples", *SMALL]
 
 
 def begun(words: list[str], out: Path) -> subprocess.Popen[bytes]:

@@ -3,7 +3,7 @@ docs/reference/smpi.md.
 
     python benchmarks/smpi.py [--only TEXT] [--write]
 
-Each case is exported with ``simshuffle export --to simgrid``, compiled with smpicc and run under
+Each case is exported with ``results export --to simgrid``, compiled with smpicc and run under
 smpirun; the same messages are posted to the simulator's network. ``--write`` records what SMPI
 answered in tests/data/smpi/ and writes the table.
 """

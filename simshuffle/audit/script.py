@@ -19,7 +19,7 @@ from simshuffle.audit import ranks
 from simshuffle.errors import refuse
 from simshuffle.study.options import COMMAND_LINE
 
-EXAMPLE = "Write simshuffle audit [OPTIONS] -- python my_loader.py"
+EXAMPLE = "Write simshuffle study audit [OPTIONS] -- python my_loader.py"
 GRACE = 30.0
 """Seconds that an answer may be late (chosen: a busy machine forks and kills in less)."""
 LOAD = 300.0

@@ -17,6 +17,7 @@ from simshuffle.cli import (
     check,
     derived,
     doctor,
+    exporting,
     machine,
     machine_import,
     new,
@@ -37,15 +38,16 @@ _UsageError: Any = typer.BadParameter.__mro__[2]
 
 INTERRUPTED = 130
 GROUPS = {
-    "study": "Ask one question: ablate, hiding, policies, validate ...",
+    "study": "Ask one question: oracle, loader, tta, hiding, blame, audit ...",
     "machine": "Measure this host, read a cluster: probe, calibrate, import ...",
-    "results": "Show, draw and verify what is in a result folder.",
+    "results": "Show, draw, verify and export what is in a result folder.",
 }
 """Groups of verbs that few need, and what their help says."""
 BY_HAND = {
-    "": (new, check, results, audit, blame, doctor),
-    "study": (study,),
+    "": (new, check, results, doctor),
+    "study": (study, audit, blame),
     "machine": (machine, machine_import),
+    "results": (result_folders, exporting),
 }
 """Verbs that are no studies, by the group that they are in."""
 
@@ -63,7 +65,10 @@ def _app(name: str, help_: str, epilog: str) -> typer.Typer:
 
 
 app = _app(
-    "simshuffle", "Simulate what shuffling the data costs. To begin: simshuffle run quickstart.", ""
+    "simshuffle",
+    "Simulate what shuffling the data costs. To begin: simshuffle run quickstart. What there is:"
+    " simshuffle list.",
+    "",
 )
 
 
@@ -77,7 +82,6 @@ def _fill() -> None:
     for group, modules in BY_HAND.items():
         for module in modules:
             apps[group].add_typer(module.app)
-    apps["results"].add_typer(result_folders.app)
     for verb in verbs().values():
         derived.add(apps[" ".join(verb.name.split()[:-1])], verb)
 

@@ -123,9 +123,9 @@ Tries = Annotated[
 @command(
     app,
     "Results",
-    "simshuffle audit -- python my_loader.py",
-    "simshuffle audit --from 2x4 --to 1x4 --workers 8:6 -- python my_loader.py",
-    "simshuffle audit --at 3 --at 1:7 --json -- venv/bin/python my_loader.py --fast",
+    "simshuffle study audit -- python my_loader.py",
+    "simshuffle study audit --from 2x4 --to 1x4 --workers 8:6 -- python my_loader.py",
+    "simshuffle study audit --at 3 --at 1:7 --json -- venv/bin/python my_loader.py --fast",
     runs=True,
 )
 def audit(
@@ -212,13 +212,15 @@ def _behind(words: Sequence[str]) -> list[str]:
     if "--" not in words:
         first = words[0] if words else ""
         if first.startswith("-"):
-            refuse(first, "is no option of audit", "", "See simshuffle audit -h.", COMMAND_LINE)
+            refuse(
+                first, "is no option of audit", "", "See simshuffle study audit -h.", COMMAND_LINE
+            )
         refuse("COMMAND", "must stand behind --", repr(first), f"{EXAMPLE}.", COMMAND_LINE)
     place = words.index("--")
     if place:
         first = words[0]
         rule = "is no option of audit" if first.startswith("-") else "cannot stand before --"
-        refuse(first, rule, "", "See simshuffle audit -h.", COMMAND_LINE)
+        refuse(first, rule, "", "See simshuffle study audit -h.", COMMAND_LINE)
     return [*words[place + 1 :]]
 
 

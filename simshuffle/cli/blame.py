@@ -19,9 +19,9 @@ app = typer.Typer()
 @command(
     app,
     "Results",
-    "simshuffle blame results/quickstart",
-    "simshuffle blame tests/data/blame/slow-rank.csv",
-    "simshuffle blame steps.parquet --to markdown",
+    "simshuffle study blame results/quickstart",
+    "simshuffle study blame tests/data/blame/slow-rank.csv",
+    "simshuffle study blame steps.parquet --to markdown",
 )
 def blame(
     trace: Annotated[

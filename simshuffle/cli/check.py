@@ -39,7 +39,7 @@ def check(
     interval: Annotated[bool, INTERVAL] = False,
     ranges: Annotated[Mapping[str, tuple[float, float]] | None, RANGES] = None,
 ) -> None:
-    """Say what bounds an epoch, what it needs, which values look wrong.
+    """Say what bounds an epoch, and which values look wrong.
 
     Simulates nothing."""
     from simshuffle.cli.advice import advise_on_files
@@ -105,7 +105,14 @@ def _print_in_full(scenarios: list[Scenario], runs: dict[str, Scenario]) -> None
             typer.echo(f"#   {key}: {value}")
 
 
-@command(app, "Describe", "simshuffle list", "simshuffle list --to markdown", name="list")
+@command(
+    app,
+    "Describe",
+    "simshuffle list",
+    "simshuffle list --to markdown",
+    name="list",
+    hidden=True,
+)
 def list_(to: To = None) -> None:
     """List scenarios, studies, machines, models, data sets, failures.
 

@@ -57,13 +57,14 @@ def command(
     text: str = "",
     parameters: Iterable[Parameter] = (),
     runs: bool = False,
+    hidden: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function a verb of ``app``. An `Option` of a parameter is made one of typer's; the
     function is given the values that its words are read as, or refused. The help lists it in
     ``group``, with whole commands as ``examples``. Name, text of the help and what options are made
     from are by default the function's own name, docstring and signature; a verb that
     ``runs`` another command is given options that it does not know as words, and '--' before
-    those of the command."""
+    those of the command. The help of all verbs leaves out one that is ``hidden``."""
 
     def register(verb: Callable[..., None]) -> Callable[..., None]:
         help_ = text or inspect.getdoc(verb) or ""
@@ -74,6 +75,7 @@ def command(
             short_help=help_.partition("\n")[0],
             epilog="\n".join([EXAMPLES, *examples]),
             rich_help_panel=group,
+            hidden=hidden,
             context_settings={"ignore_unknown_options": runs},
         )(_with_volume(verb, parameters))
         return verb
@@ -202,16 +204,11 @@ class _Verb(TyperCommand):
 FIRST = (
     "new",
     "check",
-    "list",
     "run",
     "sweep",
-    "plan",
-    "oracle",
-    "loader",
-    "train",
-    "tta",
-    "compare",
     "congestion",
+    "plan",
+    "compare",
 )
 """Verbs that stand first in their groups; the others follow by their names."""
 MOVED = {
@@ -222,6 +219,11 @@ MOVED = {
     "topology": "machine",
 }
 """Verbs of version 0.1 that have another name now."""
+LOWERED = {
+    **{name: f"study {name}" for name in ("audit", "blame", "loader", "oracle", "tta")},
+    "export": "results export",
+}
+"""Verbs of version 0.2 that are one level down now."""
 RAISED = {"study congestion": "congestion"}
 """Verbs of a group that are verbs of the first level now."""
 
@@ -245,16 +247,18 @@ class Verbs(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The verb that is named, by its old name too."""
-        if ctx.parent is None and args[0] in MOVED:
-            now = MOVED[args[0]]
-            if not ctx.resilient_parsing:
-                say(f"'simshuffle {args[0]}' is 'simshuffle {now}' now; the old name goes in 0.3.")
-            args = [*now.split(), *args[1:]]
+        for names, version in ((MOVED, "0.3"), (LOWERED, "0.4")):
+            if ctx.parent is None and args[0] in names:
+                now = names[args[0]]
+                if not ctx.resilient_parsing:
+                    old = f"the old name goes in {version}"
+                    say(f"'simshuffle {args[0]}' is 'simshuffle {now}' now; {old}.")
+                args = [*now.split(), *args[1:]]
         old_name = f"{ctx.info_name} {args[0]}"
         if ctx.parent is not None and old_name in RAISED:
             now = RAISED[old_name]
             if not ctx.resilient_parsing:
-                say(f"'simshuffle {old_name}' is 'simshuffle {now}' now; the old name goes in 0.3.")
+                say(f"'simshuffle {old_name}' is 'simshuffle {now}' now; the old name goes in 0.4.")
             return ctx.parent.command.resolve_command(ctx.parent, [now, *args[1:]])
         if args[0] in APART and args[0] not in self.commands:
             problem = Problem(args[0], "is a plugin, which is not installed", "", APART[args[0]])

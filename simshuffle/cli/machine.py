@@ -201,7 +201,7 @@ def export(
 
     kind = format_of(to)
     if to not in NETWORKS:
-        remedy = f"simshuffle export SCENARIO --to {to}."
+        remedy = f"simshuffle results export SCENARIO --to {to}."
         refuse("--to", "needs the messages of a run", repr(to), remedy, COMMAND_LINE)
     out = file_in(out, Path(source).stem + kind.suffix) or out
     check_place(out, replace=force)

@@ -167,7 +167,7 @@ def _see_that_groups_read_their_batches(scenario: Scenario) -> None:
     read = workload.parallelism.group_size(scenario.world_size) * workload.local_batch_size
     if batch is not None and batch != read:
         rule = f"must be what the ranks of a group read where epochs are simulated: {read}"
-        remedy = "Leave it out, or ask simshuffle oracle, which takes any."
+        remedy = "Leave it out, or ask simshuffle study oracle, which takes any."
         problem = Problem("workload.parallelism.group_batch", rule, str(batch), remedy)
         raise ScenarioError(problem, scenario.name)
 

@@ -22,7 +22,7 @@ def runs_followed(
 
     Args:
         scenario: with or without a sweep.
-        verb: who asks, as the message calls it: 'simshuffle oracle'.
+        verb: who asks, as the message calls it: 'simshuffle study oracle'.
         followed: keys that may be swept, and with them all keys below.
 
     Raises:

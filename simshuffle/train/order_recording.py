@@ -1,4 +1,4 @@
-"""The order in which a DataLoader of torch hands out samples, for ``simshuffle loader --check``."""
+"""The order in which a DataLoader of torch hands out samples, for ``study loader --check``."""
 
 from __future__ import annotations
 

@@ -184,4 +184,4 @@ def test_both_exports_know_the_same_formats(
         said = capsys.readouterr().err
         assert status == (2 if kind.options else 0), said
         assert out.exists() != bool(kind.options)
-        assert not kind.options or f"simshuffle export SCENARIO --to {to}" in said
+        assert not kind.options or f"simshuffle results export SCENARIO --to {to}" in said

@@ -139,10 +139,10 @@ def _by_law(known):
 
 
 def _by_audit(capfd, *command, before=(1, 2), after=(1, 2), at=(0, 15)):
-    """What `simshuffle audit` says of a command: the same, and its exit status."""
+    """What `simshuffle study audit` says of a command: the same, and its exit status."""
     shape = ("--from", "{}x{}".format(*before), "--to", "{}x{}".format(*after))
     words = (*shape, "--at", "{}:{}".format(*at), "--json", "--", *map(str, command))
-    status = main(["audit", *words])
+    status = main(["study", "audit", *words])
     out = capfd.readouterr().out
     (row,), (point,) = (json.loads(out)[name] for name in ("resumes", "points"))
     assert row["outcome"] == point["outcome"]

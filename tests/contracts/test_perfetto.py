@@ -425,7 +425,7 @@ def test_names_are_text_and_nothing_else(tmp_path, folder):
 
 
 def refused(capsys, *arguments):
-    assert main(["export", *arguments]) == 2
+    assert main(["results", "export", *arguments]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     return said.err
@@ -459,7 +459,7 @@ def test_what_is_there_stays_unless_forced(folder, tmp_path, capsys):
     words = [str(folder), "--to", "perfetto", "--ranks", "0", "--out", str(path)]
     assert "must not be there already" in refused(capsys, *words)
     assert path.read_text() == "mine"
-    assert main(["export", *words, "--force"]) == 0
+    assert main(["results", "export", *words, "--force"]) == 0
     assert capsys.readouterr().out == f"Written: {path}\n"
     load(path)
     assert list(tmp_path.iterdir()) == [path]

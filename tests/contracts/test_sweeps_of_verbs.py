@@ -103,11 +103,11 @@ def test_a_sweep_of_one_value_is_that_value() -> None:
 def test_runs_of_other_keys_are_refused_with_all_of_them() -> None:
     scenario = swept(**{"seed": [1, 2], "workload__local_batch_size": [5, 10], "epochs": [2]})
     with pytest.raises(InputError) as caught:
-        single_run(scenario, "simshuffle oracle")
+        single_run(scenario, "simshuffle study oracle")
     message = str(caught.value)
     assert "sweep.seed" in message and "sweep.workload.local_batch_size" in message
     assert "epochs" not in message
-    assert "is not followed by simshuffle oracle" in message
+    assert "is not followed by simshuffle study oracle" in message
     assert len(runs_followed(scenario, "a verb", ("seed", "workload"))) == 4
 
 

@@ -111,7 +111,10 @@ def test_what_the_readme_says_runs(tmp_path, capsys):
     values = ["cluster=small-fat-tree", "world_size=8", "workload.allreduce.rings=1"]
     values.append("workload.exchange=partial_local_shuffle:exchange_fraction=0.1")
     given = [part for value in values for part in ("--set", value)]
-    assert main(["export", "quickstart", *given, "--to", "simgrid", "--out", str(folder)]) == 0
+    assert (
+        main(["results", "export", "quickstart", *given, "--to", "simgrid", "--out", str(folder)])
+        == 0
+    )
     assert "README.txt" in capsys.readouterr().err
     text = (folder / "README.txt").read_text(encoding="utf-8").replace("\\\n", " ")
     commands = [line for line in text.splitlines() if line.startswith("    smpi")]

@@ -1,4 +1,4 @@
-"""A loader of `loaders` for `simshuffle audit`, which knows no laws: with_law.py NAME LAW, a law
+"""A loader of `loaders` for `study audit`, which knows no laws: with_law.py NAME LAW, a law
 as JSON."""
 
 import importlib

@@ -110,7 +110,18 @@ SMALL = ("--samples", "24", "--batch-size", "2")
 
 def audit(capfd, *words, status=0, options=("--at", "3"), kind="right"):
     """What --json prints."""
-    given = ["audit", *SMALL, *options, "--json", *words, "--", sys.executable, "loader.py", kind]
+    given = [
+        "study",
+        "audit",
+        *SMALL,
+        *options,
+        "--json",
+        *words,
+        "--",
+        sys.executable,
+        "loader.py",
+        kind,
+    ]
     assert main(given) == status
     return json.loads(capfd.readouterr().out)
 
@@ -164,7 +175,7 @@ def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
     assert [row["outcome"] for row in found["resumes"]] == ["begins again", "refuses"]
     assert "ValueError: saved by other ranks" in found["resumes"][1]["says"]
     assert found["resumes"][1]["lost"] is None
-    words = ["audit", *SMALL, "--at", "3", "--to", "2x2", "--", *PYTHON, "refuses"]
+    words = ["study", "audit", *SMALL, "--at", "3", "--to", "2x2", "--", *PYTHON, "refuses"]
     assert main(words) == 1
     assert "-v shows it in full" in capfd.readouterr().out
     found = audit(capfd, "--to", "1x1", kind="dies", status=1)
@@ -198,7 +209,7 @@ def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
     assert (row["trained"], row["rest"], row["continues"]) == (12, 20, "")
     assert row["lost"] == 0
     assert row["repeated"] >= 8
-    words = ["audit", *SMALL, "--at", "3", "--", sys.executable, "loader.py", "random"]
+    words = ["study", "audit", *SMALL, "--at", "3", "--", sys.executable, "loader.py", "random"]
     assert main(words) == 1
     assert "not repeatable: with the same seed two uninterrupted runs" in capfd.readouterr().out
 
@@ -229,7 +240,7 @@ def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
 )
 def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, said, capfd):
     words = ["--to", "1x2", "--epochs", "3"]
-    given = ["audit", *SMALL, "--at", "3", "--json", *words, "--", *PYTHON, "right", word]
+    given = ["study", "audit", *SMALL, "--at", "3", "--json", *words, "--", *PYTHON, "right", word]
     assert main(given) == int(word != "later")
     found = json.loads(capfd.readouterr().out)
     (row,) = found["resumes"]
@@ -243,7 +254,7 @@ def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, s
 def test_a_run_that_went_on_is_killed_once_more(capfd):
     """Of 6 steps of 4 samples 1 is done, then 2 of the 5 that are left; the state counts from where
     the run went on, so 4 samples come again. In the next epoch it counts from the beginning."""
-    words = ["audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
+    words = ["study", "audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
     assert main(words) == 0
     right = json.loads(capfd.readouterr().out)
     assert right["points"][0]["second"] == "0:2, 1:3"
@@ -261,14 +272,14 @@ def test_a_run_that_went_on_is_killed_once_more(capfd):
 
 
 def test_a_loader_whose_state_cannot_be_had_after_a_restart_is_wrong(capfd):
-    words = ["audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
+    words = ["study", "audit", *SMALL, "--at", "1", "--to", "1x2", "--json", "--", *PYTHON, "right"]
     assert main([*words, "never-twice"]) == 1
     (row,) = json.loads(capfd.readouterr().out)["resumes"]
     assert "StateError: state(loader) raises ValueError: saved once" in row["says"]
 
 
 def test_what_was_not_tried_is_said(capfd):
-    words = ["audit", *SMALL, "--at", "5", "--to", "1x2", "--epochs", "1"]
+    words = ["study", "audit", *SMALL, "--at", "5", "--to", "1x2", "--epochs", "1"]
     assert main([*words, "--", *PYTHON, "right"]) == 0
     shown = " ".join(capfd.readouterr().out.split())
     assert "refuses nothing; a second crash of a run was not tried (1 point" in shown
@@ -279,7 +290,7 @@ def test_what_was_not_tried_is_said(capfd):
 
 
 def test_the_example_errs_where_ranks_change_and_is_right_with_a_word(capfd):
-    words = ["audit", "--at", "10", "--to", "1x2", "--to", "1x1", "--to", "2x2", "--json"]
+    words = ["study", "audit", "--at", "10", "--to", "1x2", "--to", "1x1", "--to", "2x2", "--json"]
     assert main([*words, "--", sys.executable, str(EXAMPLE)]) == 1
     rows = json.loads(capfd.readouterr().out)["resumes"]
     # 80 of 240 are done: a single rank leaves out 40, four ranks leave out 40 each
@@ -303,22 +314,33 @@ def test_a_result_folder_has_the_tables_that_are_printed(folder, capfd):
         assert isinstance(table, pd.DataFrame)
         assert table["change"].tolist() == [row["change"] for row in found[name]]
     given = ["--", sys.executable, "loader.py", "right"]
-    assert main(["audit", *SMALL, "--at", "3", "--out", "out", *given]) == 2
+    assert main(["study", "audit", *SMALL, "--at", "3", "--out", "out", *given]) == 2
     assert "--out: holds another result" in capfd.readouterr().err
-    assert main(["audit", *SMALL, "--at", "3", "--out", "out", "--force", *given]) == 0
+    assert main(["study", "audit", *SMALL, "--at", "3", "--out", "out", "--force", *given]) == 0
     shown = capfd.readouterr().out
     assert "loader right loses, repeats and refuses nothing (1 point, 24 samples, seed 0)." in shown
     assert "Tables: out" in shown
     assert main(["results", "show", "out"]) == 2
     assert "its tables are CSV files" in capfd.readouterr().err
-    assert main(["audit", *SMALL, "--at", "3", "--to", "markdown", *given]) == 0
+    assert main(["study", "audit", *SMALL, "--at", "3", "--to", "markdown", *given]) == 0
     assert "| 1x2 to 1x1 |" in capfd.readouterr().out
 
 
 def test_what_the_script_prints_is_shown_if_asked_alone(folder, capfd):
     (folder / "loader.py").write_text(f"print('mine')\n{LOADER}")
     audit(capfd)
-    words = ["audit", *SMALL, "--at", "3", "-v", "--", sys.executable, "loader.py", "right"]
+    words = [
+        "study",
+        "audit",
+        *SMALL,
+        "--at",
+        "3",
+        "-v",
+        "--",
+        sys.executable,
+        "loader.py",
+        "right",
+    ]
     assert main(words) == 0
     shown = capfd.readouterr()
     assert "mine" in shown.err
@@ -408,7 +430,10 @@ BAD = {
     ("words", "said"),
     [
         (["python", "loader.py"], "COMMAND: must stand behind --; got 'python'. Write simshuffle"),
-        (["--"], "COMMAND: must stand behind --. Write simshuffle audit [OPTIONS] -- python my_"),
+        (
+            ["--"],
+            "COMMAND: must stand behind --. Write simshuffle study audit [OPTIONS] -- python",
+        ),
         (["--tyr", "3", "--", *PYTHON], "--tyr: is no option of audit"),
         (["a", "--", *PYTHON], "a: cannot stand before --"),
         (["--", "loader.py"], "must begin with an interpreter; got loader.py. Write `python load"),
@@ -453,7 +478,7 @@ def test_what_is_wrong_is_said(words, said, capfd, folder):
     for name, text in BAD.items():
         (folder / name).write_text(text)
     before = sorted(path.name for path in folder.rglob("*"))
-    assert main(["audit", *SMALL, *words]) == 2
+    assert main(["study", "audit", *SMALL, *words]) == 2
     shown, told = capfd.readouterr()
     assert said in " ".join(told.split())
     assert "Traceback" not in told
@@ -466,6 +491,6 @@ def test_a_script_that_does_not_load_in_time_is_ended(folder, capfd, monkeypatch
     monkeypatch.setattr(Script.__init__, "__defaults__", (0.5,))
     (folder / "waits.py").write_text(BAD["waits.py"])
     begin = time.monotonic()
-    assert main(["audit", "--", sys.executable, "waits.py"]) == 2
+    assert main(["study", "audit", "--", sys.executable, "waits.py"]) == 2
     assert "waits.py: must be loaded within 0.5 s" in capfd.readouterr().err
     assert time.monotonic() - begin < 30

@@ -1,4 +1,4 @@
-"""What `simshuffle blame` prints, and what it refuses."""
+"""What `simshuffle study blame` prints, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -12,22 +12,22 @@ TRACE = Path(__file__).parents[1] / "data" / "blame" / "slow-rank.csv"
 
 
 def refused(capsys, path):
-    assert main(["blame", str(path)]) == 2
+    assert main(["study", "blame", str(path)]) == 2
     text = capsys.readouterr().err
     assert str(path) in text
     return text
 
 
 def test_it_prints_at_most_a_screen_and_json(capsys):
-    assert main(["blame", str(TRACE)]) == 0
+    assert main(["study", "blame", str(TRACE)]) == 0
     text = capsys.readouterr().out
     assert len(text.splitlines()) < 40
     assert text.rstrip().endswith("if rank 3 alone were not, 2.25 s less.")
-    assert main(["blame", str(TRACE), "--json"]) == 0
+    assert main(["study", "blame", str(TRACE), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["slow_down"] == pytest.approx(9.7 / 8.2)
     assert found["saved"][0]["saved_s"] == pytest.approx(2.25)
-    assert main(["blame", str(TRACE), "--to", "markdown"]) == 0
+    assert main(["study", "blame", str(TRACE), "--to", "markdown"]) == 0
     assert "| 2.2500" in capsys.readouterr().out
 
 
@@ -42,7 +42,7 @@ def test_parquet_and_the_names_of_the_artifact_are_read(capsys, tmp_path):
     path = tmp_path / "trace.parquet"
     names = {"kind": "optype", "start": "start_ts"}
     pd.read_csv(TRACE).rename(columns=names).to_parquet(path)
-    assert main(["blame", str(path), "--json"]) == 0
+    assert main(["study", "blame", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["step_s"] == pytest.approx(9.7)
 
 

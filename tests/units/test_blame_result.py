@@ -1,4 +1,4 @@
-"""`simshuffle blame` of results of ``run``: who is named first on a small fat tree, and how."""
+"""`study blame` of results of ``run``: who is named first on a small fat tree, and how."""
 
 import json
 
@@ -63,7 +63,7 @@ def ran(tmp_path, capsys):
 @pytest.fixture
 def said(capsys):
     def blame(folder, *options):
-        assert main(["blame", str(folder), *options]) == 0
+        assert main(["study", "blame", str(folder), *options]) == 0
         return capsys.readouterr().out
 
     return blame
@@ -143,9 +143,9 @@ def test_one_run_and_one_epoch_can_be_named(ran, said, capsys):
     assert [of["epoch"] for of in found] == [2, 2]
     (one,) = json.loads(said(folder, "--json", "--run", found[1]["run"], "--epoch", "1"))["runs"]
     assert (one["run"], one["epoch"]) == (found[1]["run"], 1)
-    assert main(["blame", str(folder), "--run", "other"]) == 2
+    assert main(["study", "blame", str(folder), "--run", "other"]) == 2
     assert "--run: must be a run of the result" in capsys.readouterr().err
-    assert main(["blame", str(folder), "--epoch", "3"]) == 2
+    assert main(["study", "blame", str(folder), "--epoch", "3"]) == 2
     assert "--epoch: must be an epoch" in capsys.readouterr().err
 
 
@@ -157,10 +157,10 @@ def test_seeds_and_names_below_results(ran, said, tmp_path, monkeypatch):
 
 def test_other_results_and_options_of_traces_are_refused(tmp_path, capsys):
     trace = "tests/data/blame/slow-rank.csv"
-    assert main(["blame", trace, "--run", "x"]) == 2
+    assert main(["study", "blame", trace, "--run", "x"]) == 2
     assert "--run: is for results alone" in capsys.readouterr().err
     out = tmp_path / "sizes"
     quick = ["sweep", "quickstart", "--over", "world_size=8", "--set", "epochs=1"]
     assert main([*quick, "--out", str(out), "-q"]) == 0
-    assert main(["blame", str(out)]) == 2
+    assert main(["study", "blame", str(out)]) == 2
     assert "must be a result of simshuffle run" in capsys.readouterr().err

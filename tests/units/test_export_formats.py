@@ -37,7 +37,7 @@ TREE = {
     "switch_latency": "90 ns",
 }
 AT_ONCE = {"kind": "streamlined", "barriers": "iteration", "overlap": False}
-COMMAND = ["export", "abci-imagenet1k", "--set", "cluster=small-fat-tree"]
+COMMAND = ["results", "export", "abci-imagenet1k", "--set", "cluster=small-fat-tree"]
 COMMAND += ["--set", "world_size=8", "--set", "workload.allreduce.rings=1"]
 
 

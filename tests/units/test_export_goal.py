@@ -174,7 +174,15 @@ def test_ranks_are_written_one_after_the_other(made):
 
 def test_the_command_writes_a_file_and_refuses_what_sends_nothing(tmp_path, capsys):
     out = tmp_path / "exchange.goal"
-    command = ["export", "quickstart", "--set", "cluster=small-fat-tree", "--set", "world_size=8"]
+    command = [
+        "results",
+        "export",
+        "quickstart",
+        "--set",
+        "cluster=small-fat-tree",
+        "--set",
+        "world_size=8",
+    ]
     command += ["--set", "workload.allreduce.rings=1", "--to", "goal", "--out", str(out)]
     assert main([*command, "--set", "workload.exchange=local_shuffle"]) == 2
     assert "local_shuffle exchanges nothing" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def table_of(order, epochs=2):
 def checked(table, capsys, *more):
     """What the verb prints as JSON of that table."""
     table.to_csv("mine.csv", index=False)
-    assert main(["loader", "--check", "mine.csv", *SHAPE, "--json", *more]) == 0
+    assert main(["study", "loader", "--check", "mine.csv", *SHAPE, "--json", *more]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -64,7 +64,7 @@ def test_what_is_fetched_is_held_against_an_object_store(toys, capsys):
     and 16 ms. A hundredth of a dollar for 256 requests, and one for a GB."""
     store = "s3:latency=100 ms,connection_bandwidth=100 MB/s,price_per_request=0.0000390625"
     more = ["--store", f"{store},price_per_gigabyte=1", "--out", "stored"]
-    assert main(["loader", *SHAPE, *DRAWN, *more]) == 0
+    assert main(["study", "loader", *SHAPE, *DRAWN, *more]) == 0
     assert "object store" in capsys.readouterr().out
     table = pd.read_csv("stored/store.csv").set_index("loader")
     assert table.loc["drawn", "first_s"] == pytest.approx(32 * 0.101)
@@ -84,12 +84,12 @@ def test_what_is_fetched_is_held_against_an_object_store(toys, capsys):
     ],
 )
 def test_an_object_store_that_is_none_is_refused(written, said, toys, capsys):
-    assert main(["loader", *SHAPE, "--store", written]) == 2
+    assert main(["study", "loader", *SHAPE, "--store", written]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_the_table_of_all_orders(toys, capsys):
-    assert main(["loader", *SHAPE, *DRAWN, "--out", "all"]) == 0
+    assert main(["study", "loader", *SHAPE, *DRAWN, "--out", "all"]) == 0
     assert "place" in capsys.readouterr().out
     loaders = pd.read_csv("all/loaders.csv").set_index("loader")
     drawn, kept = loaders.loc["drawn"], loaders.loc["kept"]
@@ -117,7 +117,7 @@ def test_the_table_of_all_orders(toys, capsys):
 
 
 def test_without_a_cache_workers_share_nothing_and_keep_nothing(toys, capsys):
-    words = ["loader", *SHAPE, *DRAWN, "--cache", "0", "--order", "kept", "--json"]
+    words = ["study", "loader", *SHAPE, *DRAWN, "--cache", "0", "--order", "kept", "--json"]
     assert main(words) == 0
     (kept,) = json.loads(capsys.readouterr().out)["loaders"]
     # each of the 8 workers has samples of all 4 shards of its rank
@@ -125,7 +125,9 @@ def test_without_a_cache_workers_share_nothing_and_keep_nothing(toys, capsys):
 
 
 def test_a_recorded_order_is_counted_as_the_one_that_was_drawn(toys, capsys):
-    assert main(["loader", *SHAPE, *DRAWN, "--seed", "5", "--order", "kept", "--json"]) == 0
+    assert (
+        main(["study", "loader", *SHAPE, *DRAWN, "--seed", "5", "--order", "kept", "--json"]) == 0
+    )
     drawn = json.loads(capsys.readouterr().out)
     recorded = checked(table_of(Kept()), capsys)
     for table in ("loaders", "epochs", "windows", "store"):
@@ -136,7 +138,7 @@ def test_a_recorded_order_is_counted_as_the_one_that_was_drawn(toys, capsys):
 
 def test_the_folder_of_a_recorded_order_stands_alone(here, capsys):
     table_of(Kept()).to_parquet("mine.parquet")
-    assert main(["loader", "--check", "mine.parquet", *SHAPE, "--out", "found"]) == 0
+    assert main(["study", "loader", "--check", "mine.parquet", *SHAPE, "--out", "found"]) == 0
     shown = capsys.readouterr().out
     assert "No sample ever comes to another node" in shown
     assert "Every rank has the same samples in every epoch" in shown
@@ -153,7 +155,7 @@ def test_what_is_lost_repeated_and_unequal_is_said(here, capsys):
     last = (table["rank"] == 3) & (table["worker"] == 1) & (table["position"] >= 30)
     table = table[~last]
     table.to_csv("mine.csv", index=False)
-    assert main(["loader", "--check", "mine.csv", *SHAPE, "--out", "found"]) == 0
+    assert main(["study", "loader", "--check", "mine.csv", *SHAPE, "--out", "found"]) == 0
     shown = capsys.readouterr().out
     assert "Never handed out: 3 of 256" in shown
     assert "1 rows repeat" in shown
@@ -213,7 +215,7 @@ FAULTS = {
 def test_a_file_that_is_not_as_it_should_be_is_refused(fault, here, capsys):
     damage, said = FAULTS[fault]
     damage(table_of(Kept())).to_csv("mine.csv", index=False)
-    assert main(["loader", "--check", "mine.csv", *SHAPE]) == 2
+    assert main(["study", "loader", "--check", "mine.csv", *SHAPE]) == 2
     shown = capsys.readouterr()
     assert [each for each in said if each not in shown.err] == [], shown.err
     assert "Traceback" not in shown.err
@@ -245,7 +247,7 @@ def test_a_file_that_is_not_as_it_should_be_is_refused(fault, here, capsys):
 def test_what_cannot_be_asked_is_refused(words, said, toys, here, capsys):
     table_of(Kept()).to_csv("mine.csv", index=False)
     (here / "broken.parquet").write_text("PAR1")
-    assert main(["loader", *words]) == 2
+    assert main(["study", "loader", *words]) == 2
     shown = capsys.readouterr().err
     assert [each for each in said if each not in shown] == [], shown
     assert "Traceback" not in shown

@@ -27,7 +27,7 @@ exactly = pytest.approx
 SHAPE = ["--samples", "32", "--shards", "8", "--shard-size", "400 kB", "--batch-size", "2"]
 SHAPE += ["--cache", "none", "--epochs", "1", "--processes", "1"]
 STORE = ["--store", "s3:latency=100 ms,connection_bandwidth=100 MB/s"]
-CRASH = ["loader", "--resume-at", "2", "--from", "2x2", "--to", "2x1", *SHAPE, *STORE]
+CRASH = ["study", "loader", "--resume-at", "2", "--from", "2x2", "--to", "2x1", *SHAPE, *STORE]
 
 
 class InTurn(Order):
@@ -259,7 +259,7 @@ def test_a_function_of_python_gives_the_same(capsys):
         (["--nodes", "2"], "--from: says nodes and ranks already"),
         (["--tune"], "--tune: is not looked at with --resume-at"),
         (["--order", "webdataset"], "--order: is not looked at with --resume-at"),
-        (["--loader", "mine.py"], "To audit your own: simshuffle audit -- python mine.py"),
+        (["--loader", "mine.py"], "To audit your own: simshuffle study audit -- python mine.py"),
         (["--loader", "backward"], "--loader: no such kind; got 'backward'"),
         (["--loader", "exact:steps=1"], "--loader exact:steps: is not a known key"),
         (["--store", "gcs"], "--store: no such kind"),
@@ -282,7 +282,7 @@ def test_what_cannot_be_asked_is_refused(words, said, capsys):
     ],
 )
 def test_what_needs_a_resume_is_refused_without_one(words, said, capsys):
-    assert main(["loader", *words]) == 2
+    assert main(["study", "loader", *words]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -310,7 +310,16 @@ def test_where_nothing_fits_the_least_too_large_is_named():
 )
 def test_bad_input_is_named_with_a_remedy(options, said, scenario_file, tmp_path, capsys):
     out = tmp_path / "out"
-    words = ["oracle", str(scenario_file), "--world-sizes", "4", *options, "--out", str(out)]
+    words = [
+        "study",
+        "oracle",
+        str(scenario_file),
+        "--world-sizes",
+        "4",
+        *options,
+        "--out",
+        str(out),
+    ]
     assert main(words) == 2
     message = capsys.readouterr().err
     assert all(word in message for word in said), message
@@ -360,7 +369,15 @@ def test_commas_part_strategies_and_their_values():
 
 def test_nothing_within_the_budget_is_shown_and_refused(scenario_file, tmp_path, capsys):
     out = tmp_path / "out"
-    words = ["oracle", str(scenario_file), "--world-sizes", "2", "--budget-memory", "1 MiB"]
+    words = [
+        "study",
+        "oracle",
+        str(scenario_file),
+        "--world-sizes",
+        "2",
+        "--budget-memory",
+        "1 MiB",
+    ]
     assert main([*words, "--out", str(out), "--strategies", "data,filter"]) == 2
     shown = capsys.readouterr()
     assert "--budget-memory: must be enough" in shown.err

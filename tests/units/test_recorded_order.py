@@ -75,7 +75,10 @@ def test_a_distributed_sampler_is_recorded_as_its_order_says(tmp_path):
 def test_a_forgotten_set_epoch_is_found(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recorded_order(loaders(workers=0)[1], 2, "order.csv")
-    assert main(["loader", "--check", "order.csv", "--batch-size", "4", "--out", "found"]) == 0
+    assert (
+        main(["study", "loader", "--check", "order.csv", "--batch-size", "4", "--out", "found"])
+        == 0
+    )
     assert "Every epoch is the same, batch by batch" in capsys.readouterr().out
     (row,) = pd.read_csv("found/loaders.csv").to_dict("records")
     assert (row["batch_companions"], row["position_entropy"]) == (1.0, 0.0)

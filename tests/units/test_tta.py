@@ -425,7 +425,7 @@ def words(made: Path, folder: Path) -> list[str]:
     """Of a small comparison, with a file in the folder."""
     scenario, out = folder / "plain.yaml", folder / "out"
     scenario.write_text(of_scale().to_yaml())
-    return ["tta", str(made), str(scenario), "--out", str(out), "--processes", "1"]
+    return ["study", "tta", str(made), str(scenario), "--out", str(out), "--processes", "1"]
 
 
 def test_the_command_line(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,7 +109,7 @@ def test_shards_of_eight_batches_stall_four_workers_every_32_steps():
 
 
 def test_the_shape_of_orders_is_that_of_the_scenario(tmp_path, capsys):
-    words = ["loader", "quickstart", "--order", "own:shuffle=global", "--samples", "640"]
+    words = ["study", "loader", "quickstart", "--order", "own:shuffle=global", "--samples", "640"]
     assert main([*words, "--epochs", "2", "--json", "--out", str(tmp_path / "a")]) == 0
     json.loads(capsys.readouterr().out)
     says = read_folder(tmp_path / "a").meta["says"]
@@ -144,9 +144,11 @@ def test_options_of_the_other_question_are_refused():
 def test_bytes_that_exceed_the_set_many_times_are_explained(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--samples", "640", "--shards", "16", "--nodes", "4", "--cache", "0"]
-    assert main(["loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0
+    assert (
+        main(["study", "loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0
+    )
     out = " ".join(capsys.readouterr().out.split())
     assert "Fetched in an epoch, in sizes of the data set: mosaicml_streaming" in out
     assert "fetches a whole shard for a few samples" in out
-    assert main(["loader", "--order", "own:shuffle=global", *words]) == 0
+    assert main(["study", "loader", "--order", "own:shuffle=global", *words]) == 0
     assert "in sizes of the data set" not in capsys.readouterr().out

@@ -162,7 +162,7 @@ def test_every_file_of_a_scenario_is_bounded(tmp_path, monkeypatch, capsys):
     assert_refused(["check", "quickstart", "--set", "cluster=./bomb.yaml"], capsys, "cluster")
     assert_refused(["check", "quickstart", "--set", "include=bomb.yaml"], capsys, "include")
     assert_refused(["train", "bomb.yaml"], capsys, "bomb.yaml")
-    assert_refused(["tta", "bomb.yaml", "quickstart"], capsys, "bomb.yaml")
+    assert_refused(["study", "tta", "bomb.yaml", "quickstart"], capsys, "bomb.yaml")
     assert_refused(["study", "policies", "bomb.yaml"], capsys, "bomb.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["bomb.yaml"]
 

@@ -25,7 +25,7 @@ from simshuffle.study.study import Request
 if TYPE_CHECKING:
     from simshuffle.studies.loader.verb import LoaderOptions
 
-VERB = "simshuffle loader"
+VERB = "simshuffle study loader"
 SAMPLES, SHARDS, SAMPLE_NBYTES, BATCH_SIZE = 16_384, 64, 100_000, 16
 """By default: samples, shards, bytes of a sample, and samples of a batch."""
 NOT_OF_SHAPE = {
@@ -209,7 +209,7 @@ def of_scenario(options: LoaderOptions) -> LoaderOptions:
     """
     if options.scenario is None:
         if options.set:
-            rule, remedy = "needs a scenario", "Name one: simshuffle loader SCENARIO."
+            rule, remedy = "needs a scenario", "Name one: simshuffle study loader SCENARIO."
             refuse("--set", rule, ", ".join(options.set), remedy, COMMAND_LINE)
         return options
     scenario = shaping_run(scenario_of(options.scenario, options.set))

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle loader --resume-at``: what loaders lose, repeat and mix when a
+"""The study behind ``study loader --resume-at``: what loaders lose, repeat and mix when a
 training is broken off and goes on with others."""
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _check_alone(options: LoaderOptions) -> None:
             "--loader",
             "is a kind of loader, and no script",
             name,
-            f"To audit your own: simshuffle audit -- python {name}",
+            f"To audit your own: simshuffle study audit -- python {name}",
         )
         for name in options.loader
         if name.endswith(".py")

@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle loader``: what loaders fetch, how well they mix, and what an object
+"""The study behind ``study loader``: what loaders fetch, how well they mix, and what an object
 store makes of it."""
 
 from __future__ import annotations

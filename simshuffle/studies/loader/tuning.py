@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle loader SCENARIO --tune``: how many workers, and how far ahead."""
+"""The study behind ``study loader SCENARIO --tune``: how many workers, and how far ahead."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     """
     problems, other = [], type(options)()
     if options.scenario is None:
-        remedy = "For example simshuffle loader quickstart --tune."
+        remedy = "For example simshuffle study loader quickstart --tune."
         problems.append(Problem("--tune", "needs a scenario", "none", remedy))
     for field in fields_of(type(options)):
         given = getattr(options, field.name)

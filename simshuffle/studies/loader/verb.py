@@ -1,4 +1,4 @@
-"""What ``simshuffle loader`` and ``simshuffle study policies`` are asked."""
+"""What ``simshuffle study loader`` and ``simshuffle study policies`` are asked."""
 
 from __future__ import annotations
 
@@ -250,15 +250,15 @@ def policies_request(options: PolicyOptions) -> tuple[Study[Any], Request[Any]]:
 
 VERBS = (
     Verb(
-        "loader",
+        "study loader",
         LoaderOptions,
         loader_request,
         examples=(
-            "simshuffle loader",
-            "simshuffle loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
-            "simshuffle loader quickstart --tune",
-            "simshuffle loader --resume-at middle --from 4x4 --to 3x4 --workers 4:2",
-            "simshuffle loader --check results/order.csv --nodes 2 --cache none",
+            "simshuffle study loader",
+            "simshuffle study loader --dataset imagenet50 --nodes 8 --cache '1 GB'",
+            "simshuffle study loader quickstart --tune",
+            "simshuffle study loader --resume-at middle --from 4x4 --to 3x4 --workers 4:2",
+            "simshuffle study loader --check results/order.csv --nodes 2 --cache none",
         ),
         kinds={
             "loader": "simshuffle.studies.loader.study",

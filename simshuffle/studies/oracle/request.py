@@ -31,7 +31,7 @@ from simshuffle.study.study import Request
 if TYPE_CHECKING:
     from simshuffle.studies.oracle.verb import OracleOptions
 
-VERB = "simshuffle oracle"
+VERB = "simshuffle study oracle"
 MOST_DIVISORS = 16
 """Divisors of the largest world size of a scenario that are looked at without being asked for."""
 REPLICAS = "data+"

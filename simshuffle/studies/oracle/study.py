@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle oracle``: which way to divide training, at what scale, within what
+"""The study behind ``study oracle``: which way to divide training, at what scale, within what
 memory."""
 
 from __future__ import annotations

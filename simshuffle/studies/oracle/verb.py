@@ -1,4 +1,4 @@
-"""What ``simshuffle oracle`` is asked: which ways to divide training, on how many GPUs, within what
+"""What ``study oracle`` is asked: which ways to divide training, on how many GPUs, within what
 memory."""
 
 from __future__ import annotations
@@ -136,13 +136,13 @@ def _refused(result: Result) -> Problem | None:
 
 VERBS = (
     Verb(
-        "oracle",
+        "study oracle",
         OracleOptions,
         oracle_request,
         examples=(
-            "simshuffle oracle paper/oracle",
-            "simshuffle oracle paper/oracle --strategies data,spatial --world-sizes 4,64",
-            "simshuffle oracle paper/oracle --budget-memory 8GiB --simulate data@64",
+            "simshuffle study oracle paper/oracle",
+            "simshuffle study oracle paper/oracle --strategies data,spatial --world-sizes 4,64",
+            "simshuffle study oracle paper/oracle --budget-memory 8GiB --simulate data@64",
         ),
         kinds={"oracle": "simshuffle.studies.oracle.study"},
         function="oracle",

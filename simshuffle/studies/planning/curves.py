@@ -18,7 +18,7 @@ from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 from simshuffle.study import engine
 
 POINT = 0.01
-"""Below the best of global shuffle, as the first default target of ``simshuffle tta``."""
+"""Below the best of global shuffle, as the first default target of ``simshuffle study tta``."""
 Setting = tuple[str, float | None]
 """Short name of a strategy, and Q: None under global shuffle, 0 under local shuffle."""
 COLUMNS = "strategy (or setting), exchange_fraction, epoch and accuracy"

@@ -19,7 +19,7 @@ from simshuffle.study.study import Result
 NEXT = {
     "--seeds 3": "chance",
     "--interval": "errors of inputs and laws",
-    "simshuffle tta": "accuracy",
+    "simshuffle study tta": "accuracy",
 }
 """What tells what a verdict leaves out."""
 
@@ -109,7 +109,7 @@ def next_steps(rows: pd.DataFrame, seeds: int, found: Mapping[str, Any] | None) 
     left_out = {
         "--seeds 3": seeds == 1,
         "--interval": True,
-        "simshuffle tta": bool((rows["exchange_fraction"] < 1).any()),
+        "simshuffle study tta": bool((rows["exchange_fraction"] < 1).any()),
     }
     parts = [f"{NEXT[name]} ({name})" for name, is_left_out in left_out.items() if is_left_out]
     yield f"Not in it: {join(parts)}."

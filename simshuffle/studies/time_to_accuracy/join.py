@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from simshuffle.studies.time_to_accuracy.verb import TtaOptions
 
 
-VERB = "simshuffle tta"
+VERB = "simshuffle study tta"
 
 
 @dataclass(frozen=True)

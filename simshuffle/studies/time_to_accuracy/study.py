@@ -1,4 +1,4 @@
-"""The study behind ``simshuffle tta``: accuracy by epoch of a training, joined with simulated time.
+"""The study behind ``study tta``: accuracy by epoch of a training, joined with simulated time.
 What is joined comes with the request, so that results are read without the simulator."""
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def again(folder: Path, meta: Meta) -> Request[Join]:
     """Raise InputError: the training that was joined lies in a folder of its own."""
     rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
     remedy = (
-        "Verify that folder, join it again (simshuffle tta TRAINING SCENARIO), and simshuffle"
+        "Verify that folder, join it again (simshuffle study tta TRAINING SCENARIO), and simshuffle"
         " compare the two."
     )
     refuse("", rule, "time_to_accuracy", remedy, str(folder))

@@ -1,4 +1,4 @@
-"""What ``simshuffle tta`` is asked: which training, on which machine, up to which accuracy."""
+"""What ``study tta`` is asked: which training, on which machine, up to which accuracy."""
 
 from __future__ import annotations
 
@@ -152,12 +152,12 @@ def first_answer(options: TtaOptions, request: Request[Any]) -> Iterable[str]:
 
 VERBS = (
     Verb(
-        "tta",
+        "study tta",
         TtaOptions,
         request,
         examples=(
-            "simshuffle tta quick quickstart --scale trained",
-            "simshuffle tta results/digits abci-imagenet1k --target 0.9 --scale ranks",
+            "simshuffle study tta quick quickstart --scale trained",
+            "simshuffle study tta results/digits abci-imagenet1k --target 0.9 --scale ranks",
         ),
         kinds={"time_to_accuracy": "simshuffle.studies.time_to_accuracy.study"},
         function="tta",
