@@ -125,6 +125,8 @@ class Preloaded:
         answer = self._process.stdout.readline()
         assert answer, "the process that forks has ended"
         status, seconds = json.loads(answer)
+        if status == -signal.SIGALRM:
+            raise TimeoutError(f"not done after {PATIENCE} s, of which {seconds:.2f} s on a core")
         return Done(status, *(path.read_bytes() for path in outputs), seconds)
 
     def end(self) -> None:
