@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any, Optional
@@ -52,11 +53,13 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
     return None if place is None else (*place, called, transforms)
 
 
+@functools.lru_cache(MOST)
 def is_library(path: str) -> bool:
     """Whether a file is of the standard library, or installed."""
     return path.startswith(_STANDARD) or any(name in path for name in _INSTALLED)
 
 
+@functools.lru_cache(MOST)
 def _is_transform(function: str, path: str) -> bool:
     name = function.lower()
     named = ("transform" in name and "transformer" not in name) or "augment" in name

@@ -65,8 +65,8 @@ def test_a_transform_is_told_by_its_name_and_a_transformer_is_none():
         assert [place[5] for place in looked_at(function).listed()] == [expected]
 
 
-def test_looking_costs_a_thousandth_of_a_core_at_20_looks_a_second():
-    """1 % is allowed. A stack of 40 functions is deeper than that of most data sets."""
+def test_20_looks_a_second_cost_less_than_a_hundredth_of_a_core():
+    """A stack of 40 functions is deeper than that of most data sets."""
 
     def deeper(level, until):
         if level:
