@@ -47,12 +47,16 @@ class Journal:
             break
 
     def write(self, rows: Iterable[bytes]) -> None:
-        """Append rows, packed as `ROW` says."""
+        """Append rows, packed as `ROW` says. Without a row there is no file: the time of a training
+        begins with the first, that of a batch for which workers may have loaded torch."""
+        packed = b"".join(rows)
+        if not packed:
+            return
         with suppress(OSError):  # a full disk ends the record, not the training
             if self.descriptor < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self.descriptor = os.open(self.name + SUFFIX, flags, 0o644)
-            os.write(self.descriptor, b"".join(rows))
+            os.write(self.descriptor, packed)
 
     def save(self) -> None:
         """Write the facts."""
