@@ -298,7 +298,7 @@ def test_where_nothing_fits_the_least_too_large_is_named():
         (["--strategies", "spatial:way=2"], ["--strategies spatial:way", "ways"]),
         (["--strategies", "tensor:ways=2"], ["tensor (2) on 4 GPUs", "--strategies"]),
         (["--strategies", ","], ["--strategies", "must name one strategy"]),
-        (["--world-sizes", "64"], ["--world-sizes", "got 64", "32 is the largest"]),
+        (["--world-sizes", "64"], ["--world-sizes", "got 64", "Give 32 or fewer"]),
         (["--world-sizes", "0"], ["--world-sizes", "'0'", "For example 1,2,4,8"]),
         (["--budget-memory", "16"], ["--budget-memory", "'16'", "16 GiB"]),
         (["--budget-memory", "0 B"], ["--budget-memory", "above 0"]),
