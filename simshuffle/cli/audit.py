@@ -124,8 +124,8 @@ Tries = Annotated[
     app,
     "Results",
     "simshuffle study audit -- python my_loader.py",
-    "simshuffle study audit --from 2x4 --to 1x4 --workers 8:6 -- python my_loader.py",
-    "simshuffle study audit --at 3 --at 1:7 --json -- venv/bin/python my_loader.py --fast",
+    "simshuffle study audit --from 2x4 --to 1x4 --workers 8:6 -- python load.py",
+    "simshuffle study audit --at 3 --at 1:7 --json -- python my_loader.py --fast",
     runs=True,
 )
 def audit(

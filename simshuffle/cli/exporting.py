@@ -58,7 +58,7 @@ Messages = Annotated[
     app,
     "Results",
     "simshuffle results export results/quickstart --to perfetto --out trace.json.gz",
-    "simshuffle results export quickstart --to perfetto --ranks slowest,0-3 --epoch 2",
+    "simshuffle results export quickstart --to perfetto --ranks slowest,0-3",
 )
 def export(
     source: Source,

@@ -83,13 +83,13 @@ def plot(
     "Results",
     "simshuffle results show results/quickstart",
     "simshuffle results show results/quickstart --to latex --labels cause",
-    "simshuffle results show results/quickstart --to latex --runs 'local*' --columns run,total",
+    "simshuffle results show results/a --to latex --runs 'local*'",
 )
 def show(
     folder: ResultFolder,
     labels: LabelsOption = None,
     runs: Annotated[
-        str | None, Option("NAME,...", "Rows of these runs; 'local*' is a pattern. Default: all.")
+        str | None, Option("RUN,...", "Rows of these runs; 'local*' is a pattern. Default: all.")
     ] = None,
     columns: Annotated[
         str | None, Option("HEADING,...", "Columns in this order; 'wait*' is a pattern.")

@@ -135,7 +135,7 @@ WRITTEN = {
     "figure": (["figure", "breakdown", "RESULT", "--format", "png"], "breakdown.png"),
     "report": (["report", "RESULT"], "small-report.html"),
     "results plot": (["results", "plot", "RESULT"], "breakdown.png"),
-    "export": (["export", "RESULT", "--to", "graphml"], "*.graphml"),
+    "results export": (["results", "export", "RESULT", "--to", "graphml"], "*.graphml"),
     "machine export": (
         ["machine", "export", "small-fat-tree", "--to", "ibsim"],
         "small-fat-tree.net",
@@ -168,16 +168,16 @@ def test_every_verb_writes_into_a_folder(verb: str, result: Path, tmp_path: Path
 MACHINE = "small-fat-tree"
 
 
-@pytest.mark.parametrize("verb", ["export", "machine export"])
+@pytest.mark.parametrize("verb", ["results export", "machine export"])
 def test_both_exports_know_the_same_formats(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each format is either written by both, or a format of runs, which the other verb says."""
     small = [f"cluster={MACHINE}", "world_size=8", "workload.allreduce.rings=1"]
     source = ["quickstart", *(word for text in small for word in ("--set", text))]
-    source = source if verb == "export" else [MACHINE]
+    source = source if verb == "results export" else [MACHINE]
     for to, kind in FORMATS.items():
-        if verb == "export" and kind.options:
+        if verb == "results export" and kind.options:
             continue  # a simulation
         out = tmp_path / f"{to}{kind.suffix}"
         status = main([*verb.split(), *source, "--to", to, "--out", str(out)])

@@ -141,7 +141,7 @@ VERBS = (
         oracle_request,
         examples=(
             "simshuffle study oracle paper/oracle",
-            "simshuffle study oracle paper/oracle --strategies data,spatial --world-sizes 4,64",
+            "simshuffle study oracle paper/oracle --strategies data,spatial",
             "simshuffle study oracle paper/oracle --budget-memory 8GiB --simulate data@64",
         ),
         kinds={"oracle": "simshuffle.studies.oracle.study"},
