@@ -67,7 +67,7 @@ def run(
         cells = stage(request.values, outcomes)
         digests = {name: digest_of(cell) for name, cell in cells.items()}
         try:
-            later_cost = study.later_cost(request.values, number)
+            later_cost = 0.0 if progress is None else study.later_cost(request.values, number)
             watching = partial(Watch, progress=progress, past=past, later_cost=later_cost)
             lost = _do(cells, digests, executor, store, watching, force_size)
         except Interrupted as stop:

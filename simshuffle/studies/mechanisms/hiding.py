@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem, ScenarioError
 from simshuffle.exchange.sending import ShardHolding
+from simshuffle.plan.bounds import bounds
 from simshuffle.plan.effort import effort
 from simshuffle.results.report import WHOLE
 from simshuffle.scenario.options import scenario_of
@@ -30,7 +31,7 @@ from simshuffle.studies.mechanisms.variants import (
     prepared,
     without,
 )
-from simshuffle.study.cell import Cell
+from simshuffle.study.cell import Cell, Outcome
 from simshuffle.study.schema import misfits
 from simshuffle.study.study import Outcomes, Request, Result, Study, Tables
 
@@ -214,6 +215,17 @@ def _searches(hiding: Hiding, outcomes: Outcomes) -> dict[str, Cell]:
     return cells
 
 
+def _later_cost(hiding: Hiding, stage: int) -> float:
+    """Return s of one core that the searches take, by epochs without exchange from closed forms."""
+    if stage > 0:
+        return 0.0
+    guesses = {
+        _baseline(single): Outcome({WHOLE: bounds(without(single)).epoch, HALF_WIDTH: 0.0})
+        for single in hiding.scenarios
+    }
+    return sum(cell.cost for cell in _searches(hiding, guesses).values())
+
+
 def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
     limits: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
@@ -267,6 +279,7 @@ STUDY: Study[Hiding] = Study(
     kind="hiding",
     verb="study hiding",
     stages=(_baselines, _searches),
+    later_cost=_later_cost,
     collect=_collect,
     stored=HIDING,
     documents=("scenario.yaml",),
