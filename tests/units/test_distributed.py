@@ -30,7 +30,7 @@ from simshuffle.train.distributed import (
 from simshuffle.train.distributed.carrying import faults
 from simshuffle.train.distributed.storage import FolderStore, decode, encode
 from simshuffle.train.distributed.transport import messages_of
-from tests.preloaded import Preloaded, fork_ranks, run_ranks
+from tests.preloaded import PATIENCE, Preloaded, fork_ranks, run_ranks
 
 SECONDS = 240
 ROOT = Path(__file__).parents[2]
@@ -649,7 +649,7 @@ loader = DataLoader(shard, 5, sampler=WeightedRandomSampler([1.0] * 100, 100))
 scheduler.epoch(1, loader)
 """
 RANKS = """
-import os, sys
+import os, signal, sys
 sys.path.insert(0, {root!r})
 import torch.distributed as dist
 from tests.preloaded import fork_ranks
@@ -659,12 +659,21 @@ def work(rank):
     with open("script.py") as script:
         exec(compile(script.read(), "script.py", "exec"), {{"__name__": "__main__"}})
 
-store = dist.TCPStore("localhost", 0, 4, is_master=True, wait_for_workers=False)
-os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(store.port))
-os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True")  # the ranks meet at this one
+# the ranks meet at a store in a process of its own: it has threads, and a fork of a process keeps
+# every lock that one of its threads held, so that a rank could wait for ever
+reader, writer = os.pipe()
+server = os.fork()
+if not server:
+    signal.alarm({patience})
+    store = dist.TCPStore("localhost", 0, 4, is_master=True, wait_for_workers=False)
+    os.write(writer, str(store.port).encode())
+    signal.pause()
+os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=os.read(reader, 16).decode())
+os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True")
 try:
     fork_ranks(4, work)
 except SystemExit as end:
+    os.kill(server, signal.SIGKILL)
     os._exit(end.code)
 """
 
@@ -675,7 +684,7 @@ def failed(preloaded: Preloaded, tmp_path: Path, what: str) -> list[str]:
     script.write_text(FAILING.replace("{what}", what), encoding="utf-8")
     # torch's own log says at times that a peer has gone, which is no line of ours
     quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    done = preloaded.python(RANKS.format(root=str(ROOT)), tmp_path, **quiet)
+    done = preloaded.python(RANKS.format(root=str(ROOT), patience=PATIENCE), tmp_path, **quiet)
     assert done.status == 1
     return done.stderr.decode().splitlines()
 
